@@ -1,0 +1,64 @@
+"""The ``bbrscope`` command: a lazy click group, and the one place that prints errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from ..collect.errors import BbrscopeError
+
+# Command name -> what it does in one line. Each lives in commands/<name>.py as `command`, and is
+# imported only when it is used: `bbrscope sql` must not pay for numba or altair.
+COMMANDS = {
+    "demo": "Do the whole job on a shipped recording and show what to type next.",
+    "ingest": "Load run bundles into the store.",
+    "runs": "List the runs in the store, or remove one.",
+    "replay": "Replay runs through the estimator and compare every field with the kernel.",
+    "explain": "Tell what a flow decided, when and why.",
+    "sql": "Query the store, read-only.",
+    "schema": "Print the store's tables, views, columns and units.",
+    "report": "Write one self-contained HTML report.",
+}
+
+
+class LazyGroup(click.Group):
+    """Lists commands from `COMMANDS` without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".commands.{cmd_name}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="bbrscope")
+def cli() -> None:
+    """Look inside Linux BBR: replay a recording bit for bit, explain it, report it.
+
+    \b
+    Start here:     bbrscope demo
+    Your own run:   bbrscope ingest BUNDLE && bbrscope explain RUN
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; exit 0, 1 (the job failed) or 2 (wrong usage)."""
+    try:
+        return cli.main(args=args, prog_name="bbrscope")
+    except BbrscopeError as error:
+        click.echo(f"bbrscope: {error.fact}", err=True)
+        if error.way_out:
+            click.echo(f"  {error.way_out}", err=True)
+        sys.exit(1)
