@@ -1,0 +1,187 @@
+"""The tables that ingest fills: what was recorded, where, and how well."""
+
+from __future__ import annotations
+
+from .fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, exit_column_name
+from .model import Column, Table
+
+KINDS = ("init", "main", "set_state", "cwnd_event", "ssthresh", "undo_cwnd", "skb_marked_lost")
+KIND_TYPE = "ENUM(" + ", ".join(f"'{kind}'" for kind in KINDS) + ")"
+
+RUN_ID = Column("run_id", "INTEGER", "", "the run, see runs")
+FLOW = Column("flow", "INTEGER", "", "the flow within its run, from 1, by first appearance")
+
+META = Table(
+    "meta",
+    "What this store is.",
+    (
+        Column("key", "VARCHAR", "", "format, schema_version or created_by"),
+        Column("value", "VARCHAR", "", "its value"),
+    ),
+)
+
+RUNS = Table(
+    "runs",
+    "One row per ingested run bundle.",
+    (
+        RUN_ID,
+        Column("run", "VARCHAR", "", "name to use on the command line"),
+        Column("bundle_digest", "VARCHAR", "sha256", "digest of the bundle's files"),
+        Column("version", "VARCHAR", "", "v1, v2 or v3: the layout of struct bbr"),
+        Column("decoded_as", "VARCHAR", "", "why that layout was chosen"),
+        Column("declared_version", "VARCHAR", "", "what the manifest says it is"),
+        Column("kernel", "VARCHAR", "", "kernel of the sender"),
+        Column("probe", "VARCHAR", "", "kprobe or fentry"),
+        Column("scenario", "VARCHAR", "", "scenario id"),
+        Column("description", "VARCHAR", "", "scenario in words"),
+        Column("setup", "VARCHAR", "JSON", "link, delay, buffer, flows as the manifest has them"),
+        Column("hz", "INTEGER", "1/s", "jiffies per second of that kernel"),
+        Column("started_realtime_ns", "UBIGINT", "ns", "wall clock at the start; NULL: unknown"),
+        Column("traffic_start_ns", "UBIGINT", "ns", "when the traffic was started; NULL: unknown"),
+        Column("first_ns", "UBIGINT", "ns", "first event"),
+        Column("last_ns", "UBIGINT", "ns", "last event"),
+        Column("duration_ns", "UBIGINT", "ns", "last_ns - first_ns"),
+        Column("flows", "INTEGER", "flows", "flows seen"),
+        Column("events", "BIGINT", "events", "events kept"),
+        Column("rows", "BIGINT", "rows", "rows read from events.csv"),
+        Column("lost_declared", "BIGINT", "rows", "rows lost as the manifest says"),
+        Column("lost_reported", "BIGINT", "rows", "rows lost as messages among the rows say"),
+        Column("half_events", "BIGINT", "events", "events dropped: a row is missing"),
+        Column("missing_exits", "BIGINT", "events", "events kept without their exit row"),
+        Column("findings", "BIGINT", "findings", "rows in capture_quality"),
+        Column("salvaged", "BOOLEAN", "", "read with --salvage from a damaged file"),
+        Column("packets", "VARCHAR", "JSON", "where and how packets were captured; NULL: not"),
+        Column("ingested_by", "VARCHAR", "", "bbrscope's version"),
+    ),
+)
+
+HOST_FACTS = Table(
+    "host_facts",
+    "Settings kept with the data, one row each.",
+    (
+        RUN_ID,
+        Column("scope", "VARCHAR", "", "constants, module_params, sysctls, setup, rows ..."),
+        Column("name", "VARCHAR", "", "name of the setting"),
+        Column("value", "VARCHAR", "", "its value as recorded"),
+    ),
+)
+
+FLOWS = Table(
+    "flows",
+    "One row per life of a socket under BBR: a new init begins a new flow.",
+    (
+        RUN_ID,
+        FLOW,
+        Column("sk", "VARCHAR", "address", "socket address, hexadecimal"),
+        Column("generation", "INTEGER", "", "0 for the first flow on that address, then 1, 2 ..."),
+        Column("local_address", "VARCHAR", "", "NULL: unknown"),
+        Column("local_port", "USMALLINT", "", "NULL: unknown"),
+        Column("remote_address", "VARCHAR", "", "NULL: unknown"),
+        Column("remote_port", "USMALLINT", "", "NULL: unknown"),
+        Column("first_ns", "UBIGINT", "ns", "first event"),
+        Column("last_ns", "UBIGINT", "ns", "last event"),
+        Column("events", "BIGINT", "events", "events of all kinds"),
+        *(Column(kind, "BIGINT", "events", f"events of kind {kind}") for kind in KINDS),
+        Column("has_init", "BOOLEAN", "", "its init was recorded"),
+        Column("pre_init", "INTEGER", "events", "events before init, on a zeroed state"),
+        Column("note", "VARCHAR", "", "what a reader must know; NULL: nothing"),
+    ),
+)
+
+EVENTS = Table(
+    "events",
+    "One row per kernel event. bbr_* is the state before it (kind init: the state after init), "
+    "tp_*, sk_*, rs_* and skb_* are read at its entry, exit_* when main or init returned. "
+    "NULL: this kernel or this kind of event does not have it.",
+    (
+        RUN_ID,
+        FLOW,
+        Column("seq", "INTEGER", "", "order within the flow, from 0"),
+        Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at entry"),
+        Column("kind", KIND_TYPE, "", "the callback that the kernel called"),
+        Column("line", "UBIGINT", "", "line of its first row in events.csv"),
+        Column("complete", "BOOLEAN", "", "all its rows were recorded, the exit included"),
+        *(Column(f.column, f.sql_type, f.unit, f.meaning) for f in EVENT_FIELDS),
+        Column("exit_ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at exit"),
+        *(Column(exit_column_name(f.name), f.sql_type, f.unit, f.meaning) for f in EXIT_FIELDS),
+    ),
+)
+
+PARAMS_TABLE = Table(
+    "params",
+    "v2's parameters of each socket (struct bbr_params), as init copied them.",
+    (
+        RUN_ID,
+        FLOW,
+        Column("ns", "UBIGINT", "ns", "when they were read"),
+        *(Column(f.column.removeprefix("params_"), f.sql_type, f.unit, f.meaning) for f in PARAMS),
+    ),
+)
+
+QUEUE_SAMPLES = Table(
+    "queue_samples",
+    "Samples of the bottleneck's queue; counters grow from the qdisc's creation.",
+    (
+        RUN_ID,
+        Column("boottime_ns", "UBIGINT", "ns", "CLOCK_BOOTTIME, 10 ms resolution"),
+        Column("ns", "UBIGINT", "ns", "the same on CLOCK_MONOTONIC; NULL: clocks unknown"),
+        Column("kind", "VARCHAR", "", "qdisc"),
+        Column("sent_bytes", "UBIGINT", "bytes", "sent"),
+        Column("sent_pkts", "UBIGINT", "packets", "sent"),
+        Column("dropped", "UBIGINT", "packets", "dropped"),
+        Column("overlimits", "UBIGINT", "events", "times the rate limit held a packet back"),
+        Column("requeues", "UBIGINT", "packets", "requeued"),
+        Column("backlog_bytes", "UBIGINT", "bytes", "in the queue now"),
+        Column("backlog_pkts", "UBIGINT", "packets", "in the queue now"),
+    ),
+)
+
+CLOCKS = Table(
+    "clocks",
+    "The clocks read together, to bring other recordings onto the events' clock.",
+    (
+        RUN_ID,
+        Column("point", "VARCHAR", "", "start or end of the recording"),
+        Column("realtime_ns", "UBIGINT", "ns", "CLOCK_REALTIME (packets)"),
+        Column("monotonic_ns", "UBIGINT", "ns", "CLOCK_MONOTONIC (events)"),
+        Column("boottime_ns", "UBIGINT", "ns", "CLOCK_BOOTTIME (queue samples)"),
+    ),
+)
+
+CAPTURE_QUALITY = Table(
+    "capture_quality",
+    "What the recording lacks or what is odd in it, one row per finding.",
+    (
+        RUN_ID,
+        Column("flow", "INTEGER", "", "NULL: concerns the whole recording"),
+        Column("seq", "INTEGER", "", "it lies before, or concerns, this event; NULL: no event"),
+        Column("line", "UBIGINT", "", "line of events.csv; NULL: no line"),
+        Column("ns", "UBIGINT", "ns", "when; NULL: no time"),
+        Column("kind", "VARCHAR", "", "code of the finding"),
+        Column("detail", "VARCHAR", "", "the finding in words"),
+    ),
+)
+
+ATTACHMENTS = Table(
+    "attachments",
+    "Small files kept as they were, such as iperf3's own output.",
+    (
+        RUN_ID,
+        Column("name", "VARCHAR", "", "file name in the bundle"),
+        Column("text", "VARCHAR", "", "its content"),
+    ),
+)
+
+TABLES = (
+    META,
+    RUNS,
+    HOST_FACTS,
+    FLOWS,
+    EVENTS,
+    PARAMS_TABLE,
+    QUEUE_SAMPLES,
+    CLOCKS,
+    CAPTURE_QUALITY,
+    ATTACHMENTS,
+)
+VIEWS = ()

@@ -1,0 +1,230 @@
+"""The DuckDB file that holds the runs: create, open, check, change in one transaction."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import schema
+from .errors import BbrscopeError, StoreError
+
+if TYPE_CHECKING:
+    import duckdb
+
+FORMAT = "bbrscope-store"
+DEFAULT_PATH = Path("bbrscope.duckdb")
+
+
+class Store:
+    """An open store; a context manager that closes it.
+
+    Attributes:
+        path: the file.
+        con: the DuckDB connection, for reading and for tables that analysis owns.
+        read_only: whether it was opened so.
+    """
+
+    def __init__(self, path: Path, con: duckdb.DuckDBPyConnection, read_only: bool) -> None:
+        self.path = path
+        self.con = con
+        self.read_only = read_only
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; whatever is committed stays."""
+        self.con.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Commit everything done inside, or nothing at all.
+
+        Raises:
+            StoreError: the file cannot be written, for example because the disk is full.
+        """
+        import duckdb
+
+        try:
+            self.con.begin()
+            try:
+                yield self.con
+                self.con.commit()
+            except BaseException:
+                self._rollback()
+                raise
+        except duckdb.Error as error:
+            raise _explain(self.path, error) from error
+
+    def _rollback(self) -> None:
+        """Roll back as far as DuckDB still can: a failed commit has ended the transaction."""
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.con.rollback()
+
+    def runs(self) -> list[str]:
+        """Return the names of the runs, in the order of ingestion."""
+        return [row[0] for row in self.con.execute("SELECT run FROM runs ORDER BY run_id").fetchall()]
+
+    def run_id(self, name: str) -> int:
+        """Return the id of the run called `name`.
+
+        Raises:
+            BbrscopeError: no such run; the message lists names that look alike.
+        """
+        found = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchone()
+        if found is not None:
+            return int(found[0])
+        names = self.runs()
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if near:
+            raise BbrscopeError(
+                f"no run called {name!r} in {self.path}", f"near: {', '.join(near)}"
+            )
+        if names:
+            way = f"it holds {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
+        else:
+            way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
+        raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
+
+    def delete_run(self, run_id: int) -> None:
+        """Delete every row of a run; call it inside `transaction`."""
+        for table in schema.TABLES:
+            if any(column.name == "run_id" for column in table.columns):
+                self.con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
+
+
+def open_store(path: Path, read_only: bool = False) -> Store:
+    """Open the store at `path`; create it if it is missing and `read_only` is false.
+
+    Raises:
+        StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
+            another version of it.
+    """
+    import duckdb
+
+    path = Path(path)
+    exists = path.exists()
+    if not exists and read_only:
+        raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
+    _check_path(path, exists)
+    try:
+        con = duckdb.connect(str(path), read_only=read_only)
+    except duckdb.Error as error:
+        if not exists:
+            path.unlink(missing_ok=True)
+        raise _explain(path, error) from error
+    store = Store(path, con, read_only)
+    try:
+        if not exists:
+            _create(store)
+        else:
+            _check_version(store)
+            if not read_only:
+                _refresh_views(store)
+    except BaseException:
+        store.close()
+        if not exists:
+            path.unlink(missing_ok=True)
+        raise
+    return store
+
+
+def _check_path(path: Path, exists: bool) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a store", "name a file: --store FILE")
+    if not path.parent.is_dir():
+        raise StoreError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if exists and path.stat().st_size == 0:
+        raise StoreError(f"{path} is empty, not a store", "delete it, or name another with --store")
+    if exists and not os.access(path, os.R_OK):
+        raise StoreError(f"you may not read {path}", "ask its owner, or name another with --store")
+
+
+def _create(store: Store) -> None:
+    with store.transaction() as con:
+        for table in schema.TABLES:
+            con.execute(table.ddl())
+        for view in schema.VIEWS:
+            con.execute(view.ddl())
+        con.executemany(
+            "INSERT INTO meta VALUES (?, ?)",
+            [
+                ["format", FORMAT],
+                ["schema_version", str(schema.SCHEMA_VERSION)],
+                ["created_by", f"bbrscope {version('bbrscope')}"],
+            ],
+        )
+
+
+def _check_version(store: Store) -> None:
+    import duckdb
+
+    try:
+        meta = dict(store.con.execute("SELECT key, value FROM meta").fetchall())
+    except duckdb.Error:
+        meta = {}
+    other = "name another file with --store"
+    if meta.get("format") != FORMAT:
+        raise StoreError(f"{store.path} is a DuckDB file, but not a store of bbrscope", other)
+    found, wanted = int(meta.get("schema_version", "0")), schema.SCHEMA_VERSION
+    if found > wanted:
+        raise StoreError(
+            f"{store.path} has schema version {found}; this bbrscope reads version {wanted}",
+            f"it was made by {meta.get('created_by', 'a newer bbrscope')}: upgrade, or {other}",
+        )
+    if found < wanted:
+        raise StoreError(
+            f"{store.path} has the old schema version {found}; this bbrscope reads {wanted}",
+            f"ingest the bundles again into a new store, or {other}",
+        )
+
+
+def _refresh_views(store: Store) -> None:
+    """Bring the views up to this bbrscope's definitions: they hold no data."""
+    if schema.VIEWS:
+        with store.transaction() as con:
+            for view in schema.VIEWS:
+                con.execute(view.ddl())
+
+
+def _explain(path: Path, error: Exception) -> StoreError:
+    """Turn DuckDB's message about a file into fact, cause and way out."""
+    text = " ".join(str(error).split())
+    lower = text.lower()
+    if "lock on file" in lower:
+        holder = text.partition("held in ")[2].partition(" by ")[0].strip(" .")
+        return StoreError(
+            f"{path} is in use by another process" + (f": {holder}" if holder else ""),
+            "wait until it has ended, or name another store with --store",
+        )
+    if "no space left" in lower or "not enough space" in lower or "disk full" in lower:
+        return StoreError(
+            f"the disk that holds {path} is full; nothing was added",
+            "free some space, or put the store elsewhere with --store",
+        )
+    if "permission denied" in lower or "read-only" in lower:
+        return StoreError(
+            f"{path} cannot be written: {text}", "make it writable, or name another with --store"
+        )
+    if "not a valid duckdb" in lower or "serializ" in lower or "storage version" in lower:
+        return StoreError(
+            f"{path} is not a DuckDB file that this bbrscope can read: {text}",
+            "name another file with --store",
+        )
+    return StoreError(f"DuckDB on {path}: {text}", "")
