@@ -1,0 +1,102 @@
+"""Volumes: BDP, target inflight, what is in the network, and the bounds with headroom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collect.jit import jit
+from .ints import (
+    BBR_SCALE,
+    BBR_UNIT,
+    BW_SCALE,
+    BW_UNIT,
+    NSEC_PER_USEC,
+    U32_MAX,
+    bw_times,
+    i64,
+    mul_shift,
+    s32,
+    u32,
+    u64,
+)
+from .model import bbr_bw, bbr_extra_acked
+from .pacing import bbr_tso_segs_goal
+from .records import BBR_BW_PROBE_UP, BBR_PROBE_BW, TCP_INIT_CWND
+
+
+# tcp_bbr.c bbr_bdp()
+@jit
+def bbr_bdp(bbr: Any, bw: int, gain: int, p: Any) -> int:
+    """`gain` x bandwidth-delay product [packets], rounded up."""
+    if bbr.min_rtt_us == U32_MAX:  # no valid RTT sample yet
+        return TCP_INIT_CWND if p.version == 1 else bbr.init_cwnd
+    w = u64(bw_times(bw, bbr.min_rtt_us) * u64(gain)) >> u64(BBR_SCALE)
+    return u32(i64(u64(w + u64(BW_UNIT - 1)) >> u64(BW_SCALE)))
+
+
+# tcp_bbr.c bbr_quantization_budget(); cwnd_tso_budget 0 is v1's padding, 1 is v2's and v3's floor
+@jit
+def bbr_quantization_budget(bbr: Any, tp: Any, cwnd: int, p: Any) -> int:
+    bursts = 3 * bbr_tso_segs_goal(bbr, tp, p)
+    if p.cwnd_tso_budget == 1:
+        cwnd = max(cwnd, bursts, p.cwnd_min_target)
+    else:
+        cwnd = u32(u32(cwnd + bursts) + 1) & ~1
+    # v1's cycle_idx 0 is the 1.25x phase, as is UP in v2 and v3.
+    if bbr.mode == BBR_PROBE_BW and bbr.cycle_idx == BBR_BW_PROBE_UP:
+        cwnd += 2
+    return u32(cwnd)
+
+
+# tcp_bbr.c bbr_inflight()
+@jit
+def bbr_inflight(bbr: Any, tp: Any, bw: int, gain: int, p: Any) -> int:
+    return bbr_quantization_budget(bbr, tp, bbr_bdp(bbr, bw, gain, p), p)
+
+
+# tcp_bbr.c bbr_packets_in_net_at_edt(); pacing_gain is the one chosen on the previous ACK
+@jit
+def bbr_packets_in_net_at_edt(bbr: Any, tp: Any, inflight_now: int, p: Any) -> int:
+    """Packets still in the network when the next one is due to leave."""
+    edt_ns = max(tp.tcp_wstamp_ns, tp.tcp_clock_cache)
+    interval_us = (edt_ns - tp.tcp_clock_cache) // NSEC_PER_USEC
+    interval_delivered = mul_shift(bbr_bw(bbr, p), interval_us, BW_SCALE)
+    inflight_at_edt = inflight_now
+    if bbr.pacing_gain > BBR_UNIT:  # increasing: include the burst that departs then
+        inflight_at_edt = u32(inflight_at_edt + bbr_tso_segs_goal(bbr, tp, p))
+    if interval_delivered >= inflight_at_edt:
+        return 0
+    return inflight_at_edt - interval_delivered
+
+
+# tcp_bbr.c bbr_ack_aggregation_cwnd(); v1 adds nothing in STARTUP, v3 always, v2 by parameter
+@jit
+def bbr_ack_aggregation_cwnd(bbr: Any, p: Any) -> int:
+    if not p.extra_acked_gain or not (bbr.full_bw_reached or p.extra_acked_in_startup):
+        return 0
+    max_aggr_cwnd = mul_shift(bbr_bw(bbr, p), p.extra_acked_max_us, BW_SCALE)
+    return min(p.extra_acked_gain * bbr_extra_acked(bbr) >> BBR_SCALE, max_aggr_cwnd)
+
+
+# tcp_bbr2.c bbr_probe_rtt_cwnd(); v1 has a constant, which gain 0 stands for
+@jit
+def bbr_probe_rtt_cwnd(bbr: Any, p: Any) -> int:
+    if p.probe_rtt_cwnd_gain == 0:
+        return p.cwnd_min_target
+    return max(p.cwnd_min_target, bbr_bdp(bbr, bbr_bw(bbr, p), p.probe_rtt_cwnd_gain, p))
+
+
+# tcp_bbr2.c bbr2_target_inflight()
+@jit
+def bbr_target_inflight(bbr: Any, tp: Any, p: Any) -> int:
+    return min(bbr_inflight(bbr, tp, bbr_bw(bbr, p), BBR_UNIT, p), tp.snd_cwnd)
+
+
+# tcp_bbr2.c bbr2_inflight_with_headroom()
+@jit
+def bbr_inflight_with_headroom(bbr: Any, p: Any) -> int:
+    """inflight_hi less the share left to others; ~0U if there is no bound."""
+    if bbr.inflight_hi == U32_MAX:
+        return U32_MAX
+    headroom = max(mul_shift(bbr.inflight_hi, p.inflight_headroom, BBR_SCALE), 1)
+    return u32(max(s32(bbr.inflight_hi - headroom), p.cwnd_min_target))

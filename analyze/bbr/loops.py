@@ -1,0 +1,172 @@
+"""The hot loop's parts: load an event, compare its outcome, retry it when the clock ticked inside.
+
+Each version has its own loop over these (v1_loop.py, v2_loop.py, v3_loop.py), because numba caches
+a loop on disk only if it names the function it calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collect.jit import jit
+from . import codes
+from .ints import i64, u32, u64
+from .log import note
+from .model import tcp_packets_in_flight
+from .records import (
+    CHECK_APP_LIMITED,
+    CHECK_CWND,
+    CHECK_PACING,
+    CHECK_SSTHRESH,
+    SET_STATE,
+    TCP_CA_LOSS,
+    UNDO_CWND,
+)
+
+STEP, FREE_RUN = range(2)
+
+# Outcome of one event.
+NOT_COMPARED, EXACT, DIFFERENT = range(3)
+
+# Outputs compared besides struct bbr, in the order of their counters after the state's.
+OUTPUTS = ("snd_cwnd", "sk_pacing_rate", "snd_ssthresh", "app_limited")
+
+# Reads of the clock in one callback; a tick can fall before any of them.
+_MAX_CLOCK_READS = 7
+_NO_TICK = 1 << 30
+
+
+@jit
+def copy_state(source: Any, target: Any) -> None:
+    for i in range(len(target)):
+        target[i] = source[i]
+
+
+@jit
+def load_event(ev: Any, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Any) -> None:
+    """Set what may differ from the recording's own values: cwnd and pacing rate in free run."""
+    tp, ctl = ev.tp, ev.ctl
+    tp.snd_cwnd = ctl.entry_snd_cwnd
+    tp.sk_pacing_rate = ctl.entry_sk_pacing_rate
+    tp.jiffies_reads = 0
+    tp.jiffies_split = _NO_TICK
+    tp.draws = 0
+    if ctl.resync:
+        return
+    if log is not None:
+        _note_core_writes(ev, snd_cwnd, sk_pacing_rate, log)
+    if mode == FREE_RUN:
+        if not ctl.take_cwnd:
+            tp.snd_cwnd = snd_cwnd
+        if not ctl.take_pacing:
+            tp.sk_pacing_rate = sk_pacing_rate
+
+
+@jit
+def _note_core_writes(ev: Any, snd_cwnd: int, sk_pacing_rate: int, log: Any) -> None:
+    """TCP or the application changed cwnd or pacing since BBR's last callback."""
+    ctl = ev.ctl
+    new = ctl.entry_snd_cwnd
+    if ctl.take_cwnd and new != snd_cwnd:
+        timeout = ctl.kind == SET_STATE and ctl.arg == TCP_CA_LOSS
+        if timeout and new == u32(tcp_packets_in_flight(ev.tp) + 1):
+            note(log, codes.CORE_RTO_COLLAPSE, snd_cwnd, new)
+        elif abs(new - snd_cwnd) == 1:
+            note(log, codes.CORE_MTU_PROBE, snd_cwnd, new)
+        else:
+            note(log, codes.CORE_OTHER, snd_cwnd, new)
+    if ctl.take_pacing and u64(ctl.entry_sk_pacing_rate) != u64(sk_pacing_rate):
+        note(log, codes.CORE_PACING, i64(u64(sk_pacing_rate)), i64(u64(ctl.entry_sk_pacing_rate)))
+
+
+@jit
+def note_undo(ev: Any, log: Any) -> None:
+    """tcp_undo_cwnd_reduction() has stored what undo_cwnd() returned."""
+    if log is not None and ev.ctl.kind == UNDO_CWND:
+        note(log, codes.CORE_UNDO, ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd)
+
+
+@jit
+def matches(state: Any, recorded: Any, compared: Any, ev: Any) -> bool:
+    """Is every compared field of struct bbr, and every known output, what the kernel had?"""
+    ctl, tp = ev.ctl, ev.tp
+    if ctl.has_next:
+        difference = 0
+        for i in range(len(compared)):
+            difference |= (state[i] ^ recorded[i]) & compared[i]
+        if difference != 0:
+            return False
+    check = ctl.check
+    if check & CHECK_CWND and tp.snd_cwnd != ctl.exit_snd_cwnd:
+        return False
+    if check & CHECK_PACING and u64(tp.sk_pacing_rate) != u64(ctl.exit_sk_pacing_rate):
+        return False
+    if check & CHECK_SSTHRESH and tp.snd_ssthresh != ctl.exit_snd_ssthresh:
+        return False
+    return not (check & CHECK_APP_LIMITED and tp.app_limited != ctl.exit_app_limited)
+
+
+@jit
+def count_differences(state: Any, recorded: Any, compared: Any, ev: Any, differences: Any) -> None:
+    """The slow path: which fields differ."""
+    ctl, tp = ev.ctl, ev.tp
+    n = len(compared)
+    if ctl.has_next:
+        for i in range(n):
+            if (state[i] ^ recorded[i]) & compared[i]:
+                differences[i] += 1
+    check = ctl.check
+    if check & CHECK_CWND and tp.snd_cwnd != ctl.exit_snd_cwnd:
+        differences[n] += 1
+    if check & CHECK_PACING and u64(tp.sk_pacing_rate) != u64(ctl.exit_sk_pacing_rate):
+        differences[n + 1] += 1
+    if check & CHECK_SSTHRESH and tp.snd_ssthresh != ctl.exit_snd_ssthresh:
+        differences[n + 2] += 1
+    if check & CHECK_APP_LIMITED and tp.app_limited != ctl.exit_app_limited:
+        differences[n + 3] += 1
+
+
+@jit
+def prepare_retry(ev: Any, entry: Any, attempt: int) -> None:
+    """Undo the event and let the clock tick after `attempt` reads."""
+    tp, rs, skb = ev.tp, ev.rs, ev.skb
+    tp.snd_cwnd = entry[0]
+    tp.snd_ssthresh = entry[1]
+    tp.app_limited = entry[2]
+    rs.losses = entry[3]
+    rs.lost = entry[4]
+    rs.tx_in_flight = entry[5]
+    rs.is_app_limited = entry[6]
+    skb.in_flight = entry[7]
+    tp.jiffies_reads = 0
+    tp.draws = 0
+    tp.jiffies_split = attempt if attempt < _MAX_CLOCK_READS else _NO_TICK
+
+
+@jit
+def save_entry(ev: Any, entry: Any) -> int:
+    """Keep what a callback overwrites in its own inputs; returns the pacing rate (u64)."""
+    tp, rs = ev.tp, ev.rs
+    entry[0] = tp.snd_cwnd
+    entry[1] = tp.snd_ssthresh
+    entry[2] = tp.app_limited
+    entry[3] = rs.losses
+    entry[4] = rs.lost
+    entry[5] = rs.tx_in_flight
+    entry[6] = rs.is_app_limited
+    entry[7] = ev.skb.in_flight
+    return u64(tp.sk_pacing_rate)
+
+
+@jit
+def clear_for_init(bbr: Any, vec: Any) -> int:
+    """Poison everything that init must set; returns tcp_min_rtt(), its one unrecorded input."""
+    min_rtt_us = bbr.min_rtt_us
+    pacing_gain, cwnd_gain = bbr.pacing_gain, bbr.cwnd_gain
+    debug_event, plb_rounds = bbr.debug_event, bbr.plb_consec_cong_rounds
+    for i in range(len(vec)):
+        vec[i] = -1
+    bbr.pacing_gain, bbr.cwnd_gain = pacing_gain, cwnd_gain
+    bbr.debug_event, bbr.plb_consec_cong_rounds = debug_event, plb_rounds
+    bbr.lt_use_bw = 0  # fields that only another version has must stay harmless
+    return min_rtt_us

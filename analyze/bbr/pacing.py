@@ -1,0 +1,98 @@
+"""Pacing rate and the TSO burst that follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collect.jit import jit
+from . import codes
+from .ints import (
+    BBR_SCALE,
+    BW_SCALE,
+    BW_UNIT,
+    U32_MAX,
+    USEC_PER_MSEC,
+    USEC_PER_SEC,
+    i64,
+    u32,
+    u64,
+)
+from .log import note
+
+
+# tcp_bbr.c bbr_rate_bytes_per_sec(); the order of the shifts is what keeps it in 64 bits.
+@jit
+def bbr_rate_bytes_per_sec(tp: Any, bw: int, gain: int, margin: int, floor: int) -> int:
+    """`bw` [pkts/us << 24] with a gain, less `margin` percent, as u64 bytes per second.
+
+    v1 has no floor (0); v2 and v3 never return less than 1.
+    """
+    rate = u64(u64(bw) * u64(tp.mss_cache))
+    rate = u64(rate * u64(gain))
+    rate = rate >> u64(BBR_SCALE)
+    rate = u64(rate * u64(USEC_PER_SEC // 100 * (100 - margin)))
+    rate = rate >> u64(BW_SCALE)
+    return max(rate, u64(floor))
+
+
+# tcp_bbr.c bbr_bw_to_pacing_rate()
+@jit
+def bbr_bw_to_pacing_rate(tp: Any, bw: int, gain: int, p: Any) -> int:
+    rate = bbr_rate_bytes_per_sec(tp, bw, gain, p.pacing_margin_percent, p.pacing_floor)
+    return min(rate, u64(tp.sk_max_pacing_rate))
+
+
+# tcp_bbr.c bbr_init_pacing_rate_from_rtt()
+@jit
+def bbr_init_pacing_rate_from_rtt(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+    if tp.srtt_us:
+        rtt_us = max(tp.srtt_us >> 3, 1)
+        bbr.has_seen_rtt = 1
+    else:
+        rtt_us = USEC_PER_MSEC
+    bw = u32(tp.snd_cwnd * BW_UNIT // rtt_us)  # do_div, then cut to bbr_bw_to_pacing_rate's u32
+    tp.sk_pacing_rate = bbr_bw_to_pacing_rate(tp, bw, p.high_gain, p)
+    note(log, codes.PACE_FIRST_RTT, i64(tp.sk_pacing_rate), tp.snd_cwnd, rtt_us)
+
+
+# tcp_bbr.c bbr_set_pacing_rate()
+@jit
+def bbr_set_pacing_rate(bbr: Any, tp: Any, bw: int, gain: int, p: Any, log: Any) -> None:
+    rate = bbr_bw_to_pacing_rate(tp, bw, gain, p)
+    if not bbr.has_seen_rtt and tp.srtt_us:
+        bbr_init_pacing_rate_from_rtt(bbr, tp, p, log)
+    old = u64(tp.sk_pacing_rate)
+    if bbr.full_bw_reached or rate > old:
+        tp.sk_pacing_rate = rate
+        if rate != old:
+            note(log, codes.PACE_SET, i64(old), i64(rate), bw, gain)
+    elif rate != old:
+        note(log, codes.PACE_HOLD_STARTUP, i64(old), i64(rate))
+
+
+# tcp_bbr.c bbr_min_tso_segs(); v3 asks net.ipv4.tcp_min_tso_segs instead
+@jit
+def _min_tso_segs(tp: Any, p: Any) -> int:
+    if p.version == 3:
+        return p.min_tso_segs
+    return 1 if u64(tp.sk_pacing_rate) < u64(p.min_tso_rate >> 3) else 2
+
+
+# tcp_bbr.c bbr_tso_segs_goal(); v2 and v3: bbr_tso_segs_generic()
+@jit
+def bbr_tso_segs_goal(bbr: Any, tp: Any, p: Any) -> int:
+    """Segments in the burst that would be sent at the current pacing rate."""
+    burst = u64(tp.sk_pacing_rate) >> u64(tp.sk_pacing_shift)
+    if p.tso_rtt_shift:  # v2, v3: a short RTT allows bigger bursts
+        r = bbr.min_rtt_us >> p.tso_rtt_shift
+        if r < 32:
+            burst = u64(burst + u64(p.gso_max_size >> r))
+    limit = p.gso_max_size - 1 - p.max_tcp_header
+    if p.tso_bytes_u32:  # min_t(u32, ...) cuts the u64 first
+        size = min(i64(burst & u64(U32_MAX)), limit)
+    else:
+        size = limit if burst > u64(limit) else i64(burst)
+    segs = max(size // tp.mss_cache, _min_tso_segs(tp, p))
+    if p.tso_segs_cap:
+        segs = min(segs, p.tso_segs_cap)
+    return segs
