@@ -162,7 +162,7 @@ class FlowEvents:
         columns: the recorded columns of these events, by store name.
         compared: int64 [fields]: -1 where the recording has the field, else 0.
         pre_init: events before init on a zeroed state, left out.
-        tail: events after the probes began to detach, left out.
+        tail: events from the moment on at which the probes began to detach: calls may be missing.
         missing: inputs or state fields that the recording lacks.
     """
 
@@ -183,13 +183,10 @@ def _plain(column: Array) -> tuple[Array, bool]:
     return np.asarray(column), True
 
 
-def _bounds(kind: Array, has_exit: Array, ns: Array, last_exit_ns: int) -> tuple[int, int]:
-    """First and one past the last replayable event: from init on, up to the detaching of probes."""
-    inits = np.flatnonzero(kind == INIT)
-    start = int(inits[0]) if len(inits) else 0
-    detached = np.flatnonzero((kind == MAIN) & ~has_exit & (ns > last_exit_ns))
-    stop = int(detached[0]) if last_exit_ns and len(detached) else len(kind)
-    return start, max(start, stop)
+def _detached(kind: Array, has_exit: Array, ns: Array, last_exit_ns: int) -> int:
+    """Events since the probes began to detach, which starts with those on function exits."""
+    without_exit = np.flatnonzero((kind == MAIN) & ~has_exit & (ns > last_exit_ns))
+    return len(kind) - int(without_exit[0]) if last_exit_ns and len(without_exit) else 0
 
 
 def prepare(
@@ -209,27 +206,29 @@ def prepare(
         values[name], present[name] = _plain(column)
     exit_column = columns["exit_ns"]
     has_exit = ~np.ma.getmaskarray(exit_column)
-    start, stop = _bounds(values["kind"], has_exit, values["ns"], last_exit_ns)
-    total = len(values["kind"])
-    part = {name: column[start:stop] for name, column in values.items()}
-    has_exit = has_exit[start:stop]
+    inits = np.flatnonzero(values["kind"] == INIT)
+    start = int(inits[0]) if len(inits) else 0
+    part = {name: column[start:] for name, column in values.items()}
+    has_exit = has_exit[start:]
+    n = len(part["kind"])
 
     states = _states(part)
     compared = np.array([-1 if present[name] else 0 for name in STATE_COLUMNS], np.int64)
-    events = np.zeros(stop - start, EVENT)
+    events = np.zeros(n, EVENT)
     _fill_inputs(events, part)
     _fill_control(events, part, has_exit, states)
     _fill_hidden(events, part, has_exit, states, version, params)
-    missing = [name for name in REQUIRED[version] if not present.get(name)]
+    has_main = bool((part["kind"] == MAIN).any())
+    missing = [name for name in REQUIRED[version] if has_main and not present.get(name)]
     missing += [name for name in _expected_state(version) if not present[name]]
     return FlowEvents(
         states,
         events,
         part,
         compared,
-        first_seq=int(part["seq"][0]) if stop > start else 0,
+        first_seq=int(part["seq"][0]) if n else 0,
         pre_init=start,
-        tail=total - stop,
+        tail=_detached(part["kind"], has_exit, part["ns"], last_exit_ns),
         missing=missing,
     )
 

@@ -79,7 +79,12 @@ def loop_of(version: str) -> Callable[..., int]:
 
 
 def run_pass(
-    flow: FlowEvents, version: str, params: Array, mode: str, decisions: bool, stop: int | None = None
+    flow: FlowEvents,
+    version: str,
+    params: Array,
+    mode: str,
+    decisions: bool,
+    stop: int | None = None,
 ) -> tuple[Pass, Machine]:
     """Replay one flow (up to event `stop`); the machine holds the state after the last event."""
     n = len(flow.events) if stop is None else stop
