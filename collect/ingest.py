@@ -1,107 +1,325 @@
-"""Load run bundles into the store."""
+"""Load run bundles into the store: one transaction per bundle."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import layout
-from .schema.fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, column_name, exit_column_name
+from . import facts, layout
+from .bundle import QUEUE, RUN_NAME, Bundle, open_bundle
+from .errors import BundleError, StoreError
+from .events import SALVAGE, EventReader, Finding
+from .findings import CODES
+from .flows import flow_rows
+from .queue import queue_rows
+from .rowsets import insert
 from .store import Store
 
-KIND = {"M": "main", "S": "set_state", "E": "cwnd_event", "H": "ssthresh", "U": "undo_cwnd"}
-KIND["L"] = "skb_marked_lost"
-
-
-def ingest(store: Store, folder: Path) -> None:
+if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
-    import zstandard
 
-    manifest = json.loads((folder / "manifest.json").read_text())
-    with open(folder / "events.csv.zst", "rb") as raw:
-        text = zstandard.ZstdDecompressor().stream_reader(raw).read().decode()
-    heads: dict[str, list[str]] = {}
-    open_event: dict[str, dict] = {}
-    flow_of: dict[str, int] = {}
-    has_init: set[int] = set()
-    flows: list[dict] = []
-    events: list[dict] = []
-    params: list[dict] = []
-    run_id = store.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchone()[0]
-    known = {f.name for f in EVENT_FIELDS}
-    exits = {f.name for f in EXIT_FIELDS}
-    for number, line in enumerate(text.splitlines(), 1):
-        tag, *values = line.split(",")
-        if line.startswith("#"):
-            heads[tag[1:]] = values
-            continue
-        if tag not in heads:
-            continue
-        row = dict(zip(heads[tag], values, strict=True))
-        sk = row["sk"]
-        base = tag.rstrip("0123456789")
-        if tag in ("I", "M0", "S0", "E0", "H0", "U0", "L0"):
-            if sk not in flow_of or (tag == "I" and flow_of[sk] in has_init):
-                flows.append({"run_id": run_id, "flow": len(flows) + 1, "sk": sk})
-                flow_of[sk] = len(flows)
-            if tag == "I":
-                has_init.add(flow_of[sk])
-            event = {"run_id": run_id, "flow": flow_of[sk], "ns": int(row["ns"]), "line": number}
-            event |= {"kind": KIND.get(base, "init"), "complete": False, "parts": {tag}}
-            event |= {column_name(k): int(v) for k, v in row.items() if k in known}
-            open_event[sk] = event
-            events.append(event)
-            continue
-        event = open_event.get(sk)
-        if event is None:
-            continue
-        event["parts"].add(tag)
-        if base in ("X", "IX"):
-            if tag != "IX1":
-                event["exit_ns"] = int(row["ns"])
-                event["complete"] = base == "X"
-                event |= {exit_column_name(k): int(v) for k, v in row.items() if k in exits}
-            event |= {column_name(k): int(v) for k, v in row.items() if k.startswith("bbr.")}
-            event["complete"] |= tag == "IX1"
-        elif base == "P":
-            row = {column_name(k).removeprefix("params_"): v for k, v in row.items()}
-            row.pop("sk")
-            params.append(
-                {"run_id": run_id, "flow": event["flow"]} | {k: int(v) for k, v in row.items()}
+# DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
+LOAD_MEMORY = "256MB"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one bundle; `already` if the store had it, with nothing changed."""
+
+    run: str
+    run_id: int
+    already: bool
+    version: str
+    kernel: str | None
+    flows: int
+    events: int
+    rows: int
+    findings: dict[str, int]
+    lost: int
+
+
+def ingest(
+    store: Store,
+    path: Path,
+    name: str | None = None,
+    replace: bool = False,
+    salvage: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Load the bundle at `path` into the store, wholly or not at all.
+
+    Args:
+        store: opened for writing.
+        path: folder or ``.tar.zst``.
+        name: name of the run instead of the bundle's own.
+        replace: replace a run of that name that came from another bundle.
+        salvage: keep the whole events of a damaged event stream.
+        progress: called with compressed bytes read and their total.
+
+    Raises:
+        BundleError: the bundle is missing, foreign, damaged, or says something impossible.
+        StoreError: the name is taken, or the file cannot be written.
+    """
+    with open_bundle(path) as bundle:
+        run = name or bundle.manifest.name
+        if not RUN_NAME.fullmatch(run):
+            raise StoreError(
+                f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
             )
-        else:
-            event |= {column_name(k): int(v) for k, v in row.items() if k in known}
-            event["complete"] |= base not in ("M", "I")
-    seqs: dict[int, int] = {}
-    kept = []
-    for event in events:
-        parts = event.pop("parts")
-        if event["kind"] != "init" and not any(p.endswith("1") for p in parts):
-            continue
-        event["seq"] = seqs[event["flow"]] = seqs.get(event["flow"], -1) + 1
-        kept.append(event)
-    decided = layout.decide({name for head in heads.values() for name in head}, manifest)
-    names = list(dict.fromkeys(k for event in kept for k in event))
-    columns = {name: [event.get(name) for event in kept] for name in names}
-    unsigned = [
-        name for name in names if any((v or 0) > 2**63 for v in columns[name] if v.__class__ is int)
-    ]
-    event_rows = pa.table(
-        {name: pa.array(columns[name], pa.uint64() if name in unsigned else None) for name in names}
-    )
-    with store.transaction() as con:
-        con.execute("INSERT INTO events BY NAME SELECT * FROM event_rows")
-        flow_rows = pa.Table.from_pylist(flows)
-        con.execute("INSERT INTO flows BY NAME SELECT * FROM flow_rows")
-        if params:
-            param_rows = pa.Table.from_pylist(params)
-            con.execute("INSERT INTO params BY NAME SELECT * FROM param_rows")
-        con.execute(
-            "INSERT INTO runs (run_id, run, version, decoded_as, hz) VALUES (?, ?, ?, ?, ?)",
-            [run_id, manifest["name"], *vars(decided).values(), manifest["constants"]["HZ"]],
-        )
-        for scope in ("constants", "module_params", "sysctls"):
-            for name, value in (manifest.get(scope) or {}).items():
-                con.execute(
-                    "INSERT INTO host_facts VALUES (?, ?, ?, ?)", [run_id, scope, name, str(value)]
+        known = _known(store.con, bundle.digest)
+        if known and (name is None or known.run == run):
+            return known
+        with store.transaction() as con:
+            old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
+            if old and not replace:
+                raise StoreError(
+                    f"the store has another run called {run!r}; {bundle.shown} was not loaded",
+                    "add --replace to replace it, or --as NAME to keep both",
                 )
+            if old:
+                store.delete_run(old[0])
+            return _Loader(con, bundle, run, salvage, progress).load()
+
+
+@dataclass
+class _Loader:
+    """Writes one bundle inside an open transaction."""
+
+    con: duckdb.DuckDBPyConnection
+    bundle: Bundle
+    run: str
+    salvage: bool
+    progress: Callable[[int, int], None] | None
+    run_id: int = 0
+
+    def load(self) -> Outcome:
+        """Write every table of the run."""
+        row = self.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchone()
+        self.run_id = row[0] if row else 1
+        manifest, size = self.bundle.manifest, self.bundle.events.stat().st_size
+        report = self.progress
+        reader = EventReader(
+            self.bundle.events,
+            f"{self.bundle.shown}/{self.bundle.events.name}",
+            self.salvage,
+            manifest.lost > 0,
+            None if report is None else lambda done: report(done, size),
+        )
+        decided = layout.decide(reader.header.columns(), manifest.raw)
+        self._load_events(reader)
+        findings = self._judge(reader)
+        insert(self.con, "capture_quality", (vars(f) for f in self._rows_of(findings)))
+        self._load_flows(reader)
+        self._load_rest()
+        self._load_run(reader, decided, findings)
+        return _outcome(self.con, self.run_id, already=False)
+
+    def _load_events(self, reader: EventReader) -> None:
+        """Stream the events into the store; DuckDB pulls one batch at a time."""
+        import duckdb
+        import pyarrow as pa
+
+        stream = _Stream(reader)
+        first = stream.first()
+        if first is None:
+            raise BundleError(
+                f"{reader.shown} has no whole event",
+                "record again while BBR connections are sending",
+            )
+        batches = pa.RecordBatchReader.from_batches(first.schema, stream)
+        _bound_memory(self.con)
+        try:
+            self.con.register("incoming_events", batches)
+            self.con.execute(
+                "INSERT INTO events BY NAME "
+                f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
+            )
+        except duckdb.Error:
+            if stream.error is not None:
+                raise stream.error from None
+            raise
+        finally:
+            self.con.unregister("incoming_events")
+
+    def _judge(self, reader: EventReader) -> list[Finding]:
+        """Check the rows against the manifest; complete the findings."""
+        manifest = self.bundle.manifest
+        found = list(reader.findings)
+        if manifest.lost:
+            detail = CODES["lost_declared"].format(count=manifest.lost)
+            found.append(Finding("lost_declared", detail))
+        found += self._count_rows(reader)
+        admitted = manifest.rows is not None or manifest.lost or reader.lost_reported
+        if reader.first_unpaired and not admitted and not self.salvage:
+            line, words = reader.first_unpaired
+            raise BundleError(
+                f"{reader.shown}, line {line}: {words}, and neither the manifest nor the "
+                "recording tells of lost rows",
+                SALVAGE,
+            )
+        return found
+
+    def _count_rows(self, reader: EventReader) -> list[Finding]:
+        """Compare rows by tag with the manifest: fewer or more means that the file was changed."""
+        if self.bundle.manifest.rows is None:
+            return []
+        wrong = []
+        for tag, found in reader.row_counts.items():
+            said = self.bundle.manifest.rows.get(tag, 0)
+            if found != said:
+                wrong.append(CODES["row_count"].format(tag=tag, found=found, said=said))
+        if wrong and not self.salvage:
+            place = ""
+            if reader.first_unpaired:
+                line, words = reader.first_unpaired
+                place = f"; line {line}: {words}"
+            raise BundleError(
+                f"{reader.shown} is not as it was recorded: {'; '.join(wrong)}{place}", SALVAGE
+            )
+        return [Finding("row_count", words) for words in wrong]
+
+    def _rows_of(self, findings: list[Finding]) -> Iterator[Any]:
+        for finding in findings:
+            yield QualityRow(
+                self.run_id,
+                None if finding.flow is None else finding.flow + 1,
+                finding.seq,
+                finding.line,
+                finding.ns,
+                finding.code,
+                finding.detail,
+            )
+
+    def _load_flows(self, reader: EventReader) -> None:
+        flows = flow_rows(self.con, self.run_id, reader.flows(), self.bundle)
+        insert(self.con, "flows", flows)
+        params = (
+            {"run_id": self.run_id, "flow": row["flow"] + 1, "ns": row["ns"]}
+            | {
+                facts.param_column(name): value
+                for name, value in row.items()
+                if name.startswith("params.")
+            }
+            for row in reader.params
+        )
+        insert(self.con, "params", params)
+        self.con.execute(facts.MISSING_EXITS, {"run_id": self.run_id})
+        self.con.execute(facts.NO_INIT, {"run_id": self.run_id})
+
+    def _load_rest(self) -> None:
+        manifest, run_id = self.bundle.manifest, self.run_id
+        insert(self.con, "host_facts", facts.host_facts(run_id, manifest))
+        insert(self.con, "clocks", ({"run_id": run_id, **vars(c)} for c in manifest.clocks))
+        queue = self.bundle.optional(QUEUE)
+        if queue is not None:
+            shown = f"{self.bundle.shown}/{QUEUE}"
+            insert(self.con, "queue_samples", queue_rows(run_id, queue, shown, manifest.clocks))
+        insert(self.con, "attachments", facts.attachments(run_id, self.bundle))
+
+    def _load_run(
+        self, reader: EventReader, decided: layout.Layout, findings: list[Finding]
+    ) -> None:
+        manifest = self.bundle.manifest
+        insert(
+            self.con,
+            "runs",
+            [
+                {
+                    "run_id": self.run_id,
+                    "run": self.run,
+                    "bundle_digest": self.bundle.digest,
+                    "version": decided.version,
+                    "decoded_as": decided.reason,
+                    **facts.run_facts(manifest),
+                    "rows": sum(reader.row_counts.values()),
+                    "lost_declared": manifest.lost,
+                    "lost_reported": reader.lost_reported,
+                    "half_events": sum(f.code == "half_event" for f in findings),
+                    "salvaged": any(f.code in ("cut_off", "bad_row") for f in findings),
+                    "ingested_by": version("bbrscope"),
+                }
+            ],
+        )
+        self.con.execute(facts.RUN_TOTALS, {"run_id": self.run_id})
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """A row of capture_quality."""
+
+    run_id: int
+    flow: int | None
+    seq: int | None
+    line: int | None
+    ns: int | None
+    kind: str
+    detail: str
+
+
+class _Stream:
+    """The reader's batches as an iterator that remembers why it failed.
+
+    DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
+    """
+
+    def __init__(self, reader: EventReader) -> None:
+        self._batches = reader.batches()
+        self._ahead: pa.RecordBatch | None = None
+        self.error: BaseException | None = None
+
+    def first(self) -> pa.RecordBatch | None:
+        """Return the first batch, which `__next__` will give again."""
+        self._ahead = next(self._batches, None)
+        return self._ahead
+
+    def __iter__(self) -> _Stream:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._ahead is not None:
+            batch, self._ahead = self._ahead, None
+            return batch
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _bound_memory(con: duckdb.DuckDBPyConnection) -> None:
+    """Make DuckDB write row groups as they fill, and keep little of them in memory."""
+    import duckdb
+
+    con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
+    # Older versions, without this setting, write each row group at once anyway.
+    with suppress(duckdb.CatalogException):
+        con.execute("SET write_buffer_row_group_count = 1")
+
+
+def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
+    """Return the run that came from a bundle with these contents, if the store has it."""
+    row = con.execute("SELECT run_id FROM runs WHERE bundle_digest = ?", [digest]).fetchone()
+    return _outcome(con, row[0], already=True) if row else None
+
+
+def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
+    row = con.execute(
+        "SELECT run, version, kernel, flows, events, rows, "
+        "greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) "
+        "FROM runs WHERE run_id = ?",
+        [run_id],
+    ).fetchone()
+    assert row is not None  # the caller has just found or written it
+    run, label, kernel, flows, events, rows, lost = row
+    kinds = con.execute(
+        "SELECT kind, count(*) FROM capture_quality WHERE run_id = ? GROUP BY kind ORDER BY kind",
+        [run_id],
+    ).fetchall()
+    return Outcome(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost)

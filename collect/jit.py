@@ -47,5 +47,5 @@ def jit(function: F) -> F:
     """
     if PLAIN:
         return function
-    compiled: F = _numba().njit(cache=True, nogil=True)(function)
+    compiled: F = _numba().njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled

@@ -79,7 +79,9 @@ class Store:
 
     def runs(self) -> list[str]:
         """Return the names of the runs, in the order of ingestion."""
-        return [row[0] for row in self.con.execute("SELECT run FROM runs ORDER BY run_id").fetchall()]
+        return [
+            row[0] for row in self.con.execute("SELECT run FROM runs ORDER BY run_id").fetchall()
+        ]
 
     def run_id(self, name: str) -> int:
         """Return the id of the run called `name`.

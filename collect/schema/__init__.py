@@ -23,4 +23,5 @@ __all__ = ["MODULES", "SCHEMA_VERSION", "TABLES", "VIEWS", "Column", "Table", "V
 
 def relation(name: str) -> Table | View | None:
     """Return the table or view called `name`, or None."""
-    return next((item for item in (*TABLES, *VIEWS) if item.name == name), None)
+    known: tuple[Table | View, ...] = (*TABLES, *VIEWS)
+    return next((item for item in known if item.name == name), None)

@@ -1,0 +1,143 @@
+"""The memory of a batch of events, and its way into Arrow without a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import pairing
+from .header import Header
+from .pairing import Batch
+from .plan import TARGETS, batch_layout
+from .schema.fields import EVENT_FIELDS, EXIT_FIELDS, column_name, exit_column_name
+from .schema.recording import KINDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SIGNED = {column_name(f.name) for f in EVENT_FIELDS if f.signed} | {
+    exit_column_name(f.name) for f in EXIT_FIELDS if f.signed
+}
+
+
+class Finished(NamedTuple):
+    """A batch's events, the slots that are findings, and the number of each slot in its flow."""
+
+    record_batch: pa.RecordBatch
+    findings: npt.NDArray[np.intp]
+    seq: npt.NDArray[np.int32]
+
+
+class Assembler:
+    """Makes batches for one header and turns full ones into Arrow record batches.
+
+    Attributes:
+        offsets: byte offset of each stored column in a batch's buffer.
+    """
+
+    def __init__(self, header: Header, capacity: int) -> None:
+        self.capacity = capacity
+        self.offsets, self._bytes = batch_layout(header, capacity)
+        self._providers = _providers(header)
+        self._all_parts = np.array(
+            [sum(tag.part for tag in header.tags if tag.kind == kind) for kind in KINDS]
+        )
+        self._sequence = np.zeros(1024, np.int32)
+
+    def grow_flows(self, count: int) -> None:
+        """Make room for the event numbers of `count` flows."""
+        self._sequence = np.concatenate(
+            [self._sequence, np.zeros(count - len(self._sequence), np.int32)]
+        )
+
+    def new_batch(self) -> Batch:
+        """Return an empty batch with memory of its own."""
+        buffer = np.empty(self._bytes, np.uint8)
+        return Batch(
+            slots=np.empty((self.capacity, pairing.B_SECOND + 1), np.int64),
+            u1=buffer,
+            u2=buffer.view(np.uint16),
+            u4=buffer.view(np.uint32),
+            u8=buffer.view(np.int64),
+        )
+
+    def finish(self, batch: Batch, count: int) -> Finished:
+        """Turn the first `count` slots into a record batch; leave out those that were MOVED."""
+        slots = batch.slots[:count]
+        seq = np.empty(count, np.int32)
+        pairing.number_events(slots, count, self._sequence, seq)
+        kind = slots[:, pairing.B_KIND]
+        kept = np.flatnonzero(kind >= 0)
+        findings = np.flatnonzero((kind < 0) & (kind != pairing.MOVED))
+        return Finished(self._record_batch(batch, kept, seq), findings, seq)
+
+    def _record_batch(
+        self, batch: Batch, kept: npt.NDArray[np.intp], seq: npt.NDArray[np.int32]
+    ) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        count = len(kept)
+        # Findings are rare and the open events come last: nearly always a prefix is kept.
+        pick: Any = slice(0, count) if count == 0 or kept[-1] == count - 1 else kept
+        slots = batch.slots[pick]
+        kind = slots[:, pairing.B_KIND].astype(np.int8)
+        seen = slots[:, pairing.B_SEEN]
+        exit_ns = slots[:, pairing.B_EXIT_NS]
+        columns: dict[str, pa.Array] = {
+            "flow": pa.array((slots[:, pairing.B_FLOW] + 1).astype(np.int32)),
+            "seq": pa.array(seq[pick]),
+            "ns": pa.array(slots[:, pairing.B_NS].astype(np.uint64)),
+            "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
+            "line": pa.array(slots[:, pairing.B_LINE].astype(np.uint64)),
+            "complete": pa.array(seen == self._all_parts[kind]),
+            "exit_ns": pa.array(exit_ns.astype(np.uint64), mask=exit_ns == 0),
+        }
+        valid = _Validity(kind, seen, self._providers)
+        for name, offset in self.offsets.items():
+            width = TARGETS[name]
+            data = batch.u1[offset : offset + width * self.capacity]
+            data = data.view(_dtype(name, width))[pick]
+            bits, nulls = valid.of(name)
+            buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(data)]
+            columns[name] = pa.Array.from_buffers(
+                pa.from_numpy_dtype(data.dtype), count, buffers, nulls
+            )
+        return pa.record_batch(columns)
+
+
+class _Validity:
+    """Which events of a batch have a column: those whose parts that provide it were seen."""
+
+    def __init__(self, kind: Any, seen: Any, providers: dict[str, npt.NDArray[np.int64]]) -> None:
+        self._kind = kind
+        self._seen = seen
+        self._providers = providers
+        self._known: dict[bytes, tuple[npt.NDArray[np.uint8] | None, int]] = {}
+
+    def of(self, name: str) -> tuple[npt.NDArray[np.uint8] | None, int]:
+        """Return Arrow's validity bits of a column (None: all valid), and how many are null."""
+        parts = self._providers[name]
+        key = parts.tobytes()
+        if key not in self._known:
+            valid = (self._seen & parts[self._kind]) != 0
+            nulls = len(valid) - int(np.count_nonzero(valid))
+            bits = np.packbits(valid, bitorder="little") if nulls else None
+            self._known[key] = (bits, nulls)
+        return self._known[key]
+
+
+def _providers(header: Header) -> dict[str, npt.NDArray[np.int64]]:
+    """Return per column the bit of the part that fills it, by kind; 0: that kind lacks it."""
+    found: dict[str, npt.NDArray[np.int64]] = {}
+    for tag in header.tags:
+        for column in tag.columns:
+            if column.target is not None:
+                parts = found.setdefault(column.target, np.zeros(len(KINDS), np.int64))
+                parts[KINDS.index(tag.kind)] |= tag.part
+    return found
+
+
+def _dtype(name: str, width: int) -> np.dtype[Any]:
+    return np.dtype(f"{'i' if name in SIGNED else 'u'}{width}")

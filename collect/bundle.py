@@ -1,0 +1,216 @@
+"""Run bundles: one recording as a folder, or as a ``.tar.zst`` of one. BUNDLE.md has the format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .archive import unpacked
+from .errors import BundleError
+
+FORMAT = "bbrscope-bundle"
+VERSION = 1
+
+MANIFEST = "manifest.json"
+EVENTS = "events.csv.zst"
+QUEUE = "queue.csv.zst"
+PACKETS = "packets.pcap.zst"
+ATTACHMENT = re.compile(r"iperf[0-9]+\.json")
+
+MAX_MANIFEST = 4 << 20
+MAX_ATTACHMENT = 16 << 20
+RUN_NAME = re.compile(r"[\w.+@=-]{1,100}")
+
+COMPLETE = "a bundle is a folder (or a .tar.zst of one) with manifest.json and events.csv.zst"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One reading of the clocks together, in ns."""
+
+    point: str
+    realtime_ns: int
+    monotonic_ns: int
+    boottime_ns: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checked manifest; `raw` is the whole JSON object.
+
+    `rows` counts rows by tag (None: the collector did not say), `lost` is the collector's own
+    count of lost rows, `clocks` is empty when they were not sampled.
+    """
+
+    name: str
+    hz: int
+    rows: dict[str, int] | None
+    lost: int
+    clocks: tuple[Clock, ...]
+    raw: dict[str, Any]
+
+    def text(self, key: str) -> str | None:
+        """Return a value of the manifest that should be text, or None."""
+        value = self.raw.get(key)
+        return value if isinstance(value, str) else None
+
+    def group(self, key: str) -> dict[str, Any]:
+        """Return a group of settings; empty when the manifest has none."""
+        value = self.raw.get(key)
+        return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle on disk: what the user called it, its folder, manifest and digest."""
+
+    shown: str
+    folder: Path
+    manifest: Manifest
+    digest: str
+
+    @property
+    def events(self) -> Path:
+        """The event stream."""
+        return self.folder / EVENTS
+
+    def optional(self, name: str) -> Path | None:
+        """Return the path of a file that a bundle may lack, or None."""
+        path = self.folder / name
+        return path if path.is_file() else None
+
+    def attachments(self) -> list[Path]:
+        """Return the small files that are kept as they are, by name."""
+        found = (path for path in self.folder.iterdir() if ATTACHMENT.fullmatch(path.name))
+        return sorted(path for path in found if path.stat().st_size <= MAX_ATTACHMENT)
+
+
+@contextmanager
+def open_bundle(path: Path) -> Iterator[Bundle]:
+    """Open the bundle at `path`, a folder or a ``.tar.zst``; unpacked files vanish on exit.
+
+    Raises:
+        BundleError: missing, empty, foreign, of another version, damaged or unsafe to unpack.
+    """
+    if path.is_dir():
+        yield _read(path, str(path))
+    elif not path.exists():
+        raise BundleError(f"there is no bundle at {path}", COMPLETE)
+    elif path.stat().st_size == 0:
+        raise BundleError(f"{path} is empty", COMPLETE)
+    else:
+        with unpacked(path, wanted) as folder:
+            yield _read(folder, str(path))
+
+
+def wanted(name: str) -> bool:
+    """Tell whether a file of this name belongs to a bundle."""
+    return name in (MANIFEST, EVENTS, QUEUE, PACKETS) or bool(ATTACHMENT.fullmatch(name))
+
+
+def _read(folder: Path, shown: str) -> Bundle:
+    for name in (MANIFEST, EVENTS):
+        if not (folder / name).is_file():
+            raise BundleError(f"{shown} has no {name}: it is not a run bundle", COMPLETE)
+    manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
+    return Bundle(shown, folder, manifest, _digest(folder))
+
+
+def _digest(folder: Path) -> str:
+    """Return sha256 over the names and the contents of the bundle's files."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if wanted(path.name) and path.is_file()):
+        with open(path, "rb") as content:
+            inner = hashlib.file_digest(content, "sha256").hexdigest()
+        digest.update(f"{path.name}\0{inner}\n".encode())
+    return digest.hexdigest()
+
+
+def read_manifest(path: Path, shown: str) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        BundleError: not JSON, not a bundle's, of another version, or a value is impossible.
+    """
+    if path.stat().st_size > MAX_MANIFEST:
+        raise BundleError(f"{shown} is larger than {MAX_MANIFEST >> 20} MiB", COMPLETE)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{shown} is not JSON: {error}", "record again or restore it") from error
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        found = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
+        raise BundleError(f'{shown} is not of format "{FORMAT}" (found {found!r})', COMPLETE)
+    if raw.get("version") != VERSION:
+        raise BundleError(
+            f"{shown} has format version {raw.get('version')!r}; this bbrscope reads {VERSION}",
+            "use the bbrscope that wrote it, or a newer one",
+        )
+    check = _Checker(shown, raw)
+    return Manifest(
+        name=check.name(),
+        hz=check.integer(check.group("constants"), "constants.HZ", 1, 100_000),
+        rows=check.rows(),
+        lost=check.integer(raw, "events_lost", 0, 1 << 62, default=0),
+        clocks=check.clocks(),
+        raw=raw,
+    )
+
+
+class _Checker:
+    """Takes values out of a manifest, or says which one is wrong."""
+
+    def __init__(self, shown: str, raw: dict[str, Any]) -> None:
+        self.shown = shown
+        self.raw = raw
+
+    def fail(self, what: str) -> BundleError:
+        return BundleError(f"{self.shown}: {what}", "BUNDLE.md describes the manifest")
+
+    def name(self) -> str:
+        name = self.raw.get("name")
+        if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
+            raise self.fail(f"name must be 1 to 100 letters, digits or ._+@=- (found {name!r:.60})")
+        return name
+
+    def group(self, key: str) -> dict[str, Any]:
+        value = self.raw.get(key)
+        if not isinstance(value, dict):
+            raise self.fail(f"{key} must be an object (found {value!r:.60})")
+        return value
+
+    def integer(
+        self, group: dict[str, Any], key: str, low: int, high: int, default: int | None = None
+    ) -> int:
+        value = group.get(key.rpartition(".")[2], default)
+        if type(value) is not int or not low <= value <= high:
+            raise self.fail(f"{key} must be a whole number {low}..{high} (found {value!r:.60})")
+        return value
+
+    def rows(self) -> dict[str, int] | None:
+        if self.raw.get("events") is None:
+            return None
+        group = self.group("events")
+        return {tag: self.integer(group, f"events.{tag}", 0, 1 << 62) for tag in group}
+
+    def clocks(self) -> tuple[Clock, ...]:
+        if self.raw.get("clocks") is None:
+            return ()
+        group = self.group("clocks")
+        found = []
+        for point in ("start", "end"):
+            reading = group.get(point)
+            if not isinstance(reading, dict):
+                raise self.fail(f"clocks.{point} must be an object (found {reading!r:.60})")
+            values = [
+                self.integer(reading, f"clocks.{point}.{clock}_ns", 0, (1 << 63) - 1)
+                for clock in ("realtime", "monotonic", "boottime")
+            ]
+            found.append(Clock(point, *values))
+        return tuple(found)

@@ -1,0 +1,474 @@
+"""Read ``events.csv.zst`` into columnar batches of kernel events, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import header, pairing, rows
+from .batch import Assembler
+from .errors import BundleError
+from .findings import CODES
+from .header import ENTRY, PARAMETERS, Header, Tag
+from .pairing import SIDE_HEAD, Batch
+from .plan import Plan, make_plan
+from .schema.recording import KINDS
+from .zstd import DamagedError, pieces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT_BYTES = 4 << 20
+SLOTS_PER_BATCH = 40_960
+FIRST_SOCKETS = 1 << 10
+SIDE_ROWS = 256
+MAX_BAD_ROWS = 10_000
+
+LOST = re.compile(r"Lost ([0-9]+) events")
+# Lines that bpftrace prints among the rows; they carry no data.
+CHATTER = re.compile(r"|Attach(ing|ed) .*|Lost .*|WARNING: .*|stdin:.*|@.*|\s+", re.DOTALL)
+
+SALVAGE = "add --salvage to keep every whole event, with the damage on record"
+
+
+@dataclass
+class FlowInfo:
+    """One flow as the rows tell it: flow counts from 0, `addresses` holds what init recorded."""
+
+    flow: int
+    sk: str
+    generation: int
+    has_init: bool
+    pre_init: int
+    addresses: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Finding:
+    """A row of capture_quality; flow counts from 0."""
+
+    code: str
+    detail: str
+    flow: int | None = None
+    seq: int | None = None
+    line: int | None = None
+    ns: int | None = None
+
+
+class EventReader:
+    """Reads one event stream; iterate `batches` to its end, then read the other attributes.
+
+    Attributes:
+        header: the declared rows, known from the start.
+        findings: what is missing or odd.
+        params: rows of v2's parameters, by recorded name, with flow (from 0) and ns.
+        row_counts: rows by tag. lost_reported: rows lost as the collector's messages say.
+
+    Raises:
+        BundleError: a row is impossible, or the file is damaged; with `salvage` such rows are
+            dropped, and what a cut-off file still has is kept.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        shown: str,
+        salvage: bool = False,
+        suspect: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.shown = shown
+        self.salvage = salvage
+        self.progress = progress
+        self.findings: list[Finding] = []
+        self.params: list[dict[str, int]] = []
+        self.lost_reported = 0
+        self.first_unpaired: tuple[int, str] | None = None
+        self._addresses: dict[int, dict[str, Any]] = {}
+        self._bad_rows = 0
+        self._source = TextSource(path, shown, salvage)
+        self.header = self._read_header()
+        self.findings += [Finding(code, text) for code, text in self.header.findings]
+        self._assembler = Assembler(self.header, SLOTS_PER_BATCH)
+        self._plan: Plan = make_plan(self.header, self._assembler.offsets)
+        self._batch: Batch = self._assembler.new_batch()
+        self._state = np.zeros(pairing.TAG + 1, np.int64)
+        self._state[pairing.LINE] = self._source.line
+        self._state[pairing.SUSPECT] = int(suspect)
+        self._state[pairing.LAST_SOCKET] = -1
+        self._table = np.full(4 * FIRST_SOCKETS, -1, np.int64)
+        self._sockets = np.zeros((FIRST_SOCKETS, pairing.S_MSS + 1), np.int64)
+        self._flows = np.zeros((FIRST_SOCKETS, pairing.F_PRE_INIT + 1), np.int64)
+        widest = max(len(tag.columns) for tag in self.header.tags)
+        self._values = np.zeros(widest, np.int64)
+        self._rows = np.zeros(len(self.header.tags), np.int64)
+        self._side = np.zeros((SIDE_ROWS, SIDE_HEAD + widest), np.int64)
+
+    @property
+    def row_counts(self) -> dict[str, int]:
+        tags = self.header.tags
+        return {tag.name: int(n) for tag, n in zip(tags, self._rows, strict=True)}
+
+    def flows(self) -> list[FlowInfo]:
+        """Return the flows in order of first appearance."""
+        return [
+            FlowInfo(
+                flow,
+                self._sk(int(row[pairing.F_SOCKET])),
+                int(row[pairing.F_GENERATION]),
+                bool(row[pairing.F_INIT]),
+                int(row[pairing.F_PRE_INIT]),
+                self._addresses.get(flow, {}),
+            )
+            for flow, row in enumerate(self._flows[: int(self._state[pairing.FLOWS])])
+        ]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the events; each batch has its own memory."""
+        state, plan = self._state, self._plan
+        while self._source.fill():
+            state[pairing.POS] = self._source.start
+            while True:
+                why = pairing.consume(
+                    self._source.text,
+                    self._source.end,
+                    *plan,
+                    self._table,
+                    self._sockets,
+                    self._flows,
+                    *self._batch,
+                    state,
+                    self._values,
+                    self._rows,
+                    self._side,
+                )
+                self._take_sides()
+                if why == pairing.DONE:
+                    break
+                if why == pairing.BATCH_FULL:
+                    yield from self._flush()
+                elif why == pairing.SOCKETS_FULL:
+                    self._grow()
+                elif why != pairing.SIDE_FULL:
+                    self._decide_line(why)
+            self._source.start = int(state[pairing.POS])
+            if self.progress:
+                self.progress(self._source.compressed)
+        self._note_cut()
+        while self._close_all() != pairing.DONE:
+            yield from self._flush()
+        yield from self._flush()
+
+    def _read_header(self) -> Header:
+        """Read up to the first row, and parse the header lines."""
+        lines = []
+        source = self._source
+        source.fill()
+        while source.start < source.end or source.fill():
+            line = source.peek_line()
+            if line.startswith("#"):
+                lines.append((source.line, line[1:]))
+            elif not CHATTER.fullmatch(line):
+                break
+            else:
+                self._chatter(line, source.line)
+            source.skip_line()
+        if not lines:
+            raise BundleError(
+                f"{self.shown} has no header line (#TAG,column,...)"
+                + (
+                    ": it is empty" if source.end == source.start else f" before line {source.line}"
+                ),
+                "record again; BUNDLE.md describes the file",
+            )
+        return header.parse(lines, self.shown)
+
+    def _chatter(self, line: str, number: int) -> None:
+        match = LOST.search(line)
+        if match:
+            self.lost_reported += int(match[1][:18])
+            text = CODES["lost_message"].format(text=line.strip()[:200])
+            self.findings.append(Finding("lost_message", text, line=number))
+
+    def _decide_line(self, why: int) -> None:
+        """Deal with a line that the compiled loop would not take, and step over it."""
+        state = self._state
+        source = self._source
+        source.start, number = int(state[pairing.POS]), int(state[pairing.LINE])
+        line = source.peek_line()
+        if why == pairing.OTHER_LINE:
+            self._other_line(line, number)
+        elif why == pairing.BAD_ROW:
+            tag = self.header.tags[int(state[pairing.TAG])]
+            what = _why_bad(tag, int(state[pairing.COLUMN]), int(state[pairing.WHY]), line)
+            self._refuse(what, number)
+        else:
+            tag = self.header.tags[int(state[pairing.TAG])]
+            self._refuse(f"{tag.name} is older than the row before it of the same socket", number)
+        source.skip_line()
+        state[pairing.POS] = source.start
+        state[pairing.LINE] = number + 1
+
+    def _other_line(self, line: str, number: int) -> None:
+        if CHATTER.fullmatch(line):
+            self._chatter(line, number)
+            if LOST.search(line):
+                self._state[pairing.SUSPECT] = 1
+            return
+        tag, comma, _ = line.lstrip("#").partition(",")
+        if line.startswith("#"):
+            if tag not in self.header.ignored_tags and line != _header_line(self.header, tag):
+                self._refuse(f"the header changes the columns of {tag[:20]!r}", number)
+        elif comma and tag in self.header.ignored_tags:
+            return
+        elif comma and header.TAG.fullmatch(tag):
+            self._refuse(f"there is no header line for rows of {tag[:20]!r}", number)
+        else:
+            self._refuse(f"neither a row nor a header nor a message: {line[:40]!r}", number)
+
+    def _refuse(self, what: str, number: int) -> None:
+        """Raise, or with --salvage drop the row and say so."""
+        if not self.salvage:
+            raise BundleError(f"{self.shown}, line {number}: {what}", SALVAGE)
+        self._bad_rows += 1
+        if self._bad_rows > MAX_BAD_ROWS:
+            raise BundleError(
+                f"{self.shown}, line {number}: {what}, and {MAX_BAD_ROWS} bad rows before it",
+                "this is not a recording that can be salvaged; record again",
+            )
+        self._state[pairing.SUSPECT] = 1
+        detail = CODES["bad_row"].format(what=what)
+        self.findings.append(Finding("bad_row", detail, line=number))
+
+    def _note_cut(self) -> None:
+        if self._source.cut:
+            self._state[pairing.SUSPECT] = 1
+            line = int(self._state[pairing.LINE])
+            detail = CODES["cut_off"].format(what=self._source.cut)
+            self.findings.append(Finding("cut_off", detail, line=line))
+
+    def _close_all(self) -> int:
+        plan, batch = self._plan, self._batch
+        return pairing.close_all(
+            plan.kinds, plan.main, self._sockets, batch.slots, batch.u4, self._state
+        )
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the closed events of the batch, and go on with a new one."""
+        state = self._state
+        opened = int(np.count_nonzero(self._sockets[: state[pairing.SOCKETS], pairing.S_SLOT] >= 0))
+        if opened > SLOTS_PER_BATCH // 2:
+            self._close_all()
+        old, fresh = self._batch, self._assembler.new_batch()
+        count = int(state[pairing.SLOTS])
+        columns = self._plan.columns
+        carried = pairing.carry_open(columns, self._sockets, *old, *fresh, state)
+        finished = self._assembler.finish(old, count)
+        self._take_findings(old.slots, finished.findings, finished.seq)
+        self._batch = fresh
+        state[pairing.SLOTS] = carried
+        if finished.record_batch.num_rows:
+            yield finished.record_batch
+
+    def _take_findings(self, slots: Any, found: Any, seq: Any) -> None:
+        """Put the batch's findings into words."""
+        for index in found:
+            slot = slots[index].tolist()
+            code, words = self._words(slot)
+            line, flow = slot[pairing.B_LINE], slot[pairing.B_FLOW]
+            if code != "delivered_jump" and self.first_unpaired is None:
+                self.first_unpaired = (line, words)
+            finding = Finding(code, words, line=line, ns=slot[pairing.B_NS])
+            if flow >= 0:
+                finding.flow, finding.seq = flow, int(seq[index])
+            self.findings.append(finding)
+
+    def _words(self, slot: list[int]) -> tuple[str, str]:
+        kind, first, second = slot[pairing.B_KIND], slot[pairing.B_FIRST], slot[pairing.B_SECOND]
+        values: dict[str, Any]
+        if kind == pairing.JUMP:
+            code, values = "delivered_jump", {"grown": first, "acked": second}
+        elif kind == pairing.HALF:
+            code, values = "half_event", self._parts(first, slot[pairing.B_SEEN])
+            values["line"] = slot[pairing.B_LINE]
+        else:
+            code = "orphan_row" if kind == pairing.ORPHAN else "duplicate_row"
+            values = {"tag": self.header.tags[first].name, "sk": self._sk(second)}
+        return code, CODES[code].format(**values)
+
+    def _parts(self, kind: int, seen: int) -> dict[str, Any]:
+        tags = [t for t in self.header.tags if t.kind == KINDS[kind] and t.role == ENTRY]
+        return {
+            "kind": KINDS[kind],
+            "have": "+".join(tag.name for tag in tags if tag.part & seen),
+            "missing": "+".join(tag.name for tag in tags if not tag.part & seen),
+        }
+
+    def _take_sides(self) -> None:
+        """Take the rows that the compiled loop handed over: addresses and parameters."""
+        state, side = self._state, self._side
+        for row in side[: int(state[pairing.SIDES])]:
+            tag = self.header.tags[int(row[0])]
+            flow, ns, line = int(row[1]), int(row[2]), int(row[3])
+            values = dict(zip((c.name for c in tag.columns), row[SIDE_HEAD:], strict=False))
+            if tag.role == PARAMETERS:
+                names = [c.name for c in tag.columns if c.name.startswith("params.") and c.known]
+                numbers = {name: int(values[name]) for name in names}
+                self.params.append({"flow": flow, "ns": ns, **numbers})
+            else:
+                self._addresses.setdefault(flow, {}).update(self._endpoints(values, line))
+        state[pairing.SIDES] = 0
+
+    def _endpoints(self, values: dict[str, Any], line: int) -> dict[str, Any]:
+        """Decode ports and addresses of an init row; the ports are in network byte order."""
+        found: dict[str, Any] = {}
+        for name in ("sport", "dport"):
+            if name in values:
+                found[name] = int.from_bytes(int(values[name]).to_bytes(2, "little"), "big")
+        for name in header.ADDRESSES:
+            if name in values:
+                at, size = int(values[name]) >> 16, int(values[name]) & 0xFFFF
+                text = self._source.text[at : at + size].tobytes().decode("ascii", "replace")
+                try:
+                    found[name] = decode_address(text)
+                except ValueError:
+                    self._refuse(f"{name} {text[:60]!r} is no address", line)
+        return found
+
+    def _sk(self, socket: int) -> str:
+        return f"{int(self._sockets[socket, pairing.S_KEY]) & (1 << 64) - 1:x}"
+
+    def _grow(self) -> None:
+        """Double the memory for sockets or for flows, whichever is full."""
+        state = self._state
+        if state[pairing.FLOWS] >= len(self._flows):
+            self._flows = np.concatenate([self._flows, np.zeros_like(self._flows)])
+            self._assembler.grow_flows(len(self._flows))
+        if state[pairing.SOCKETS] >= len(self._sockets):
+            self._sockets = np.concatenate([self._sockets, np.zeros_like(self._sockets)])
+            self._table = np.full(4 * len(self._sockets), -1, np.int64)
+            pairing.rehash(self._table, self._sockets, int(state[pairing.SOCKETS]))
+
+
+class TextSource:
+    """A window of whole lines on the decompressed text.
+
+    Attributes:
+        text: the bytes, as int8. start, end: the lines not read yet; end follows a newline.
+        line: number of the line at `start`, kept by `skip_line` alone.
+        compressed: compressed bytes read so far.
+        cut: what ended the text early, when salvaging; else empty.
+    """
+
+    def __init__(self, path: Path, shown: str, salvage: bool) -> None:
+        self.shown = shown
+        self.salvage = salvage
+        self.start = self.end = self._filled = 0
+        self.line = 1
+        self.compressed = 0
+        self.cut = ""
+        self._raw = bytearray(TEXT_BYTES)
+        self.text = np.frombuffer(self._raw, np.int8)
+        self._pieces = pieces(path, shown)
+        self._rest = b""
+        self._lines_before = 1
+
+    def fill(self) -> bool:
+        """Move what is left to the front and read on; tell whether there are lines."""
+        left = self._filled - self.start
+        self._lines_before += self._raw.count(b"\n", 0, self.start)
+        self._raw[:left] = self._raw[self.start : self._filled]
+        self.start, self._filled = 0, left
+        more = self._read()
+        self.end = self._raw.rfind(b"\n", 0, self._filled) + 1
+        if self.end == 0 and self._filled == TEXT_BYTES:
+            raise BundleError(
+                f"{self.shown}, line {self._lines_before}: longer than {TEXT_BYTES} bytes",
+                "this is not a recording; BUNDLE.md describes the file",
+            )
+        if not more and self._filled > self.end:
+            self._damaged("its last line is cut off", True)
+            self._filled = self.end
+        return self.end > 0
+
+    def _read(self) -> bool:
+        """Fill the buffer; return False at the end of the file."""
+        while self._filled < TEXT_BYTES:
+            if not self._rest:
+                try:
+                    self._rest, self.compressed = next(self._pieces, (b"", self.compressed))
+                except DamagedError as damage:
+                    self._damaged(str(damage), damage.cut)
+                if not self._rest:
+                    return False
+            taken = self._rest[: TEXT_BYTES - self._filled]
+            self._raw[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            self._rest = self._rest[len(taken) :]
+        return True
+
+    def _damaged(self, what: str, cut: bool) -> None:
+        """Raise, unless salvaging what a cut-off file still has."""
+        if self.salvage and cut:
+            self.cut = self.cut or what
+            return
+        last = self._lines_before + self._raw.count(b"\n", 0, self._filled)
+        way = SALVAGE if cut else "restore the file from a copy, or record again"
+        raise BundleError(f"{self.shown}, line {last}: {what}", way)
+
+    def peek_line(self) -> str:
+        """Return the line at `start`, at most 64 KiB of it, without its end."""
+        stop = self._raw.find(b"\n", self.start, self.end)
+        line = self._raw[self.start : min(stop, self.start + (1 << 16))]
+        return line.decode("utf-8", "replace").rstrip("\r")
+
+    def skip_line(self) -> None:
+        """Step over the line at `start`."""
+        self.start = self._raw.find(b"\n", self.start, self.end) + 1
+        self.line += 1
+
+
+def decode_address(text: str) -> str:
+    """Return an address in its usual notation.
+
+    A number is an IPv4 address as the kernel stores it, four bytes in network order read as a
+    little-endian integer; anything else is IPv4 or IPv6 text, as bpftrace's ntop() prints it.
+
+    Raises:
+        ValueError: neither.
+
+    >>> decode_address("33556746"), decode_address("::ffff:10.9.0.2")
+    ('10.9.0.2', '10.9.0.2')
+    """
+    if text.isdecimal():
+        return str(IPv4Address(int(text).to_bytes(4, "little")))
+    address = ip_address(text)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _why_bad(tag: Tag, column: int, why: int, line: str) -> str:
+    """Say what is impossible about a row."""
+    values = line.split(",")[1:]
+    name = tag.columns[min(column, len(tag.columns) - 1)]
+    if why == rows.TOO_SHORT:
+        return f"{tag.name} has {len(values)} columns, the header names {len(tag.columns)}"
+    if why == rows.TOO_LONG:
+        return f"{tag.name} has {len(values)} columns, the header names {len(tag.columns)}"
+    value = values[column][:40] if column < len(values) else ""
+    if why == rows.OUT_OF_RANGE and name.field is not None:
+        low, high = name.field.minimum, name.field.maximum
+        return f"{name.name} of {tag.name} is {value}, outside {low}..{high}"
+    return f"{name.name} of {tag.name} is {value!r}, not a number"
+
+
+def _header_line(declared: Header, name: str) -> str | None:
+    tag = next((tag for tag in declared.tags if tag.name == name), None)
+    return None if tag is None else ",".join([f"#{name}", *(c.name for c in tag.columns)])

@@ -1,0 +1,121 @@
+"""What the manifest and the loaded events say about a run as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .bundle import Bundle, Manifest
+from .findings import CODES
+from .schema.fields import column_name
+
+# Manifest keys that have columns or tables of their own; the rest goes to host_facts.
+OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks"}
+
+
+def _quoted(code: str) -> str:
+    """Return a finding's sentence as an SQL string."""
+    return "'" + CODES[code].replace("'", "''") + "'"
+
+
+# Exit rows stop first when the probes detach, so the mains after the last exit of a recording have
+# none: one finding per flow says so. Elsewhere each missing exit is a finding of its own.
+MISSING_EXITS = f"""
+INSERT INTO capture_quality
+WITH last_exit AS (
+  SELECT coalesce(max(line), 0) AS line FROM events
+  WHERE run_id = $run_id AND exit_ns IS NOT NULL
+), missing AS (
+  SELECT e.*, e.line > last_exit.line AND e.kind = 'main' AS tail FROM events e, last_exit
+  WHERE e.run_id = $run_id AND NOT e.complete AND last_exit.line > 0
+)
+SELECT run_id, flow, seq, line, ns, 'missing_exit',
+  replace({_quoted("missing_exit")}, '{{kind}}', kind::VARCHAR)
+FROM missing WHERE NOT tail
+UNION ALL
+SELECT run_id, flow, min(seq), min(line), min(ns), 'exits_stop',
+  replace({_quoted("exits_stop")}, '{{count}}', count(*)::VARCHAR)
+FROM missing WHERE tail GROUP BY run_id, flow
+"""
+
+NO_INIT = f"""
+INSERT INTO capture_quality
+SELECT f.run_id, f.flow, 0, NULL, f.first_ns, 'no_init', {_quoted("no_init")}
+FROM flows f WHERE f.run_id = $run_id AND NOT f.has_init AND f.events > 0
+"""
+
+RUN_TOTALS = """
+UPDATE runs SET
+  events = e.events, first_ns = e.first_ns, last_ns = e.last_ns,
+  duration_ns = e.last_ns - e.first_ns,
+  flows = (SELECT count(*) FROM flows WHERE run_id = $run_id),
+  findings = q.findings, missing_exits = e.incomplete
+FROM
+  (SELECT count(*) AS events, min(ns) AS first_ns, max(ns) AS last_ns,
+     count(*) FILTER (NOT complete) AS incomplete FROM events WHERE run_id = $run_id) e,
+  (SELECT count(*) AS findings FROM capture_quality WHERE run_id = $run_id) q
+WHERE runs.run_id = $run_id
+"""
+
+
+def param_column(recorded: str) -> str:
+    """Return the column of table params for a recorded name."""
+    return column_name(recorded).removeprefix("params_")
+
+
+def run_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return the columns of table runs that come from the manifest."""
+    scenario = manifest.group("scenario")
+    raw = manifest.raw
+    return {
+        "declared_version": manifest.text("bbr"),
+        "kernel": manifest.text("kernel"),
+        "probe": manifest.text("probe"),
+        "scenario": _text(scenario.get("id")),
+        "description": _text(scenario.get("description")),
+        "setup": None if raw.get("setup") is None else json.dumps(raw["setup"]),
+        "hz": manifest.hz,
+        "started_realtime_ns": manifest.clocks[0].realtime_ns if manifest.clocks else None,
+        "traffic_start_ns": _traffic_start(manifest),
+        "packets": None if raw.get("packets") is None else json.dumps(raw["packets"]),
+    }
+
+
+def _traffic_start(manifest: Manifest) -> int | None:
+    """Return the start of the traffic on CLOCK_MONOTONIC, if the clocks allow it."""
+    uptime = manifest.raw.get("traffic_start_uptime_s")
+    if not manifest.clocks or not isinstance(uptime, int | float) or not 0 < uptime < 1e9:
+        return None
+    clock = manifest.clocks[0]
+    return max(0, round(uptime * 1e9) - (clock.boottime_ns - clock.monotonic_ns))
+
+
+def host_facts(run_id: int, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield the settings of the manifest, nested groups by their path."""
+    for key, value in manifest.raw.items():
+        if key in OWN_COLUMNS:
+            continue
+        scope = "rows" if key == "events" else key
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield {"run_id": run_id, "scope": scope, "name": name, "value": _text(inner)}
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield {"run_id": run_id, "scope": scope, "name": str(index), "value": _text(inner)}
+        elif value is not None:
+            yield {"run_id": run_id, "scope": "manifest", "name": key, "value": _text(value)}
+
+
+def _text(value: Any) -> str | None:
+    """Return a setting as text: itself, or JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def attachments(run_id: int, bundle: Bundle) -> Iterator[dict[str, Any]]:
+    """Yield the small files that are kept as they are."""
+    for path in bundle.attachments():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield {"run_id": run_id, "name": path.name, "text": text}
