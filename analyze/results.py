@@ -115,7 +115,9 @@ def _keep_codes(store: Store) -> None:
         for code in codes.CODES.values()
     ]
     held = store.con.execute("SELECT name, sentence FROM decision_codes ORDER BY code").fetchall()
-    ours = [(row["name"], row["sentence"]) for row in sorted(rows, key=lambda row: row["code"])]
+    ours = [
+        (codes.CODES[number].name, codes.CODES[number].sentence) for number in sorted(codes.CODES)
+    ]
     if held == ours:
         return
     store.con.execute("DELETE FROM decision_codes")

@@ -1,4 +1,4 @@
-"""Which parameters a recorded flow ran with: the kernel's defaults, as far as recorded otherwise."""
+"""Which parameters a recorded flow ran with: the kernel's defaults, unless recorded otherwise."""
 
 from __future__ import annotations
 

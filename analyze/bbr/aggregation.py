@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import BW_SCALE, mul_shift, tcp_stamp_us_delta, u32
 from .log import note
 from .model import bbr_bw
+from .params import Params
+from .records import Bbr, Log, RateSample, Socket
 
 
 # tcp_bbr.c bbr_update_ack_aggregation()
 @jit
-def bbr_update_ack_aggregation(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_ack_aggregation(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     if not p.extra_acked_gain or rs.acked_sacked == 0 or rs.delivered < 0 or rs.interval_us <= 0:
         return
     if bbr.round_start:
@@ -41,7 +41,7 @@ def bbr_update_ack_aggregation(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> 
 
 
 @jit
-def _age_window(bbr: Any, p: Any, log: Any) -> None:
+def _age_window(bbr: Bbr, p: Params, log: Log) -> None:
     """Rotate the two windows every extra_acked_win_rtts rounds (each round in STARTUP, v2, v3)."""
     bbr.extra_acked_win_rtts = min(0x1F, bbr.extra_acked_win_rtts + 1)
     limit = p.extra_acked_win_rtts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import (
@@ -22,6 +20,7 @@ from .log import note
 from .lower_bounds import bbr_reset_congestion_signals
 from .model import bbr_bw, bbr_max_bw, tcp_packets_in_flight
 from .pacing import bbr_set_pacing_rate
+from .params import Params
 from .phases import (
     bbr_start_bw_probe_down,
 )
@@ -32,13 +31,17 @@ from .records import (
     BBR_PROBE_BW,
     BBR_PROBE_RTT,
     BBR_STARTUP,
+    Bbr,
+    Log,
+    RateSample,
+    Socket,
 )
 from .v1_cycle import bbr_reset_probe_bw_mode
 
 
 # tcp_bbr2.c bbr_update_round_start(); v1 does this in bbr_update_bw()
 @jit
-def bbr_update_round_start(bbr: Any, tp: Any, rs: Any) -> None:
+def bbr_update_round_start(bbr: Bbr, tp: Socket, rs: RateSample) -> None:
     bbr.round_start = 0
     if rs.interval_us > 0 and not before(rs.prior_delivered, bbr.next_rtt_delivered):
         bbr.next_rtt_delivered = tp.delivered
@@ -46,13 +49,13 @@ def bbr_update_round_start(bbr: Any, tp: Any, rs: Any) -> None:
 
 
 @jit
-def count_rounds_since_probe(bbr: Any) -> None:
+def count_rounds_since_probe(bbr: Bbr) -> None:
     bbr.rounds_since_probe = min(bbr.rounds_since_probe + 1, 0xFF)
 
 
 # tcp_bbr2.c bbr_calculate_bw_sample(): rounded up, so that low rates can grow
 @jit
-def bbr_calculate_bw_sample(bbr: Any, rs: Any) -> None:
+def bbr_calculate_bw_sample(bbr: Bbr, rs: RateSample) -> None:
     rs.sample_bw = 0
     if rs.interval_us > 0 and rs.delivered < 0:  # the kernel warns and gives up
         return
@@ -65,7 +68,7 @@ def bbr_calculate_bw_sample(bbr: Any, rs: Any) -> None:
 
 # tcp_bbr2.c bbr2_take_bw_hi_sample(), with the condition of its caller
 @jit
-def bbr_take_max_bw_sample(bbr: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_take_max_bw_sample(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
     max_bw = bbr_max_bw(bbr, p)
     if rs.is_app_limited and rs.sample_bw < max_bw:
         note(log, codes.BWHI_SKIP_APPLIMITED, rs.sample_bw, max_bw)
@@ -77,7 +80,7 @@ def bbr_take_max_bw_sample(bbr: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_check_drain()
 @jit
-def bbr_check_drain(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_check_drain(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if bbr.mode == BBR_STARTUP and bbr.full_bw_reached:
         bbr.mode = BBR_DRAIN
         max_bw = bbr_max_bw(bbr, p)
@@ -103,7 +106,7 @@ def bbr_check_drain(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_update_gains()
 @jit
-def bbr_update_gains(bbr: Any, p: Any) -> None:
+def bbr_update_gains(bbr: Bbr, p: Params) -> None:
     if bbr.mode == BBR_STARTUP:
         bbr.pacing_gain = p.high_gain
         bbr.cwnd_gain = p.startup_cwnd_gain
@@ -122,7 +125,7 @@ def bbr_update_gains(bbr: Any, p: Any) -> None:
 
 # tcp_bbr.c bbr_cwnd_event(): CA_EVENT_TX_START
 @jit
-def bbr_restart_from_idle(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_restart_from_idle(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if not tp.app_limited:
         return
     bbr.idle_restart = 1

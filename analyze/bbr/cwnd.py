@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import (
@@ -16,17 +14,24 @@ from .inflight import (
 from .ints import U32_MAX, s32, u32
 from .log import note
 from .model import tcp_packets_in_flight
+from .params import Params
 from .records import (
     BBR_BW_PROBE_CRUISE,
     BBR_PROBE_BW,
     BBR_PROBE_RTT,
     TCP_CA_RECOVERY,
     TCP_INIT_CWND,
+    Bbr,
+    Log,
+    RateSample,
+    Socket,
 )
 
 
 @jit
-def _note_growth(old: int, new: int, acked: int, target: int, bdp: int, p: Any, log: Any) -> None:
+def _note_growth(
+    old: int, new: int, acked: int, target: int, bdp: int, p: Params, log: Log
+) -> None:
     if new == old:
         return
     if new == target:
@@ -37,7 +42,7 @@ def _note_growth(old: int, new: int, acked: int, target: int, bdp: int, p: Any, 
 
 # tcp_bbr.c bbr_set_cwnd(), the caps at its end
 @jit
-def _apply_caps(bbr: Any, tp: Any, cwnd: int, p: Any, log: Any) -> None:
+def _apply_caps(bbr: Bbr, tp: Socket, cwnd: int, p: Params, log: Log) -> None:
     tp.snd_cwnd = min(cwnd, tp.snd_cwnd_clamp)
     if tp.snd_cwnd != cwnd:
         note(log, codes.CWND_CLAMP, cwnd, tp.snd_cwnd)
@@ -49,7 +54,7 @@ def _apply_caps(bbr: Any, tp: Any, cwnd: int, p: Any, log: Any) -> None:
 
 
 @jit
-def _floor(cwnd: int, p: Any, log: Any) -> int:
+def _floor(cwnd: int, p: Params, log: Log) -> int:
     if cwnd < p.cwnd_min_target:
         note(log, codes.CWND_FLOOR4, cwnd, p.cwnd_min_target)
         return p.cwnd_min_target
@@ -58,7 +63,9 @@ def _floor(cwnd: int, p: Any, log: Any) -> int:
 
 # tcp_bbr2.c bbr_set_cwnd()
 @jit
-def bbr_set_cwnd(bbr: Any, tp: Any, rs: Any, bw: int, gain: int, p: Any, log: Any) -> None:
+def bbr_set_cwnd(
+    bbr: Bbr, tp: Socket, rs: RateSample, bw: int, gain: int, p: Params, log: Log
+) -> None:
     """Grow by what was acknowledged up to the target, then apply the caps; v2 and v3."""
     cwnd = tp.snd_cwnd
     acked = rs.acked_sacked
@@ -96,7 +103,7 @@ def bbr_set_cwnd(bbr: Any, tp: Any, rs: Any, bw: int, gain: int, p: Any, log: An
 
 # tcp_bbr2.c bbr2_bound_cwnd_for_inflight_model()
 @jit
-def bbr_bound_cwnd_for_inflight_model(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_bound_cwnd_for_inflight_model(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if not bbr.initialized:
         return
     cap, code = U32_MAX, codes.CWND_CAP_HI
@@ -118,7 +125,7 @@ def bbr_bound_cwnd_for_inflight_model(bbr: Any, tp: Any, p: Any, log: Any) -> No
 
 # tcp_bbr.c bbr_set_cwnd_to_recover_or_restore()
 @jit
-def bbr_set_cwnd_to_recover_or_restore(bbr: Any, tp: Any, rs: Any, log: Any) -> int:
+def bbr_set_cwnd_to_recover_or_restore(bbr: Bbr, tp: Socket, rs: RateSample, log: Log) -> int:
     """v1's cwnd on entering, during and after recovery; the new cwnd.
 
     While packet_conservation is set afterwards, that cwnd is final.
@@ -154,7 +161,9 @@ def bbr_set_cwnd_to_recover_or_restore(bbr: Any, tp: Any, rs: Any, log: Any) -> 
 
 # tcp_bbr.c bbr_set_cwnd(), v1
 @jit
-def bbr1_set_cwnd(bbr: Any, tp: Any, rs: Any, bw: int, gain: int, p: Any, log: Any) -> None:
+def bbr1_set_cwnd(
+    bbr: Bbr, tp: Socket, rs: RateSample, bw: int, gain: int, p: Params, log: Log
+) -> None:
     cwnd = tp.snd_cwnd
     acked = rs.acked_sacked
     if not acked:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .full_pipe import bbr_check_ecn_too_high_in_startup
 from .ints import BBR_SCALE, BBR_UNIT, s32, u32
 from .log import note
-from .records import CA_EVENT_ECN_IS_CE, TCP_ECN_LOW, TCP_ECN_OK
+from .params import Params
+from .records import CA_EVENT_ECN_IS_CE, TCP_ECN_LOW, TCP_ECN_OK, Bbr, Log, Socket
 
 
 # tcp_bbr.c (v3) bbr_can_use_ecn(): negotiated, and the route says the marks are low-threshold ones
 @jit
-def bbr_can_use_ecn(tp: Any) -> bool:
+def bbr_can_use_ecn(tp: Socket) -> bool:
     return (tp.ecn_flags & TCP_ECN_OK) != 0 and (tp.ecn_flags & TCP_ECN_LOW) != 0
 
 
 @jit
-def _become_eligible(bbr: Any, p: Any, log: Any) -> None:
+def _become_eligible(bbr: Bbr, p: Params, log: Log) -> None:
     if bbr.min_rtt_us <= p.ecn_max_rtt_us or not p.ecn_max_rtt_us:
         bbr.ecn_eligible = 1
         note(log, codes.ECN_ELIGIBLE, bbr.min_rtt_us)
 
 
 @jit
-def _update_alpha(bbr: Any, tp: Any, delivered: int, delivered_ce: int, p: Any, log: Any) -> int:
+def _update_alpha(
+    bbr: Bbr, tp: Socket, delivered: int, delivered_ce: int, p: Params, log: Log
+) -> int:
     """Move ecn_alpha by 1/16 towards the round's CE ratio; returns the ratio [1/256]."""
     ce_ratio = (delivered_ce << BBR_SCALE) // delivered
     old = bbr.ecn_alpha
@@ -43,7 +44,7 @@ def _update_alpha(bbr: Any, tp: Any, delivered: int, delivered_ce: int, p: Any, 
 
 # tcp_bbr2.c bbr2_update_ecn_alpha()
 @jit
-def bbr2_update_ecn_alpha(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr2_update_ecn_alpha(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if p.ecn_factor == 0:
         return
     delivered = s32(tp.delivered - bbr.alpha_last_delivered)
@@ -57,7 +58,7 @@ def bbr2_update_ecn_alpha(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_update_ecn_alpha()
 @jit
-def bbr3_update_ecn_alpha(bbr: Any, tp: Any, p: Any, log: Any) -> int:
+def bbr3_update_ecn_alpha(bbr: Bbr, tp: Socket, p: Params, log: Log) -> int:
     """The round's CE ratio [1/256], or -1 if it is not wanted or not known."""
     can_use_ecn = bbr_can_use_ecn(tp)
     if not bbr.ecn_eligible and can_use_ecn and p.ecn_factor:
@@ -73,6 +74,6 @@ def bbr3_update_ecn_alpha(bbr: Any, tp: Any, p: Any, log: Any) -> int:
 
 # tcp_dctcp.h dctcp_ece_ack_update(), as far as it touches struct bbr
 @jit
-def dctcp_ece_ack_update(bbr: Any, tp: Any, event: int) -> None:
+def dctcp_ece_ack_update(bbr: Bbr, tp: Socket, event: int) -> None:
     bbr.prior_rcv_nxt = tp.rcv_nxt
     bbr.ce_state = 1 if event == CA_EVENT_ECN_IS_CE else 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .common import bbr_check_drain
 from .log import note
 from .model import bbr_max_bw
+from .params import Params
 from .probe_bw import bbr_update_cycle_phase
 from .probe_rtt import bbr_update_min_rtt
+from .records import Bbr, Log, RateSample, Socket
 
 # Its outcomes: run everything, control only, nothing left to do.
 FULL_MODEL, CONTROL_ONLY, DONE = range(3)
@@ -18,7 +18,7 @@ FULL_MODEL, CONTROL_ONLY, DONE = range(3)
 
 # tcp_bbr2.c bbr2_fast_path(); tcp_bbr.c (v3) bbr_run_fast_path()
 @jit
-def bbr_run_fast_path(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> int:
+def bbr_run_fast_path(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> int:
     max_bw = bbr_max_bw(bbr, p)
     if not (
         p.fast_path

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import bbr_inflight
 from .ints import BBR_SCALE, BBR_UNIT, mul_shift
 from .log import note
 from .model import bbr_max_bw
+from .params import Params
 from .phases import EVENT_STARTUP_ECN, EVENT_STARTUP_LOSS, bbr_reset_full_bw
-from .records import TCP_CA_RECOVERY
+from .records import TCP_CA_RECOVERY, Bbr, Log, RateSample, Socket
 from .upper_bounds import bbr_is_inflight_too_high, loss_limit
 
 
 # tcp_bbr.c, tcp_bbr2.c bbr_check_full_bw_reached(): max_bw, at round ends, in STARTUP only
 @jit
-def bbr_check_full_bw_reached(bbr: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_check_full_bw_reached(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
     if bbr.full_bw_reached or not bbr.round_start:
         return
     bw = bbr_max_bw(bbr, p)
@@ -37,7 +36,7 @@ def bbr_check_full_bw_reached(bbr: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_check_full_bw_reached(): samples, on every ACK, in every phase
 @jit
-def bbr3_check_full_bw_reached(bbr: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr3_check_full_bw_reached(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
     if bbr.full_bw_now:
         return
     if rs.is_app_limited:
@@ -58,7 +57,7 @@ def bbr3_check_full_bw_reached(bbr: Any, rs: Any, p: Any, log: Any) -> None:
 
 
 @jit
-def _note_stall(bbr: Any, full: int, bw: int, bw_thresh: int, p: Any, log: Any) -> None:
+def _note_stall(bbr: Bbr, full: int, bw: int, bw_thresh: int, p: Params, log: Log) -> None:
     if full:
         note(log, codes.FULLBW_REACHED_PLATEAU, bbr.full_bw_cnt, bbr.full_bw, bw)
     else:
@@ -67,7 +66,7 @@ def _note_stall(bbr: Any, full: int, bw: int, bw_thresh: int, p: Any, log: Any) 
 
 # tcp_bbr2.c bbr2_handle_queue_too_high_in_startup()
 @jit
-def bbr_handle_queue_too_high_in_startup(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_handle_queue_too_high_in_startup(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     old = bbr.inflight_hi
     bbr.full_bw_reached = 1
     bdp = bbr_inflight(bbr, tp, bbr_max_bw(bbr, p), BBR_UNIT, p)
@@ -77,7 +76,9 @@ def bbr_handle_queue_too_high_in_startup(bbr: Any, tp: Any, p: Any, log: Any) ->
 
 # tcp_bbr2.c bbr2_check_loss_too_high_in_startup()
 @jit
-def bbr_check_loss_too_high_in_startup(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_check_loss_too_high_in_startup(
+    bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
+) -> None:
     if bbr.full_bw_reached:
         return
     # Loss events: ACKs that report loss, a stand-in for ranges of lost sequence numbers.
@@ -108,7 +109,9 @@ def bbr_check_loss_too_high_in_startup(bbr: Any, tp: Any, rs: Any, p: Any, log: 
 
 # tcp_bbr2.c bbr2_check_ecn_too_high_in_startup()
 @jit
-def bbr_check_ecn_too_high_in_startup(bbr: Any, tp: Any, ce_ratio: int, p: Any, log: Any) -> None:
+def bbr_check_ecn_too_high_in_startup(
+    bbr: Bbr, tp: Socket, ce_ratio: int, p: Params, log: Log
+) -> None:
     if bbr.full_bw_reached or not bbr.ecn_eligible or not p.full_ecn_cnt or not p.ecn_thresh:
         return
     if ce_ratio >= p.ecn_thresh:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from .ints import (
     BBR_SCALE,
@@ -21,12 +19,13 @@ from .ints import (
 )
 from .model import bbr_bw, bbr_extra_acked
 from .pacing import bbr_tso_segs_goal
-from .records import BBR_BW_PROBE_UP, BBR_PROBE_BW, TCP_INIT_CWND
+from .params import Params
+from .records import BBR_BW_PROBE_UP, BBR_PROBE_BW, TCP_INIT_CWND, Bbr, Socket
 
 
 # tcp_bbr.c bbr_bdp()
 @jit
-def bbr_bdp(bbr: Any, bw: int, gain: int, p: Any) -> int:
+def bbr_bdp(bbr: Bbr, bw: int, gain: int, p: Params) -> int:
     """`gain` x bandwidth-delay product [packets], rounded up."""
     if bbr.min_rtt_us == U32_MAX:  # no valid RTT sample yet
         return TCP_INIT_CWND if p.version == 1 else bbr.init_cwnd
@@ -36,7 +35,7 @@ def bbr_bdp(bbr: Any, bw: int, gain: int, p: Any) -> int:
 
 # tcp_bbr.c bbr_quantization_budget(); cwnd_tso_budget 0 is v1's padding, 1 is v2's and v3's floor
 @jit
-def bbr_quantization_budget(bbr: Any, tp: Any, cwnd: int, p: Any) -> int:
+def bbr_quantization_budget(bbr: Bbr, tp: Socket, cwnd: int, p: Params) -> int:
     bursts = 3 * bbr_tso_segs_goal(bbr, tp, p)
     if p.cwnd_tso_budget == 1:
         cwnd = max(cwnd, bursts, p.cwnd_min_target)
@@ -50,13 +49,13 @@ def bbr_quantization_budget(bbr: Any, tp: Any, cwnd: int, p: Any) -> int:
 
 # tcp_bbr.c bbr_inflight()
 @jit
-def bbr_inflight(bbr: Any, tp: Any, bw: int, gain: int, p: Any) -> int:
+def bbr_inflight(bbr: Bbr, tp: Socket, bw: int, gain: int, p: Params) -> int:
     return bbr_quantization_budget(bbr, tp, bbr_bdp(bbr, bw, gain, p), p)
 
 
 # tcp_bbr.c bbr_packets_in_net_at_edt(); pacing_gain is the one chosen on the previous ACK
 @jit
-def bbr_packets_in_net_at_edt(bbr: Any, tp: Any, inflight_now: int, p: Any) -> int:
+def bbr_packets_in_net_at_edt(bbr: Bbr, tp: Socket, inflight_now: int, p: Params) -> int:
     """Packets still in the network when the next one is due to leave."""
     edt_ns = max(tp.tcp_wstamp_ns, tp.tcp_clock_cache)
     interval_us = (edt_ns - tp.tcp_clock_cache) // NSEC_PER_USEC
@@ -71,7 +70,7 @@ def bbr_packets_in_net_at_edt(bbr: Any, tp: Any, inflight_now: int, p: Any) -> i
 
 # tcp_bbr.c bbr_ack_aggregation_cwnd(); v1 adds nothing in STARTUP, v3 always, v2 by parameter
 @jit
-def bbr_ack_aggregation_cwnd(bbr: Any, p: Any) -> int:
+def bbr_ack_aggregation_cwnd(bbr: Bbr, p: Params) -> int:
     if not p.extra_acked_gain or not (bbr.full_bw_reached or p.extra_acked_in_startup):
         return 0
     max_aggr_cwnd = mul_shift(bbr_bw(bbr, p), p.extra_acked_max_us, BW_SCALE)
@@ -80,7 +79,7 @@ def bbr_ack_aggregation_cwnd(bbr: Any, p: Any) -> int:
 
 # tcp_bbr2.c bbr_probe_rtt_cwnd(); v1 has a constant, which gain 0 stands for
 @jit
-def bbr_probe_rtt_cwnd(bbr: Any, p: Any) -> int:
+def bbr_probe_rtt_cwnd(bbr: Bbr, p: Params) -> int:
     if p.probe_rtt_cwnd_gain == 0:
         return p.cwnd_min_target
     return max(p.cwnd_min_target, bbr_bdp(bbr, bbr_bw(bbr, p), p.probe_rtt_cwnd_gain, p))
@@ -88,13 +87,13 @@ def bbr_probe_rtt_cwnd(bbr: Any, p: Any) -> int:
 
 # tcp_bbr2.c bbr2_target_inflight()
 @jit
-def bbr_target_inflight(bbr: Any, tp: Any, p: Any) -> int:
+def bbr_target_inflight(bbr: Bbr, tp: Socket, p: Params) -> int:
     return min(bbr_inflight(bbr, tp, bbr_bw(bbr, p), BBR_UNIT, p), tp.snd_cwnd)
 
 
 # tcp_bbr2.c bbr2_inflight_with_headroom()
 @jit
-def bbr_inflight_with_headroom(bbr: Any, p: Any) -> int:
+def bbr_inflight_with_headroom(bbr: Bbr, p: Params) -> int:
     """inflight_hi less the share left to others; ~0U if there is no bound."""
     if bbr.inflight_hi == U32_MAX:
         return U32_MAX

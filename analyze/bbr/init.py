@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import U32_MAX, i64, u32
@@ -11,7 +9,8 @@ from .log import note
 from .lower_bounds import bbr_reset_congestion_signals
 from .minmax import minmax_reset
 from .pacing import bbr_init_pacing_rate_from_rtt
-from .records import BBR_ACKS_INIT, BBR_STARTUP, TCP_CA_OPEN
+from .params import Params
+from .records import BBR_ACKS_INIT, BBR_STARTUP, TCP_CA_OPEN, Bbr, Log, Socket
 from .v1_policer import bbr_reset_lt_bw_sampling
 
 TCP_INFINITE_SSTHRESH = 0x7FFFFFFF
@@ -19,7 +18,7 @@ TCP_INFINITE_SSTHRESH = 0x7FFFFFFF
 
 # tcp_bbr.c bbr_init(); tcp_bbr2.c bbr_init() and bbr2_init()
 @jit
-def bbr_init(bbr: Any, tp: Any, min_rtt_us: int, p: Any, log: Any) -> None:
+def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     """`min_rtt_us` is tcp_min_rtt(), which recordings do not carry.
 
     pacing_gain and cwnd_gain (v2: debug.event, v3: plb.consec_cong_rounds) survive from before.
@@ -56,7 +55,7 @@ def bbr_init(bbr: Any, tp: Any, min_rtt_us: int, p: Any, log: Any) -> None:
 
 
 @jit
-def _init_v1(bbr: Any, tp: Any) -> None:
+def _init_v1(bbr: Bbr, tp: Socket) -> None:
     bbr.prior_cwnd = 0
     bbr.rtt_cnt = 0
     minmax_reset(bbr, bbr.rtt_cnt, 0)
@@ -64,7 +63,7 @@ def _init_v1(bbr: Any, tp: Any) -> None:
 
 
 @jit
-def _init_v2_v3(bbr: Any, tp: Any, min_rtt_us: int, p: Any, log: Any) -> None:
+def _init_v2_v3(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     bbr.initialized = 1
     bbr.init_cwnd = min(0x7F, tp.snd_cwnd)
     bbr.prior_cwnd = tp.prior_cwnd

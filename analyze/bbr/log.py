@@ -6,10 +6,9 @@ of an array compiles a variant of the estimator in which noting costs nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from .codes import EVIDENCE
+from .records import Log
 
 COLUMNS = 2 + EVIDENCE
 # No event notes more than this; the loops stop before a batch could overflow the array.
@@ -17,7 +16,7 @@ MAX_PER_EVENT = 48
 
 
 @jit
-def note(log: Any, code: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
+def note(log: Log, code: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> None:
     """Note a decision with its evidence, in the order in which its sentence names it."""
     if log is None:
         return

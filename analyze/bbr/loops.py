@@ -21,6 +21,9 @@ from .records import (
     SET_STATE,
     TCP_CA_LOSS,
     UNDO_CWND,
+    Bbr,
+    Event,
+    Log,
 )
 
 STEP, FREE_RUN = range(2)
@@ -43,7 +46,7 @@ def copy_state(source: Any, target: Any) -> None:
 
 
 @jit
-def load_event(ev: Any, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Any) -> None:
+def load_event(ev: Event, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Log) -> None:
     """Set what may differ from the recording's own values: cwnd and pacing rate in free run."""
     tp, ctl = ev.tp, ev.ctl
     tp.snd_cwnd = ctl.entry_snd_cwnd
@@ -63,7 +66,7 @@ def load_event(ev: Any, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Any)
 
 
 @jit
-def _note_core_writes(ev: Any, snd_cwnd: int, sk_pacing_rate: int, log: Any) -> None:
+def _note_core_writes(ev: Event, snd_cwnd: int, sk_pacing_rate: int, log: Log) -> None:
     """TCP or the application changed cwnd or pacing since BBR's last callback."""
     ctl = ev.ctl
     new = ctl.entry_snd_cwnd
@@ -80,14 +83,14 @@ def _note_core_writes(ev: Any, snd_cwnd: int, sk_pacing_rate: int, log: Any) -> 
 
 
 @jit
-def note_undo(ev: Any, log: Any) -> None:
+def note_undo(ev: Event, log: Log) -> None:
     """tcp_undo_cwnd_reduction() has stored what undo_cwnd() returned."""
     if log is not None and ev.ctl.kind == UNDO_CWND:
         note(log, codes.CORE_UNDO, ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd)
 
 
 @jit
-def matches(state: Any, recorded: Any, compared: Any, ev: Any) -> bool:
+def matches(state: Any, recorded: Any, compared: Any, ev: Event) -> bool:
     """Is every compared field of struct bbr, and every known output, what the kernel had?"""
     ctl, tp = ev.ctl, ev.tp
     if ctl.has_next:
@@ -107,7 +110,9 @@ def matches(state: Any, recorded: Any, compared: Any, ev: Any) -> bool:
 
 
 @jit
-def count_differences(state: Any, recorded: Any, compared: Any, ev: Any, differences: Any) -> None:
+def count_differences(
+    state: Any, recorded: Any, compared: Any, ev: Event, differences: Any
+) -> None:
     """The slow path: which fields differ."""
     ctl, tp = ev.ctl, ev.tp
     n = len(compared)
@@ -127,7 +132,7 @@ def count_differences(state: Any, recorded: Any, compared: Any, ev: Any, differe
 
 
 @jit
-def prepare_retry(ev: Any, entry: Any, attempt: int) -> None:
+def prepare_retry(ev: Event, entry: Any, attempt: int) -> None:
     """Undo the event and let the clock tick after `attempt` reads."""
     tp, rs, skb = ev.tp, ev.rs, ev.skb
     tp.snd_cwnd = entry[0]
@@ -144,7 +149,7 @@ def prepare_retry(ev: Any, entry: Any, attempt: int) -> None:
 
 
 @jit
-def save_entry(ev: Any, entry: Any) -> int:
+def save_entry(ev: Event, entry: Any) -> int:
     """Keep what a callback overwrites in its own inputs; returns the pacing rate (u64)."""
     tp, rs = ev.tp, ev.rs
     entry[0] = tp.snd_cwnd
@@ -159,7 +164,7 @@ def save_entry(ev: Any, entry: Any) -> int:
 
 
 @jit
-def clear_for_init(bbr: Any, vec: Any) -> int:
+def clear_for_init(bbr: Bbr, vec: Any) -> int:
     """Poison everything that init must set; returns tcp_min_rtt(), its one unrecorded input."""
     min_rtt_us = bbr.min_rtt_us
     pacing_gain, cwnd_gain = bbr.pacing_gain, bbr.cwnd_gain

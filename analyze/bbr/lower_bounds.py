@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import BBR_SCALE, BBR_UNIT, U32_MAX, mul_shift
 from .log import note
 from .model import bbr_max_bw
+from .params import Params
 from .records import (
     BBR_BW_PROBE_REFILL,
     BBR_BW_PROBE_UP,
     BBR_PROBE_BW,
     BBR_STARTUP,
+    Bbr,
+    Log,
+    Socket,
 )
 
 
 # tcp_bbr2.c bbr2_is_probing_bandwidth()
 @jit
-def bbr_is_probing_bandwidth(bbr: Any) -> bool:
+def bbr_is_probing_bandwidth(bbr: Bbr) -> bool:
     return bbr.mode == BBR_STARTUP or (
         bbr.mode == BBR_PROBE_BW
         and (bbr.cycle_idx == BBR_BW_PROBE_REFILL or bbr.cycle_idx == BBR_BW_PROBE_UP)
@@ -28,7 +30,7 @@ def bbr_is_probing_bandwidth(bbr: Any) -> bool:
 
 # tcp_bbr2.c bbr2_reset_lower_bounds()
 @jit
-def bbr_reset_lower_bounds(bbr: Any, bwlo_code: int, code: int, log: Any) -> None:
+def bbr_reset_lower_bounds(bbr: Bbr, bwlo_code: int, code: int, log: Log) -> None:
     if bbr.bw_lo != U32_MAX:
         note(log, bwlo_code, bbr.bw_lo)
     if bbr.inflight_lo != U32_MAX or bbr.bw_lo != U32_MAX:
@@ -39,7 +41,7 @@ def bbr_reset_lower_bounds(bbr: Any, bwlo_code: int, code: int, log: Any) -> Non
 
 # tcp_bbr2.c bbr2_reset_congestion_signals()
 @jit
-def bbr_reset_congestion_signals(bbr: Any, log: Any) -> None:
+def bbr_reset_congestion_signals(bbr: Bbr, log: Log) -> None:
     note(log, codes.SIGNALS_RESET, bbr.bw_latest, bbr.inflight_latest)
     bbr.loss_in_round = 0
     bbr.ecn_in_round = 0
@@ -50,7 +52,7 @@ def bbr_reset_congestion_signals(bbr: Any, log: Any) -> None:
 
 
 @jit
-def _init_inflight_lo(bbr: Any, tp: Any, log: Any) -> None:
+def _init_inflight_lo(bbr: Bbr, tp: Socket, log: Log) -> None:
     if bbr.inflight_lo == U32_MAX:
         bbr.inflight_lo = tp.snd_cwnd
         note(log, codes.INFLO_INIT, bbr.inflight_lo)
@@ -58,14 +60,14 @@ def _init_inflight_lo(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_ecn_lower_bounds(), bbr_ecn_cut()
 @jit
-def _ecn_inflight_lo(bbr: Any, p: Any) -> int:
+def _ecn_inflight_lo(bbr: Bbr, p: Params) -> int:
     ecn_cut = BBR_UNIT - (bbr.ecn_alpha * p.ecn_factor >> BBR_SCALE)
     return mul_shift(bbr.inflight_lo, ecn_cut, BBR_SCALE)
 
 
 # tcp_bbr.c (v3) bbr_loss_lower_bounds()
 @jit
-def _loss_lower_bounds(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def _loss_lower_bounds(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if bbr.bw_lo == U32_MAX:
         bbr.bw_lo = bbr_max_bw(bbr, p)
         note(log, codes.BWLO_INIT, bbr.bw_lo)
@@ -89,7 +91,7 @@ def _loss_lower_bounds(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_adapt_lower_bounds(); tcp_bbr.c (v3) bbr_adapt_lower_bounds()
 @jit
-def bbr_adapt_lower_bounds(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_adapt_lower_bounds(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     """Once per round with loss or CE marks, and only while not probing for bandwidth."""
     if bbr_is_probing_bandwidth(bbr):
         if bbr.loss_in_round or bbr.ecn_in_round:
@@ -115,7 +117,7 @@ def bbr_adapt_lower_bounds(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_set_state(): a timeout outside a probe starts inflight_lo
 @jit
-def start_inflight_lo_upon_rto(bbr: Any, tp: Any, log: Any) -> None:
+def start_inflight_lo_upon_rto(bbr: Bbr, tp: Socket, log: Log) -> None:
     if not bbr_is_probing_bandwidth(bbr) and bbr.inflight_lo == U32_MAX:
         # cwnd is already packets in flight + 1: TCP collapsed it before calling set_state
         bbr.inflight_lo = max(tp.snd_cwnd, bbr.prior_cwnd)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from .ints import u32
+from .records import Bbr
 
 
 @jit
-def minmax_reset(bbr: Any, t: int, v: int) -> None:
+def minmax_reset(bbr: Bbr, t: int, v: int) -> None:
     for i in range(3):
         _set(bbr, i, t, v)
 
 
 @jit
-def _set(bbr: Any, i: int, t: int, v: int) -> None:
+def _set(bbr: Bbr, i: int, t: int, v: int) -> None:
     bbr.bw_t[i] = t
     bbr.bw_v[i] = v
 
 
 @jit
-def _shift(bbr: Any, t: int, v: int) -> None:
+def _shift(bbr: Bbr, t: int, v: int) -> None:
     _set(bbr, 0, bbr.bw_t[1], bbr.bw_v[1])
     _set(bbr, 1, bbr.bw_t[2], bbr.bw_v[2])
     _set(bbr, 2, t, v)
@@ -29,7 +28,7 @@ def _shift(bbr: Any, t: int, v: int) -> None:
 
 # lib/win_minmax.c minmax_subwin_update()
 @jit
-def _minmax_subwin_update(bbr: Any, win: int, t: int, v: int) -> None:
+def _minmax_subwin_update(bbr: Bbr, win: int, t: int, v: int) -> None:
     dt = u32(t - bbr.bw_t[0])
     if dt > win:
         # The best sample left the window, and perhaps the second with it.
@@ -46,7 +45,7 @@ def _minmax_subwin_update(bbr: Any, win: int, t: int, v: int) -> None:
 
 # lib/win_minmax.c minmax_running_max()
 @jit
-def minmax_running_max(bbr: Any, win: int, t: int, v: int) -> None:
+def minmax_running_max(bbr: Bbr, win: int, t: int, v: int) -> None:
     """Enter sample `v` of round `t` into the maximum over `win` rounds; `>=` makes ties newest."""
     if v >= bbr.bw_v[0] or u32(t - bbr.bw_t[2]) > win:
         minmax_reset(bbr, t, v)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from .ints import u32
+from .params import Params
+from .records import Bbr, Socket
 
 
 @jit
-def tcp_packets_in_flight(tp: Any) -> int:
+def tcp_packets_in_flight(tp: Socket) -> int:
     """Packets sent, neither SACKed nor marked lost, plus retransmissions (include/net/tcp.h)."""
     return u32(tp.packets_out - (tp.sacked_out + tp.lost_out) + tp.retrans_out)
 
 
 @jit
-def bbr_max_bw(bbr: Any, p: Any) -> int:
+def bbr_max_bw(bbr: Bbr, p: Params) -> int:
     """Windowed maximum of the bandwidth samples [pkts/us << 24]."""
     if p.version == 1:
         return bbr.bw_v[0]  # minmax_get()
@@ -23,7 +23,7 @@ def bbr_max_bw(bbr: Any, p: Any) -> int:
 
 
 @jit
-def bbr_bw(bbr: Any, p: Any) -> int:
+def bbr_bw(bbr: Bbr, p: Params) -> int:
     """The bandwidth to send at, before gains [pkts/us << 24]."""
     if p.version == 1:
         return bbr.lt_bw if bbr.lt_use_bw else bbr_max_bw(bbr, p)
@@ -31,13 +31,13 @@ def bbr_bw(bbr: Any, p: Any) -> int:
 
 
 @jit
-def bbr_extra_acked(bbr: Any) -> int:
+def bbr_extra_acked(bbr: Bbr) -> int:
     """Largest excess of ACKed data over the last one to two windows [packets]."""
     return max(bbr.extra_acked[0], bbr.extra_acked[1])
 
 
 @jit
-def tcp_jiffies32(tp: Any) -> int:
+def tcp_jiffies32(tp: Socket) -> int:
     """The clock tick. It is volatile: a tick may fall between two reads of one call.
 
     Reads up to `jiffies_split` see the value at entry, later ones the value at exit.

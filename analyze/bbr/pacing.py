@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import (
@@ -18,11 +16,13 @@ from .ints import (
     u64,
 )
 from .log import note
+from .params import Params
+from .records import Bbr, Log, Socket
 
 
 # tcp_bbr.c bbr_rate_bytes_per_sec(); the order of the shifts is what keeps it in 64 bits.
 @jit
-def bbr_rate_bytes_per_sec(tp: Any, bw: int, gain: int, margin: int, floor: int) -> int:
+def bbr_rate_bytes_per_sec(tp: Socket, bw: int, gain: int, margin: int, floor: int) -> int:
     """`bw` [pkts/us << 24] with a gain, less `margin` percent, as u64 bytes per second.
 
     v1 has no floor (0); v2 and v3 never return less than 1.
@@ -37,14 +37,14 @@ def bbr_rate_bytes_per_sec(tp: Any, bw: int, gain: int, margin: int, floor: int)
 
 # tcp_bbr.c bbr_bw_to_pacing_rate()
 @jit
-def bbr_bw_to_pacing_rate(tp: Any, bw: int, gain: int, p: Any) -> int:
+def bbr_bw_to_pacing_rate(tp: Socket, bw: int, gain: int, p: Params) -> int:
     rate = bbr_rate_bytes_per_sec(tp, bw, gain, p.pacing_margin_percent, p.pacing_floor)
     return min(rate, u64(tp.sk_max_pacing_rate))
 
 
 # tcp_bbr.c bbr_init_pacing_rate_from_rtt()
 @jit
-def bbr_init_pacing_rate_from_rtt(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_init_pacing_rate_from_rtt(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if tp.srtt_us:
         rtt_us = max(tp.srtt_us >> 3, 1)
         bbr.has_seen_rtt = 1
@@ -57,7 +57,7 @@ def bbr_init_pacing_rate_from_rtt(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_set_pacing_rate()
 @jit
-def bbr_set_pacing_rate(bbr: Any, tp: Any, bw: int, gain: int, p: Any, log: Any) -> None:
+def bbr_set_pacing_rate(bbr: Bbr, tp: Socket, bw: int, gain: int, p: Params, log: Log) -> None:
     rate = bbr_bw_to_pacing_rate(tp, bw, gain, p)
     if not bbr.has_seen_rtt and tp.srtt_us:
         bbr_init_pacing_rate_from_rtt(bbr, tp, p, log)
@@ -72,7 +72,7 @@ def bbr_set_pacing_rate(bbr: Any, tp: Any, bw: int, gain: int, p: Any, log: Any)
 
 # tcp_bbr.c bbr_min_tso_segs(); v3 asks net.ipv4.tcp_min_tso_segs instead
 @jit
-def _min_tso_segs(tp: Any, p: Any) -> int:
+def _min_tso_segs(tp: Socket, p: Params) -> int:
     if p.version == 3:
         return p.min_tso_segs
     return 1 if u64(tp.sk_pacing_rate) < u64(p.min_tso_rate >> 3) else 2
@@ -80,7 +80,7 @@ def _min_tso_segs(tp: Any, p: Any) -> int:
 
 # tcp_bbr.c bbr_tso_segs_goal(); v2 and v3: bbr_tso_segs_generic()
 @jit
-def bbr_tso_segs_goal(bbr: Any, tp: Any, p: Any) -> int:
+def bbr_tso_segs_goal(bbr: Bbr, tp: Socket, p: Params) -> int:
     """Segments in the burst that would be sent at the current pacing rate."""
     burst = u64(tp.sk_pacing_rate) >> u64(tp.sk_pacing_shift)
     if p.tso_rtt_shift:  # v2, v3: a short RTT allows bigger bursts

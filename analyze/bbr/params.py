@@ -7,78 +7,84 @@ differently where no kernel parameter exists.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-_SCALARS = [
-    "version",
-    "HZ",
-    "max_tcp_header",
-    "gso_max_size",
-    "min_tso_rate",
-    "min_tso_segs",
-    "tso_rtt_shift",
-    "cwnd_tso_budget",
-    "high_gain",
-    "drain_gain",
-    "startup_cwnd_gain",
-    "cwnd_gain",
-    "bw_probe_cwnd_gain",
-    "cwnd_min_target",
-    "min_rtt_win_sec",
-    "probe_rtt_mode_ms",
-    "probe_rtt_win_ms",
-    "probe_rtt_cwnd_gain",
-    "bw_rtts",
-    "full_bw_thresh",
-    "full_bw_cnt",
-    "full_loss_cnt",
-    "full_ecn_cnt",
-    "extra_acked_gain",
-    "extra_acked_win_rtts",
-    "extra_acked_max_us",
-    "extra_acked_in_startup",
-    "ack_epoch_acked_reset_thresh",
-    "beta",
-    "loss_thresh",
-    "inflight_headroom",
-    "refill_add_inc",
-    "usage_based_cwnd",
-    "drain_to_target",
-    "fast_path",
-    "undo",
-    "loss_probe_recovery",
-    "bw_probe_pif_gain",
-    "bw_probe_reno_gain",
-    "bw_probe_max_rounds",
-    "bw_probe_rand_rounds",
-    "bw_probe_base_us",
-    "bw_probe_rand_us",
-    "ecn_enable",
-    "precise_ece_ack",
-    "ecn_alpha_gain",
-    "ecn_alpha_init",
-    "ecn_factor",
-    "ecn_thresh",
-    "ecn_max_rtt_us",
-    "ecn_reprobe_gain",
-    "plb_enabled",
-    "plb_cong_thresh",
-    "plb_rehash_rounds",
-    "plb_idle_rehash_rounds",
-    "plb_suspend_rto_sec",
-    "pacing_margin_percent",
-    "pacing_floor",
-    "bw_lo_floor",
-    "tso_segs_cap",
-    "tso_bytes_u32",
-    "min_rtt_accepts_equal",
-    "ecn_at_thresh_is_high",
-    "zero_up_acks_when_not_limited",
-]
+from .records import Gains, record_of
 
-PARAMS = np.dtype([(name, "i8") for name in _SCALARS] + [("pacing_gain", "i8", (8,))])
+
+class Params(Protocol):
+    """Everything that tunes BBR, of all three versions; what a version lacks is 0."""
+
+    version: int
+    HZ: int
+    max_tcp_header: int
+    gso_max_size: int
+    min_tso_rate: int
+    min_tso_segs: int
+    tso_rtt_shift: int
+    cwnd_tso_budget: int
+    high_gain: int
+    drain_gain: int
+    startup_cwnd_gain: int
+    cwnd_gain: int
+    bw_probe_cwnd_gain: int
+    cwnd_min_target: int
+    min_rtt_win_sec: int
+    probe_rtt_mode_ms: int
+    probe_rtt_win_ms: int
+    probe_rtt_cwnd_gain: int
+    bw_rtts: int
+    full_bw_thresh: int
+    full_bw_cnt: int
+    full_loss_cnt: int
+    full_ecn_cnt: int
+    extra_acked_gain: int
+    extra_acked_win_rtts: int
+    extra_acked_max_us: int
+    extra_acked_in_startup: int
+    ack_epoch_acked_reset_thresh: int
+    beta: int
+    loss_thresh: int
+    inflight_headroom: int
+    refill_add_inc: int
+    usage_based_cwnd: int
+    drain_to_target: int
+    fast_path: int
+    undo: int
+    loss_probe_recovery: int
+    bw_probe_pif_gain: int
+    bw_probe_reno_gain: int
+    bw_probe_max_rounds: int
+    bw_probe_rand_rounds: int
+    bw_probe_base_us: int
+    bw_probe_rand_us: int
+    ecn_enable: int
+    precise_ece_ack: int
+    ecn_alpha_gain: int
+    ecn_alpha_init: int
+    ecn_factor: int
+    ecn_thresh: int
+    ecn_max_rtt_us: int
+    ecn_reprobe_gain: int
+    plb_enabled: int
+    plb_cong_thresh: int
+    plb_rehash_rounds: int
+    plb_idle_rehash_rounds: int
+    plb_suspend_rto_sec: int
+    pacing_margin_percent: int
+    pacing_floor: int
+    bw_lo_floor: int
+    tso_segs_cap: int
+    tso_bytes_u32: int
+    min_rtt_accepts_equal: int
+    ecn_at_thresh_is_high: int
+    zero_up_acks_when_not_limited: int
+    pacing_gain: Gains
+
+
+PARAMS = record_of(Params)
 
 _GSO_LEGACY_MAX_SIZE = 65536
 # align64(128 + LL_MAX_HEADER), LL_MAX_HEADER being 128 where WLAN or tunnels are configured. It

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import U32_MAX, tcp_stamp_us_delta, u32
 from .log import note
 from .lower_bounds import bbr_reset_congestion_signals, bbr_reset_lower_bounds
+from .params import Params
 from .records import (
     BBR_ACKS_PROBE_STARTING,
     BBR_ACKS_PROBE_STOPPING,
@@ -17,6 +16,10 @@ from .records import (
     BBR_BW_PROBE_DOWN,
     BBR_BW_PROBE_REFILL,
     BBR_BW_PROBE_UP,
+    Bbr,
+    Log,
+    RateSample,
+    Socket,
 )
 
 # tcp_bbr2.c: single-letter codes that v2alpha itself leaves in debug.event
@@ -35,20 +38,20 @@ EVENT_STARTUP_LOSS = ord("P")
 
 # tcp_bbr2.c bbr2_has_elapsed_in_phase()
 @jit
-def bbr_has_elapsed_in_phase(bbr: Any, tp: Any, interval_us: int) -> bool:
+def bbr_has_elapsed_in_phase(bbr: Bbr, tp: Socket, interval_us: int) -> bool:
     return tcp_stamp_us_delta(tp.tcp_mstamp, bbr.cycle_mstamp + interval_us) > 0
 
 
 # tcp_bbr2.c bbr2_set_cycle_idx()
 @jit
-def bbr_set_cycle_idx(bbr: Any, cycle_idx: int) -> None:
+def bbr_set_cycle_idx(bbr: Bbr, cycle_idx: int) -> None:
     bbr.cycle_idx = cycle_idx
     bbr.try_fast_path = 0
 
 
 # tcp_bbr2.c bbr2_pick_probe_wait(); the two draws come from the recording
 @jit
-def bbr_pick_probe_wait(bbr: Any, tp: Any, p: Any) -> None:
+def bbr_pick_probe_wait(bbr: Bbr, tp: Socket, p: Params) -> None:
     tp.draws += 1
     bbr.rounds_since_probe = tp.rand_rounds
     bbr.probe_wait_us = u32(p.bw_probe_base_us + tp.rand_wait_us)
@@ -56,7 +59,7 @@ def bbr_pick_probe_wait(bbr: Any, tp: Any, p: Any) -> None:
 
 # tcp_bbr2.c bbr2_start_bw_probe_down()
 @jit
-def bbr_start_bw_probe_down(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_start_bw_probe_down(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     bbr_reset_congestion_signals(bbr, log)
     bbr.bw_probe_up_cnt = U32_MAX  # not growing inflight_hi any more
     bbr_pick_probe_wait(bbr, tp, p)
@@ -68,7 +71,7 @@ def bbr_start_bw_probe_down(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_start_bw_probe_cruise()
 @jit
-def bbr_start_bw_probe_cruise(bbr: Any, log: Any) -> None:
+def bbr_start_bw_probe_cruise(bbr: Bbr, log: Log) -> None:
     if bbr.inflight_lo != U32_MAX and bbr.inflight_hi < bbr.inflight_lo:
         note(log, codes.INFLO_CAP_HI, bbr.inflight_lo, bbr.inflight_hi)
         bbr.inflight_lo = bbr.inflight_hi
@@ -77,7 +80,7 @@ def bbr_start_bw_probe_cruise(bbr: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_start_bw_probe_refill()
 @jit
-def bbr_start_bw_probe_refill(bbr: Any, tp: Any, up_rounds: int, p: Any, log: Any) -> None:
+def bbr_start_bw_probe_refill(bbr: Bbr, tp: Socket, up_rounds: int, p: Params, log: Log) -> None:
     bbr_reset_lower_bounds(bbr, codes.BWLO_RESET_REFILL, codes.LO_RESET_REFILL, log)
     if bbr.inflight_hi != U32_MAX and p.refill_add_inc:  # v2 only
         old = bbr.inflight_hi
@@ -93,7 +96,7 @@ def bbr_start_bw_probe_refill(bbr: Any, tp: Any, up_rounds: int, p: Any, log: An
 
 # tcp_bbr2.c bbr2_raise_inflight_hi_slope()
 @jit
-def bbr_raise_inflight_hi_slope(bbr: Any, tp: Any, log: Any) -> None:
+def bbr_raise_inflight_hi_slope(bbr: Bbr, tp: Socket, log: Log) -> None:
     growth = 1 << bbr.bw_probe_up_rounds  # u32; 1 << 31 at most
     bbr.bw_probe_up_rounds = min(bbr.bw_probe_up_rounds + 1, 30)
     bbr.bw_probe_up_cnt = max(tp.snd_cwnd // growth, 1)
@@ -103,7 +106,7 @@ def bbr_raise_inflight_hi_slope(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_start_bw_probe_up()
 @jit
-def bbr_start_bw_probe_up(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_start_bw_probe_up(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     note(log, codes.UP_ENTER, tp.snd_cwnd, bbr.inflight_hi)
     bbr.ack_phase = BBR_ACKS_PROBE_STARTING
     bbr.next_rtt_delivered = tp.delivered
@@ -118,7 +121,7 @@ def bbr_start_bw_probe_up(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_reset_full_bw()
 @jit
-def bbr_reset_full_bw(bbr: Any) -> None:
+def bbr_reset_full_bw(bbr: Bbr) -> None:
     bbr.full_bw = 0
     bbr.full_bw_cnt = 0
     bbr.full_bw_now = 0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import before, u32
 from .log import note
 from .model import tcp_jiffies32
+from .params import Params
+from .records import Bbr, Log, Socket
 
 
 # tcp_plb.c tcp_plb_update_state()
 @jit
-def tcp_plb_update_state(bbr: Any, cong_ratio: int, p: Any, log: Any) -> None:
+def tcp_plb_update_state(bbr: Bbr, cong_ratio: int, p: Params, log: Log) -> None:
     if not p.plb_enabled or cong_ratio < 0:
         return
     if cong_ratio < p.plb_cong_thresh:
@@ -27,7 +27,7 @@ def tcp_plb_update_state(bbr: Any, cong_ratio: int, p: Any, log: Any) -> None:
 
 # tcp_plb.c tcp_plb_check_rehash()
 @jit
-def tcp_plb_check_rehash(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def tcp_plb_check_rehash(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if not p.plb_enabled:
         return
     rounds = bbr.plb_consec_cong_rounds
@@ -53,7 +53,7 @@ def tcp_plb_check_rehash(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_plb.c tcp_plb_update_state_upon_rto(); the random part comes from the recording
 @jit
-def tcp_plb_update_state_upon_rto(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def tcp_plb_update_state_upon_rto(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if not p.plb_enabled:
         return
     pause = u32(p.plb_suspend_rto_sec * p.HZ)

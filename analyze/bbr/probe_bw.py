@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import (
@@ -15,6 +13,7 @@ from .inflight import (
 from .ints import BBR_SCALE, BBR_UNIT, i64, ilog2, mul_shift, tcp_stamp_us_delta, u64
 from .log import note
 from .model import bbr_max_bw
+from .params import Params
 from .phases import (
     EVENT_ALL_CLEAR,
     EVENT_DANGER,
@@ -33,13 +32,17 @@ from .records import (
     BBR_BW_PROBE_UP,
     BBR_PROBE_BW,
     TCP_CA_OPEN,
+    Bbr,
+    Log,
+    RateSample,
+    Socket,
 )
 from .upper_bounds import bbr_adapt_upper_bounds
 
 
 # tcp_bbr2.c bbr2_is_reno_coexistence_probe_time(): the rounds after which Reno would have probed
 @jit
-def reno_coexistence_rounds(bbr: Any, tp: Any, p: Any) -> int:
+def reno_coexistence_rounds(bbr: Bbr, tp: Socket, p: Params) -> int:
     rounds = p.bw_probe_max_rounds
     if p.bw_probe_reno_gain:
         target = bbr_target_inflight(bbr, tp, p)
@@ -49,7 +52,7 @@ def reno_coexistence_rounds(bbr: Any, tp: Any, p: Any) -> int:
 
 # tcp_bbr2.c bbr2_check_time_to_probe_bw()
 @jit
-def bbr_check_time_to_probe_bw(bbr: Any, tp: Any, p: Any, log: Any) -> bool:
+def bbr_check_time_to_probe_bw(bbr: Bbr, tp: Socket, p: Params, log: Log) -> bool:
     """Start REFILL if it is time to; v2 and v3, in CRUISE and DOWN."""
     if (
         p.ecn_reprobe_gain
@@ -80,7 +83,9 @@ def bbr_check_time_to_probe_bw(bbr: Any, tp: Any, p: Any, log: Any) -> bool:
 
 # tcp_bbr2.c bbr2_check_time_to_cruise()
 @jit
-def bbr_check_time_to_cruise(bbr: Any, tp: Any, in_net: int, bw: int, p: Any, log: Any) -> bool:
+def bbr_check_time_to_cruise(
+    bbr: Bbr, tp: Socket, in_net: int, bw: int, p: Params, log: Log
+) -> bool:
     headroom = bbr_inflight_with_headroom(bbr, p)
     if in_net > headroom:
         note(log, codes.DOWN_STAY_HEADROOM, in_net, headroom)
@@ -96,7 +101,7 @@ def bbr_check_time_to_cruise(bbr: Any, tp: Any, in_net: int, bw: int, p: Any, lo
 
 
 @jit
-def _is_probe_up_done_v2(bbr: Any, tp: Any, in_net: int, bw: int, p: Any, log: Any) -> bool:
+def _is_probe_up_done_v2(bbr: Bbr, tp: Socket, in_net: int, bw: int, p: Params, log: Log) -> bool:
     """v2 ends a probe when it gets risky, or when a queue of a quarter BDP builds."""
     if bbr.prev_probe_too_high and in_net >= bbr.inflight_hi:
         bbr.stopped_risky_probe = 1
@@ -114,7 +119,7 @@ def _is_probe_up_done_v2(bbr: Any, tp: Any, in_net: int, bw: int, p: Any, log: A
 
 
 @jit
-def _is_probe_up_done_v3(bbr: Any, tp: Any, rs: Any, in_net: int, log: Any) -> bool:
+def _is_probe_up_done_v3(bbr: Bbr, tp: Socket, rs: RateSample, in_net: int, log: Log) -> bool:
     """v3 ends a probe when it gets risky, or when bandwidth stops growing for three rounds."""
     if bbr.prev_probe_too_high and in_net >= bbr.inflight_hi:
         bbr.stopped_risky_probe = 1
@@ -134,7 +139,7 @@ def _is_probe_up_done_v3(bbr: Any, tp: Any, rs: Any, in_net: int, log: Any) -> b
 
 # tcp_bbr2.c bbr2_update_cycle_phase(); tcp_bbr.c (v3) bbr_update_cycle_phase()
 @jit
-def bbr_update_cycle_phase(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_cycle_phase(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     if not bbr.full_bw_reached:
         return
     if bbr_adapt_upper_bounds(bbr, tp, rs, p, log) or bbr.mode != BBR_PROBE_BW:

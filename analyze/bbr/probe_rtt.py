@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import bbr_probe_rtt_cwnd
@@ -11,15 +9,25 @@ from .ints import MSEC_PER_SEC, U32_MAX, after, msecs_to_jiffies, u32
 from .log import note
 from .lower_bounds import bbr_reset_lower_bounds
 from .model import tcp_jiffies32, tcp_packets_in_flight
+from .params import Params
 from .phases import bbr_start_bw_probe_cruise, bbr_start_bw_probe_down
-from .records import BBR_ACKS_PROBE_STOPPING, BBR_PROBE_BW, BBR_PROBE_RTT, BBR_STARTUP
+from .records import (
+    BBR_ACKS_PROBE_STOPPING,
+    BBR_PROBE_BW,
+    BBR_PROBE_RTT,
+    BBR_STARTUP,
+    Bbr,
+    Log,
+    RateSample,
+    Socket,
+)
 from .recovery import bbr_save_cwnd
 from .v1_cycle import bbr_reset_probe_bw_mode
 
 
 # tcp_bbr.c bbr_update_min_rtt(), v1: one filter serves min_rtt and PROBE_RTT
 @jit
-def bbr1_update_min_rtt(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr1_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     expire = u32(bbr.min_rtt_stamp + p.min_rtt_win_sec * p.HZ)
     expired = after(tcp_jiffies32(tp), expire)
     _note_sample(rs.rtt_us, bbr.min_rtt_us, expired, rs.is_ack_delayed, log)
@@ -37,7 +45,7 @@ def bbr1_update_min_rtt(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr_update_min_rtt(): a short filter times PROBE_RTT and feeds the long one
 @jit
-def bbr_update_min_rtt(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     expire = u32(bbr.probe_rtt_min_stamp + msecs_to_jiffies(p.probe_rtt_win_ms, p.HZ))
     probe_rtt_expired = after(tcp_jiffies32(tp), expire)
     _note_sample(rs.rtt_us, bbr.min_rtt_us, probe_rtt_expired, rs.is_ack_delayed, log)
@@ -69,7 +77,7 @@ def bbr_update_min_rtt(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 
 @jit
-def _note_sample(rtt_us: int, min_rtt_us: int, expired: bool, delayed: int, log: Any) -> None:
+def _note_sample(rtt_us: int, min_rtt_us: int, expired: bool, delayed: int, log: Log) -> None:
     if rtt_us < 0:
         note(log, codes.MINRTT_KEEP_NO_SAMPLE, min_rtt_us)
     elif expired and delayed and rtt_us > min_rtt_us:
@@ -78,7 +86,7 @@ def _note_sample(rtt_us: int, min_rtt_us: int, expired: bool, delayed: int, log:
 
 @jit
 def _enter(
-    bbr: Any, tp: Any, expired: bool, filter_us: int, window_ms: int, p: Any, log: Any
+    bbr: Bbr, tp: Socket, expired: bool, filter_us: int, window_ms: int, p: Params, log: Log
 ) -> bool:
     if p.probe_rtt_mode_ms <= 0 or not expired or bbr.mode == BBR_PROBE_RTT:
         return False
@@ -100,7 +108,7 @@ def _enter(
 
 
 @jit
-def _dwell(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def _dwell(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     """Hold inflight low for 200 ms and one round, once it has become low."""
     if bbr.mode != BBR_PROBE_RTT:
         return
@@ -127,7 +135,7 @@ def _dwell(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 
 @jit
-def _end_idle_restart(bbr: Any, rs: Any, log: Any) -> None:
+def _end_idle_restart(bbr: Bbr, rs: RateSample, log: Log) -> None:
     if rs.delivered > 0:
         if bbr.idle_restart:
             note(log, codes.IDLE_RESTART_END, rs.delivered)
@@ -136,7 +144,7 @@ def _end_idle_restart(bbr: Any, rs: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_check_probe_rtt_done()
 @jit
-def bbr_check_probe_rtt_done(bbr: Any, tp: Any, p: Any, log: Any) -> bool:
+def bbr_check_probe_rtt_done(bbr: Bbr, tp: Socket, p: Params, log: Log) -> bool:
     """Leave PROBE_RTT if its time is up."""
     if bbr.probe_rtt_done_stamp == 0:
         return False
@@ -157,7 +165,7 @@ def bbr_check_probe_rtt_done(bbr: Any, tp: Any, p: Any, log: Any) -> bool:
 
 # tcp_bbr2.c bbr2_exit_probe_rtt(); v1: bbr_reset_mode()
 @jit
-def _exit(bbr: Any, tp: Any, old_cwnd: int, p: Any, log: Any) -> None:
+def _exit(bbr: Bbr, tp: Socket, old_cwnd: int, p: Params, log: Log) -> None:
     if not bbr.full_bw_reached:
         note(log, codes.PRTT_EXIT_STARTUP, bbr.min_rtt_us, old_cwnd, tp.snd_cwnd)
     elif p.version == 1:

@@ -6,81 +6,219 @@ versions differ in which fields they use. Field names are the kernel's.
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 
-_I8, _U8 = "i8", "u8"
+# Field types of the records below, by annotation; Pair and Triple are subarrays.
+U64 = int
+Pair = list[int]
+Triple = list[int]
+_STORAGE: dict[str, tuple[Any, ...]] = {
+    "int": ("i8",),
+    "U64": ("u8",),
+    "Pair": ("i8", (2,)),
+    "Triple": ("i8", (3,)),
+    "Gains": ("i8", (8,)),
+}
+Gains = list[int]
 
 
-def _fields(names: str, kind: str = _I8) -> list[tuple[str, str]]:
-    return [(name, kind) for name in names.split()]
+def record_of(protocol: type) -> np.dtype[Any]:
+    """The numpy record whose fields are the protocol's annotations."""
+    return np.dtype([(name, *_STORAGE[kind]) for name, kind in protocol.__annotations__.items()])
 
 
-# struct bbr of tcp_bbr.c (v1), tcp_bbr2.c (v2alpha) and tcp_bbr.c (v3).
-STATE = np.dtype(
-    [
-        *_fields("min_rtt_us min_rtt_stamp probe_rtt_done_stamp"),
-        *_fields("probe_rtt_min_us probe_rtt_min_stamp"),
-        *_fields("rtt_cnt next_rtt_delivered prior_rcv_nxt cycle_mstamp"),
-        *_fields("mode prev_ca_state packet_conservation round_start ce_state bw_probe_up_rounds"),
-        *_fields("try_fast_path idle_restart probe_rtt_round_done init_cwnd"),
-        *_fields("lt_is_sampling lt_rtt_cnt lt_use_bw lt_bw"),
-        *_fields("lt_last_delivered lt_last_stamp lt_last_lost"),
-        *_fields("pacing_gain cwnd_gain full_bw_reached full_bw_cnt cycle_idx has_seen_rtt"),
-        *_fields("prior_cwnd full_bw ack_epoch_mstamp"),
-        ("extra_acked", _I8, (2,)),
-        *_fields("ack_epoch_acked extra_acked_win_rtts extra_acked_win_idx"),
-        *_fields("full_bw_now startup_ecn_rounds loss_in_cycle ecn_in_cycle"),
-        *_fields("loss_round_delivered undo_bw_lo undo_inflight_lo undo_inflight_hi"),
-        *_fields("bw_latest bw_lo"),
-        ("bw_hi", _I8, (2,)),
-        *_fields("inflight_latest inflight_lo inflight_hi"),
-        *_fields("bw_probe_up_cnt bw_probe_up_acks probe_wait_us ecn_eligible ecn_alpha"),
-        *_fields("bw_probe_samples prev_probe_too_high stopped_risky_probe rounds_since_probe"),
-        *_fields("loss_round_start loss_in_round ecn_in_round ack_phase loss_events_in_round"),
-        *_fields("initialized alpha_last_delivered alpha_last_delivered_ce"),
-        ("bw_t", _I8, (3,)),  # v1: bw.s[].t, round of each of the three best samples
-        ("bw_v", _I8, (3,)),  # v1: bw.s[].v
-        *_fields("debug_event debug_target_cwnd debug_rs_bw"),  # v2: debug.*
-        *_fields("plb_consec_cong_rounds plb_pause_until"),  # v3: plb.*
-    ]
-)
+class Bbr(Protocol):
+    """struct bbr of tcp_bbr.c (v1), tcp_bbr2.c (v2alpha) and tcp_bbr.c (v3)."""
 
-# struct tcp_sock, sock and inet_connection_sock at entry, as far as BBR reads them.
-SOCKET = np.dtype(
-    [
-        *_fields("delivered delivered_ce lost snd_cwnd snd_cwnd_clamp app_limited"),
-        *_fields("packets_out sacked_out lost_out retrans_out srtt_us mss_cache snd_ssthresh"),
-        *_fields("delivered_mstamp tcp_mstamp tcp_clock_cache tcp_wstamp_ns prior_cwnd"),
-        *_fields("rcv_nxt is_cwnd_limited max_packets_out ecn_flags tlp_orig_data_app_limited"),
-        *_fields("icsk_ca_state sk_pacing_shift"),
-        *_fields("sk_pacing_rate sk_max_pacing_rate", _U8),
-        # Hidden inputs: the clock tick, which may advance inside the call, and random draws.
-        *_fields("jiffies32 jiffies32_late jiffies_reads jiffies_split"),
-        *_fields("rand_rounds rand_wait_us rand_cycle rand_pause draws"),
-    ]
-)
+    min_rtt_us: int  # us
+    min_rtt_stamp: int  # jiffies
+    probe_rtt_done_stamp: int
+    probe_rtt_min_us: int
+    probe_rtt_min_stamp: int
+    rtt_cnt: int
+    next_rtt_delivered: int
+    prior_rcv_nxt: int
+    cycle_mstamp: int  # us
+    mode: int  # enum bbr_mode
+    prev_ca_state: int
+    packet_conservation: int
+    round_start: int
+    ce_state: int
+    bw_probe_up_rounds: int
+    try_fast_path: int
+    idle_restart: int
+    probe_rtt_round_done: int
+    init_cwnd: int
+    lt_is_sampling: int
+    lt_rtt_cnt: int
+    lt_use_bw: int
+    lt_bw: int
+    lt_last_delivered: int
+    lt_last_stamp: int
+    lt_last_lost: int
+    pacing_gain: int  # 1/256
+    cwnd_gain: int
+    full_bw_reached: int
+    full_bw_cnt: int
+    cycle_idx: int
+    has_seen_rtt: int
+    prior_cwnd: int
+    full_bw: int
+    ack_epoch_mstamp: int
+    extra_acked: Pair
+    ack_epoch_acked: int
+    extra_acked_win_rtts: int
+    extra_acked_win_idx: int
+    full_bw_now: int
+    startup_ecn_rounds: int
+    loss_in_cycle: int
+    ecn_in_cycle: int
+    loss_round_delivered: int
+    undo_bw_lo: int
+    undo_inflight_lo: int
+    undo_inflight_hi: int
+    bw_latest: int
+    bw_lo: int  # pkts/us << 24, as are all bw
+    bw_hi: Pair
+    inflight_latest: int
+    inflight_lo: int  # packets, as are all volumes
+    inflight_hi: int
+    bw_probe_up_cnt: int
+    bw_probe_up_acks: int
+    probe_wait_us: int
+    ecn_eligible: int
+    ecn_alpha: int
+    bw_probe_samples: int
+    prev_probe_too_high: int
+    stopped_risky_probe: int
+    rounds_since_probe: int
+    loss_round_start: int
+    loss_in_round: int
+    ecn_in_round: int
+    ack_phase: int
+    loss_events_in_round: int
+    initialized: int
+    alpha_last_delivered: int
+    alpha_last_delivered_ce: int
+    bw_t: Triple  # v1: bw.s[].t, round of each of the three best samples
+    bw_v: Triple  # v1: bw.s[].v
+    debug_event: int  # v2: debug.*
+    debug_target_cwnd: int
+    debug_rs_bw: int
+    plb_consec_cong_rounds: int  # v3: plb.*
+    plb_pause_until: int
 
-# struct rate_sample, plus bbr_context.sample_bw.
-RATE_SAMPLE = np.dtype(
-    _fields(
-        "prior_delivered delivered interval_us rtt_us losses acked_sacked prior_in_flight"
-        " is_app_limited is_ack_delayed tx_in_flight lost delivered_ce is_ece"
-        " is_acking_tlp_retrans_seq sample_bw"
-    )
-)
 
-# struct tcp_skb_cb's tx fields of the skb handed to skb_marked_lost.
-SKB = np.dtype(_fields("in_flight lost is_app_limited delivered_mstamp gso_segs"))
+class Socket(Protocol):
+    """struct tcp_sock, sock and inet_connection_sock at entry, as far as BBR reads them.
 
-# How the replay treats one event; filled by analyze/prepare.py.
-CONTROL = np.dtype(
-    _fields(
-        "kind arg resync has_next take_cwnd take_pacing check may_tick"
-        " entry_snd_cwnd exit_snd_cwnd exit_snd_ssthresh exit_app_limited"
-    )
-    + _fields("entry_sk_pacing_rate exit_sk_pacing_rate", _U8)
-)
+    The clock tick may advance inside a callback: the first `jiffies_split` reads see jiffies32, the
+    others jiffies32_late. The rand_* are the random draws, `draws` counts their use.
+    """
 
+    delivered: int
+    delivered_ce: int
+    lost: int
+    snd_cwnd: int
+    snd_cwnd_clamp: int
+    app_limited: int
+    packets_out: int
+    sacked_out: int
+    lost_out: int
+    retrans_out: int
+    srtt_us: int
+    mss_cache: int
+    snd_ssthresh: int
+    delivered_mstamp: int  # us
+    tcp_mstamp: int
+    tcp_clock_cache: int
+    tcp_wstamp_ns: int
+    prior_cwnd: int
+    rcv_nxt: int
+    is_cwnd_limited: int
+    max_packets_out: int
+    ecn_flags: int
+    tlp_orig_data_app_limited: int
+    icsk_ca_state: int
+    sk_pacing_shift: int
+    sk_pacing_rate: U64  # bytes/s
+    sk_max_pacing_rate: U64
+    jiffies32: int
+    jiffies32_late: int
+    jiffies_reads: int
+    jiffies_split: int
+    rand_rounds: int
+    rand_wait_us: int
+    rand_cycle: int
+    rand_pause: int
+    draws: int
+
+
+class RateSample(Protocol):
+    """struct rate_sample; sample_bw is struct bbr_context's."""
+
+    prior_delivered: int
+    delivered: int
+    interval_us: int
+    rtt_us: int
+    losses: int
+    acked_sacked: int
+    prior_in_flight: int
+    is_app_limited: int
+    is_ack_delayed: int
+    tx_in_flight: int
+    lost: int
+    delivered_ce: int
+    is_ece: int
+    is_acking_tlp_retrans_seq: int
+    sample_bw: int
+
+
+class Skb(Protocol):
+    """The tx fields of struct tcp_skb_cb of the skb handed to skb_marked_lost."""
+
+    in_flight: int  # 20 bits
+    lost: int
+    is_app_limited: int
+    delivered_mstamp: int  # us
+    gso_segs: int
+
+
+class Control(Protocol):
+    """How the replay treats one event; filled by analyze/prepare.py."""
+
+    kind: int
+    arg: int  # set_state's new_state, cwnd_event's event
+    resync: int  # start from the recorded state
+    has_next: int  # the state after it is recorded
+    take_cwnd: int  # TCP itself changed cwnd since BBR's last callback
+    take_pacing: int  # likewise the pacing rate
+    check: int  # CHECK_*: outputs that are known
+    may_tick: int  # clock ticks to try inside the callback
+    entry_snd_cwnd: int
+    exit_snd_cwnd: int
+    exit_snd_ssthresh: int
+    exit_app_limited: int
+    entry_sk_pacing_rate: U64
+    exit_sk_pacing_rate: U64
+
+
+class Event(Protocol):
+    """One kernel event."""
+
+    ctl: Control
+    tp: Socket
+    rs: RateSample
+    skb: Skb
+
+
+# Decisions are noted here (log.py); None compiles a variant without noting.
+Log = Any
+
+STATE, SOCKET, RATE_SAMPLE = record_of(Bbr), record_of(Socket), record_of(RateSample)
+SKB, CONTROL = record_of(Skb), record_of(Control)
 EVENT = np.dtype([("ctl", CONTROL), ("tp", SOCKET), ("rs", RATE_SAMPLE), ("skb", SKB)])
 
 KINDS = (

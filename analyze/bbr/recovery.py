@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .log import note
-from .records import BBR_PROBE_RTT, TCP_CA_RECOVERY
+from .params import Params
+from .records import BBR_PROBE_RTT, TCP_CA_RECOVERY, Bbr, Log, Socket
 
 
 # tcp_bbr.c bbr_save_cwnd()
 @jit
-def bbr_save_cwnd(bbr: Any, tp: Any, log: Any) -> None:
+def bbr_save_cwnd(bbr: Bbr, tp: Socket, log: Log) -> None:
     old = bbr.prior_cwnd
     if bbr.prev_ca_state < TCP_CA_RECOVERY and bbr.mode != BBR_PROBE_RTT:
         bbr.prior_cwnd = tp.snd_cwnd  # this cwnd is good enough
@@ -26,7 +25,7 @@ def bbr_save_cwnd(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_ssthresh(); v1's bbr_ssthresh() saves cwnd alone
 @jit
-def bbr_ssthresh(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_ssthresh(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     bbr_save_cwnd(bbr, tp, log)
     if p.version != 1:
         bbr.undo_bw_lo = bbr.bw_lo
@@ -36,7 +35,7 @@ def bbr_ssthresh(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_undo_cwnd()
 @jit
-def bbr_undo_bounds(bbr: Any, log: Any) -> None:
+def bbr_undo_bounds(bbr: Bbr, log: Log) -> None:
     """Take back what the spurious recovery did to the bounds; v2 and v3."""
     bw_lo, inflight_lo, inflight_hi = bbr.bw_lo, bbr.inflight_lo, bbr.inflight_hi
     bbr.bw_lo = max(bw_lo, bbr.undo_bw_lo)
@@ -53,7 +52,7 @@ def bbr_undo_bounds(bbr: Any, log: Any) -> None:
 
 
 @jit
-def restore_cwnd(bbr: Any, tp: Any, log: Any) -> None:
+def restore_cwnd(bbr: Bbr, tp: Socket, log: Log) -> None:
     """cwnd = max(cwnd, prior_cwnd) when recovery is over (v2 set_state; v3 exit_loss_recovery)."""
     old = tp.snd_cwnd
     tp.snd_cwnd = max(old, bbr.prior_cwnd)
@@ -61,7 +60,7 @@ def restore_cwnd(bbr: Any, tp: Any, log: Any) -> None:
 
 
 @jit
-def tcp_undo_cwnd_reduction(tp: Any, returned: int, log: Any) -> None:
+def tcp_undo_cwnd_reduction(tp: Socket, returned: int, log: Log) -> None:
     """tcp_input.c tcp_undo_cwnd_reduction() stores what ca_ops->undo_cwnd() returned."""
     if returned != tp.snd_cwnd:
         note(log, codes.CWND_UNDO, tp.snd_cwnd, returned)

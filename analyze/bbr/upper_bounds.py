@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import bbr_target_inflight
 from .ints import BBR_SCALE, BBR_UNIT, U32_MAX, mul_shift, s32, u32
 from .log import note
 from .model import bbr_max_bw
+from .params import Params
 from .phases import (
     EVENT_INCREMENT,
     EVENT_LOSS_OR_ECN,
@@ -26,6 +25,11 @@ from .records import (
     BBR_ACKS_PROBE_STOPPING,
     BBR_BW_PROBE_UP,
     BBR_PROBE_BW,
+    Bbr,
+    Log,
+    RateSample,
+    Skb,
+    Socket,
 )
 
 # Why inflight was too high, as is_inflight_too_high() found it ...
@@ -35,19 +39,19 @@ FROM_MAIN, FROM_LOST_SKB, FROM_TLP = range(3)
 
 
 @jit
-def loss_limit(tx_in_flight: int, p: Any) -> int:
+def loss_limit(tx_in_flight: int, p: Params) -> int:
     """Packets out of a flight that may be lost before it counts as too high."""
     return mul_shift(tx_in_flight, p.loss_thresh, BBR_SCALE)
 
 
 @jit
-def ecn_limit(delivered: int, p: Any) -> int:
+def ecn_limit(delivered: int, p: Params) -> int:
     return mul_shift(delivered, p.ecn_thresh, BBR_SCALE)
 
 
 # tcp_bbr2.c bbr2_is_inflight_too_high()
 @jit
-def bbr_is_inflight_too_high(bbr: Any, rs: Any, p: Any) -> int:
+def bbr_is_inflight_too_high(bbr: Bbr, rs: RateSample, p: Params) -> int:
     """NOT_TOO_HIGH, BY_LOSS or BY_ECN."""
     if rs.lost > 0 and rs.tx_in_flight and rs.lost > loss_limit(rs.tx_in_flight, p):
         return BY_LOSS
@@ -61,7 +65,7 @@ def bbr_is_inflight_too_high(bbr: Any, rs: Any, p: Any) -> int:
 
 # tcp_bbr2.c bbr2_inflight_hi_from_lost_skb()
 @jit
-def bbr_inflight_hi_from_lost_skb(rs: Any, pcount: int, p: Any, log: Any) -> int:
+def bbr_inflight_hi_from_lost_skb(rs: RateSample, pcount: int, p: Params, log: Log) -> int:
     """How far into the flight the loss rate crossed the limit; ~0U if the books do not add up."""
     inflight_prev = s32(rs.tx_in_flight - pcount)
     lost_prev = s32(rs.lost - pcount)
@@ -76,7 +80,9 @@ def bbr_inflight_hi_from_lost_skb(rs: Any, pcount: int, p: Any, log: Any) -> int
 
 
 @jit
-def _note_cut(bbr: Any, rs: Any, old: int, target: int, cause: int, origin: int, log: Any) -> None:
+def _note_cut(
+    bbr: Bbr, rs: RateSample, old: int, target: int, cause: int, origin: int, log: Log
+) -> None:
     new = bbr.inflight_hi
     code = codes.HI_CUT_RS_LOSS
     if new == old:
@@ -94,7 +100,7 @@ def _note_cut(bbr: Any, rs: Any, old: int, target: int, cause: int, origin: int,
 
 
 @jit
-def _note_down(rs: Any, sent: int, cause: int, origin: int, p: Any, log: Any) -> None:
+def _note_down(rs: RateSample, sent: int, cause: int, origin: int, p: Params, log: Log) -> None:
     if origin == FROM_LOST_SKB:
         note(log, codes.DOWN_BY_LOST_SKB, rs.lost, sent, loss_limit(sent, p))
     elif origin == FROM_TLP:
@@ -108,7 +114,7 @@ def _note_down(rs: Any, sent: int, cause: int, origin: int, p: Any, log: Any) ->
 # tcp_bbr2.c bbr2_handle_inflight_too_high()
 @jit
 def bbr_handle_inflight_too_high(
-    bbr: Any, tp: Any, rs: Any, sent: int, cause: int, origin: int, p: Any, log: Any
+    bbr: Bbr, tp: Socket, rs: RateSample, sent: int, cause: int, origin: int, p: Params, log: Log
 ) -> None:
     """Remember that the probe went too high, cut inflight_hi, and stop probing.
 
@@ -133,7 +139,7 @@ def bbr_handle_inflight_too_high(
 
 # tcp_bbr2.c bbr2_probe_inflight_hi_upward()
 @jit
-def bbr_probe_inflight_hi_upward(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_probe_inflight_hi_upward(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     if not tp.is_cwnd_limited or tp.snd_cwnd < bbr.inflight_hi:
         if p.zero_up_acks_when_not_limited:  # v2
             bbr.bw_probe_up_acks = 0
@@ -161,7 +167,7 @@ def bbr_probe_inflight_hi_upward(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -
 
 # tcp_bbr2.c bbr2_advance_bw_hi_filter()
 @jit
-def bbr_advance_max_bw_filter(bbr: Any, log: Any) -> None:
+def bbr_advance_max_bw_filter(bbr: Bbr, log: Log) -> None:
     if not bbr.bw_hi[1]:
         note(log, codes.BWHI_KEEP_EMPTY, bbr.bw_hi[0])
         return
@@ -171,7 +177,7 @@ def bbr_advance_max_bw_filter(bbr: Any, log: Any) -> None:
 
 
 @jit
-def _end_probe_feedback(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> bool:
+def _end_probe_feedback(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> bool:
     """The round after a probe is over; True if the next probe starts right away."""
     note(log, codes.ACKPHASE_END)
     bbr.bw_probe_samples = 0
@@ -192,7 +198,7 @@ def _end_probe_feedback(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> bool:
 
 # tcp_bbr2.c bbr2_adapt_upper_bounds()
 @jit
-def bbr_adapt_upper_bounds(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> bool:
+def bbr_adapt_upper_bounds(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> bool:
     """React to what the probe brought; True if a new probe cycle began."""
     if bbr.ack_phase == BBR_ACKS_PROBE_STARTING and bbr.round_start:
         bbr.ack_phase = BBR_ACKS_PROBE_FEEDBACK
@@ -229,7 +235,7 @@ def bbr_adapt_upper_bounds(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> bool
 
 # tcp_bbr.c (v3) bbr_note_loss()
 @jit
-def bbr_note_loss(bbr: Any, tp: Any, log: Any) -> None:
+def bbr_note_loss(bbr: Bbr, tp: Socket, log: Log) -> None:
     if not bbr.loss_in_round:
         bbr.loss_round_delivered = tp.delivered
         note(log, codes.LOSSROUND_MARK, tp.delivered)
@@ -239,7 +245,9 @@ def bbr_note_loss(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_skb_marked_lost()
 @jit
-def bbr_skb_marked_lost(bbr: Any, tp: Any, rs: Any, skb: Any, p: Any, log: Any) -> None:
+def bbr_skb_marked_lost(
+    bbr: Bbr, tp: Socket, rs: RateSample, skb: Skb, p: Params, log: Log
+) -> None:
     bbr_note_loss(bbr, tp, log)
     if not bbr.bw_probe_samples:
         note(log, codes.HI_KEEP_SKB_NOT_PROBE, bbr.inflight_hi)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .aggregation import bbr_update_ack_aggregation
@@ -15,6 +13,7 @@ from .log import note
 from .minmax import minmax_running_max
 from .model import bbr_bw, bbr_max_bw
 from .pacing import bbr_set_pacing_rate
+from .params import Params
 from .probe_rtt import bbr1_update_min_rtt
 from .records import (
     CA_EVENT_TX_START,
@@ -24,6 +23,11 @@ from .records import (
     SSTHRESH,
     TCP_CA_LOSS,
     UNDO_CWND,
+    Bbr,
+    Event,
+    Log,
+    RateSample,
+    Socket,
 )
 from .recovery import bbr_ssthresh, tcp_undo_cwnd_reduction
 from .v1_cycle import bbr1_update_cycle_phase
@@ -32,7 +36,7 @@ from .v1_policer import bbr_lt_bw_sampling, bbr_reset_lt_bw_sampling
 
 # tcp_bbr.c bbr_update_bw()
 @jit
-def bbr_update_bw(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_bw(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr.round_start = 0
     if rs.delivered < 0 or rs.interval_us <= 0:
         return
@@ -60,7 +64,7 @@ def bbr_update_bw(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_main(), bbr_update_model()
 @jit
-def bbr_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_main(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr_update_bw(bbr, tp, rs, p, log)
     bbr_update_ack_aggregation(bbr, tp, rs, p, log)
     bbr1_update_cycle_phase(bbr, tp, rs, p, log)
@@ -76,7 +80,7 @@ def bbr_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_undo_cwnd(): returns cwnd as it is
 @jit
-def bbr_undo_cwnd(bbr: Any, tp: Any, log: Any) -> None:
+def bbr_undo_cwnd(bbr: Bbr, tp: Socket, log: Log) -> None:
     note(log, codes.FULLBW_RESET_UNDO, bbr.full_bw)
     bbr.full_bw = 0  # the spurious slow-down may have hidden growth
     bbr.full_bw_cnt = 0
@@ -87,7 +91,9 @@ def bbr_undo_cwnd(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_set_state()
 @jit
-def bbr_set_state(bbr: Any, tp: Any, rs: Any, new_state: int, p: Any, log: Any) -> None:
+def bbr_set_state(
+    bbr: Bbr, tp: Socket, rs: RateSample, new_state: int, p: Params, log: Log
+) -> None:
     if new_state != TCP_CA_LOSS:
         note(log, codes.CWND_KEEP_RECOVERY, tp.icsk_ca_state, new_state, tp.snd_cwnd)
         return
@@ -100,7 +106,7 @@ def bbr_set_state(bbr: Any, tp: Any, rs: Any, new_state: int, p: Any, log: Any) 
 
 
 @jit
-def dispatch(bbr: Any, ev: Any, p: Any, log: Any) -> None:
+def dispatch(bbr: Bbr, ev: Event, p: Params, log: Log) -> None:
     """Run the callback that the event records."""
     kind, tp, rs = ev.ctl.kind, ev.tp, ev.rs
     if kind == MAIN:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .inflight import bbr_inflight, bbr_packets_in_net_at_edt
 from .ints import BBR_UNIT, tcp_stamp_us_delta
 from .log import note
 from .model import bbr_max_bw
-from .records import BBR_PROBE_BW
+from .params import Params
+from .records import BBR_PROBE_BW, Bbr, Log, RateSample, Socket
 
 CYCLE_LEN = 8
 
 
 # tcp_bbr.c bbr_is_next_cycle_phase(); pacing_gain is the one chosen on the previous ACK
 @jit
-def bbr_is_next_cycle_phase(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> bool:
+def bbr_is_next_cycle_phase(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> bool:
     elapsed = tcp_stamp_us_delta(tp.delivered_mstamp, bbr.cycle_mstamp)
     is_full_length = elapsed > bbr.min_rtt_us
     if bbr.pacing_gain == BBR_UNIT:
@@ -54,21 +53,21 @@ def bbr_is_next_cycle_phase(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> boo
 
 # tcp_bbr.c bbr_advance_cycle_phase()
 @jit
-def bbr_advance_cycle_phase(bbr: Any, tp: Any) -> None:
+def bbr_advance_cycle_phase(bbr: Bbr, tp: Socket) -> None:
     bbr.cycle_idx = (bbr.cycle_idx + 1) & (CYCLE_LEN - 1)
     bbr.cycle_mstamp = tp.delivered_mstamp
 
 
 # tcp_bbr.c bbr_update_cycle_phase()
 @jit
-def bbr1_update_cycle_phase(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr1_update_cycle_phase(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     if bbr.mode == BBR_PROBE_BW and bbr_is_next_cycle_phase(bbr, tp, rs, p, log):
         bbr_advance_cycle_phase(bbr, tp)
 
 
 # tcp_bbr.c bbr_reset_probe_bw_mode(); the draw comes from the recording
 @jit
-def bbr_reset_probe_bw_mode(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr_reset_probe_bw_mode(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     tp.draws += 1
     bbr.mode = BBR_PROBE_BW
     bbr.cycle_idx = CYCLE_LEN - 1 - tp.rand_cycle

@@ -6,14 +6,13 @@ that agree are taken for a policer's, and the flow paces at their mean for 48 ro
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .ints import BBR_UNIT, BW_UNIT, U32_MAX, USEC_PER_MSEC, i64, s32, u32, u64
 from .log import note
 from .pacing import bbr_rate_bytes_per_sec
-from .records import BBR_PROBE_BW
+from .params import Params
+from .records import BBR_PROBE_BW, Bbr, Log, RateSample, Socket
 from .v1_cycle import bbr_reset_probe_bw_mode
 
 BBR_LT_INTVL_MIN_RTTS = 4
@@ -26,7 +25,7 @@ _LT_RTT_CNT_MASK = 0x7F
 
 # tcp_bbr.c bbr_reset_lt_bw_sampling_interval()
 @jit
-def bbr_reset_lt_bw_sampling_interval(bbr: Any, tp: Any) -> None:
+def bbr_reset_lt_bw_sampling_interval(bbr: Bbr, tp: Socket) -> None:
     bbr.lt_last_stamp = u32(tp.delivered_mstamp // USEC_PER_MSEC)
     bbr.lt_last_delivered = tp.delivered
     bbr.lt_last_lost = tp.lost
@@ -35,7 +34,7 @@ def bbr_reset_lt_bw_sampling_interval(bbr: Any, tp: Any) -> None:
 
 # tcp_bbr.c bbr_reset_lt_bw_sampling()
 @jit
-def bbr_reset_lt_bw_sampling(bbr: Any, tp: Any) -> None:
+def bbr_reset_lt_bw_sampling(bbr: Bbr, tp: Socket) -> None:
     bbr.lt_bw = 0
     bbr.lt_use_bw = 0
     bbr.lt_is_sampling = 0
@@ -44,7 +43,7 @@ def bbr_reset_lt_bw_sampling(bbr: Any, tp: Any) -> None:
 
 # tcp_bbr.c bbr_lt_bw_interval_done(); its u32 products wrap as in C
 @jit
-def bbr_lt_bw_interval_done(bbr: Any, tp: Any, bw: int, p: Any, log: Any) -> None:
+def bbr_lt_bw_interval_done(bbr: Bbr, tp: Socket, bw: int, p: Params, log: Log) -> None:
     if bbr.lt_bw:
         diff = u32(abs(s32(bw - bbr.lt_bw)))
         by_ratio = u32(diff * BBR_UNIT) <= u32(BBR_LT_BW_RATIO * bbr.lt_bw)
@@ -64,7 +63,7 @@ def bbr_lt_bw_interval_done(bbr: Any, tp: Any, bw: int, p: Any, log: Any) -> Non
 
 
 @jit
-def _use_estimate(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def _use_estimate(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     """The estimate is in use: count its rounds and retire it."""
     if bbr.mode != BBR_PROBE_BW or not bbr.round_start:
         return
@@ -79,7 +78,7 @@ def _use_estimate(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_lt_bw_sampling()
 @jit
-def bbr_lt_bw_sampling(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_lt_bw_sampling(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     if bbr.lt_use_bw:
         _use_estimate(bbr, tp, p, log)
         return
@@ -109,7 +108,7 @@ def bbr_lt_bw_sampling(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 
 @jit
-def _close_interval(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def _close_interval(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     """Second half of bbr_lt_bw_sampling(): is the interval lossy and long enough?"""
     lost = u32(tp.lost - bbr.lt_last_lost)
     delivered = u32(tp.delivered - bbr.lt_last_delivered)

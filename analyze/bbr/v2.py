@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .aggregation import bbr_update_ack_aggregation
@@ -25,6 +23,7 @@ from .log import note
 from .lower_bounds import bbr_adapt_lower_bounds, start_inflight_lo_upon_rto
 from .model import bbr_bw
 from .pacing import bbr_set_pacing_rate
+from .params import Params
 from .phases import (
     EVENT_NONE,
 )
@@ -41,6 +40,11 @@ from .records import (
     SSTHRESH,
     TCP_CA_LOSS,
     UNDO_CWND,
+    Bbr,
+    Event,
+    Log,
+    RateSample,
+    Socket,
 )
 from .recovery import bbr_ssthresh, bbr_undo_bounds, restore_cwnd, tcp_undo_cwnd_reduction
 from .upper_bounds import bbr_skb_marked_lost
@@ -48,7 +52,9 @@ from .upper_bounds import bbr_skb_marked_lost
 
 # tcp_bbr2.c bbr2_update_congestion_signals()
 @jit
-def bbr2_update_congestion_signals(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr2_update_congestion_signals(
+    bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
+) -> None:
     bbr.loss_round_start = 0
     if rs.interval_us <= 0 or not rs.acked_sacked:
         return
@@ -70,7 +76,7 @@ def bbr2_update_congestion_signals(bbr: Any, tp: Any, rs: Any, p: Any, log: Any)
 
 # tcp_bbr2.c bbr2_update_model()
 @jit
-def bbr2_update_model(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr2_update_model(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr2_update_congestion_signals(bbr, tp, rs, p, log)
     bbr_update_ack_aggregation(bbr, tp, rs, p, log)
     bbr_check_loss_too_high_in_startup(bbr, tp, rs, p, log)
@@ -82,7 +88,7 @@ def bbr2_update_model(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_main()
 @jit
-def bbr2_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr2_main(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr.debug_event = EVENT_NONE
     bbr_update_round_start(bbr, tp, rs)
     if bbr.round_start:
@@ -108,7 +114,7 @@ def bbr2_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c bbr_cwnd_event(), as in tcp_bbr2.c
 @jit
-def bbr_cwnd_event(bbr: Any, tp: Any, event: int, p: Any, log: Any) -> None:
+def bbr_cwnd_event(bbr: Bbr, tp: Socket, event: int, p: Params, log: Log) -> None:
     if event == CA_EVENT_TX_START:
         bbr_restart_from_idle(bbr, tp, p, log)
     elif event in (CA_EVENT_ECN_NO_CE, CA_EVENT_ECN_IS_CE):
@@ -119,7 +125,7 @@ def bbr_cwnd_event(bbr: Any, tp: Any, event: int, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_undo_cwnd()
 @jit
-def bbr2_undo_cwnd(bbr: Any, tp: Any, p: Any, log: Any) -> None:
+def bbr2_undo_cwnd(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     note(log, codes.FULLBW_RESET_UNDO, bbr.full_bw)
     bbr.full_bw = 0
     bbr.full_bw_cnt = 0
@@ -133,7 +139,7 @@ def bbr2_undo_cwnd(bbr: Any, tp: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr2.c bbr2_set_state()
 @jit
-def bbr2_set_state(bbr: Any, tp: Any, new_state: int, log: Any) -> None:
+def bbr2_set_state(bbr: Bbr, tp: Socket, new_state: int, log: Log) -> None:
     if new_state == TCP_CA_LOSS:
         bbr.prev_ca_state = TCP_CA_LOSS
         note(log, codes.FULLBW_RESET_RTO, bbr.full_bw)
@@ -147,7 +153,7 @@ def bbr2_set_state(bbr: Any, tp: Any, new_state: int, log: Any) -> None:
 
 
 @jit
-def dispatch(bbr: Any, ev: Any, p: Any, log: Any) -> None:
+def dispatch(bbr: Bbr, ev: Event, p: Params, log: Log) -> None:
     """Run the callback that the event records."""
     kind, tp, rs = ev.ctl.kind, ev.tp, ev.rs
     if kind == MAIN:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...collect.jit import jit
 from . import codes
 from .aggregation import bbr_update_ack_aggregation
@@ -25,6 +23,7 @@ from .log import note
 from .lower_bounds import bbr_adapt_lower_bounds, start_inflight_lo_upon_rto
 from .model import bbr_bw
 from .pacing import bbr_set_pacing_rate
+from .params import Params
 from .phases import (
     bbr_reset_full_bw,
 )
@@ -43,6 +42,11 @@ from .records import (
     SSTHRESH,
     TCP_CA_LOSS,
     UNDO_CWND,
+    Bbr,
+    Event,
+    Log,
+    RateSample,
+    Socket,
 )
 from .recovery import bbr_ssthresh, bbr_undo_bounds, restore_cwnd, tcp_undo_cwnd_reduction
 from .upper_bounds import (
@@ -57,7 +61,7 @@ from .upper_bounds import (
 
 # tcp_bbr.c (v3) bbr_update_latest_delivery_signals(): before the fast path, unlike v2
 @jit
-def bbr_update_latest_delivery_signals(bbr: Any, tp: Any, rs: Any, log: Any) -> None:
+def bbr_update_latest_delivery_signals(bbr: Bbr, tp: Socket, rs: RateSample, log: Log) -> None:
     bbr.loss_round_start = 0
     if rs.interval_us <= 0 or not rs.acked_sacked:
         return
@@ -71,7 +75,7 @@ def bbr_update_latest_delivery_signals(bbr: Any, tp: Any, rs: Any, log: Any) -> 
 
 # tcp_bbr.c (v3) bbr_advance_latest_delivery_signals(): at the very end, and not on a TLP's ACK
 @jit
-def bbr_advance_latest_delivery_signals(bbr: Any, rs: Any) -> None:
+def bbr_advance_latest_delivery_signals(bbr: Bbr, rs: RateSample) -> None:
     if bbr.loss_round_start and not rs.is_acking_tlp_retrans_seq:
         bbr.bw_latest = rs.sample_bw
         bbr.inflight_latest = u32(rs.delivered)
@@ -79,7 +83,9 @@ def bbr_advance_latest_delivery_signals(bbr: Any, rs: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_update_congestion_signals()
 @jit
-def bbr_update_congestion_signals(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_congestion_signals(
+    bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
+) -> None:
     if rs.interval_us <= 0 or not rs.acked_sacked:
         return
     bbr_take_max_bw_sample(bbr, rs, p, log)
@@ -93,7 +99,7 @@ def bbr_update_congestion_signals(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) 
 
 # tcp_bbr.c (v3) bbr_update_model()
 @jit
-def bbr_update_model(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_update_model(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr_update_congestion_signals(bbr, tp, rs, p, log)
     bbr_update_ack_aggregation(bbr, tp, rs, p, log)
     bbr_check_loss_too_high_in_startup(bbr, tp, rs, p, log)
@@ -105,7 +111,7 @@ def bbr_update_model(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_main()
 @jit
-def bbr_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_main(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     bbr_update_round_start(bbr, tp, rs)
     ce_ratio = -1
     if bbr.round_start:
@@ -136,7 +142,7 @@ def bbr_main(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_run_loss_probe_recovery()
 @jit
-def bbr_run_loss_probe_recovery(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) -> None:
+def bbr_run_loss_probe_recovery(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     """A tail loss probe repaired a loss that was never marked."""
     bbr_note_loss(bbr, tp, log)
     if not bbr.bw_probe_samples:
@@ -156,7 +162,7 @@ def bbr_run_loss_probe_recovery(bbr: Any, tp: Any, rs: Any, p: Any, log: Any) ->
 
 # tcp_bbr.c (v3) bbr_cwnd_event()
 @jit
-def bbr_cwnd_event(bbr: Any, tp: Any, rs: Any, event: int, p: Any, log: Any) -> None:
+def bbr_cwnd_event(bbr: Bbr, tp: Socket, rs: RateSample, event: int, p: Params, log: Log) -> None:
     if event == CA_EVENT_TX_START:
         bbr_restart_from_idle(bbr, tp, p, log)
     elif event in (CA_EVENT_ECN_NO_CE, CA_EVENT_ECN_IS_CE):
@@ -168,7 +174,7 @@ def bbr_cwnd_event(bbr: Any, tp: Any, rs: Any, event: int, p: Any, log: Any) -> 
 
 # tcp_bbr.c (v3) bbr_undo_cwnd()
 @jit
-def bbr_undo_cwnd(bbr: Any, tp: Any, log: Any) -> None:
+def bbr_undo_cwnd(bbr: Bbr, tp: Socket, log: Log) -> None:
     note(log, codes.FULLBW_RESET_UNDO, bbr.full_bw)
     bbr_reset_full_bw(bbr)
     bbr.loss_in_round = 0
@@ -179,7 +185,7 @@ def bbr_undo_cwnd(bbr: Any, tp: Any, log: Any) -> None:
 
 # tcp_bbr.c (v3) bbr_set_state()
 @jit
-def bbr_set_state(bbr: Any, tp: Any, new_state: int, p: Any, log: Any) -> None:
+def bbr_set_state(bbr: Bbr, tp: Socket, new_state: int, p: Params, log: Log) -> None:
     if new_state == TCP_CA_LOSS:
         bbr.prev_ca_state = TCP_CA_LOSS
         tcp_plb_update_state_upon_rto(bbr, tp, p, log)
@@ -194,7 +200,7 @@ def bbr_set_state(bbr: Any, tp: Any, new_state: int, p: Any, log: Any) -> None:
 
 
 @jit
-def dispatch(bbr: Any, ev: Any, p: Any, log: Any) -> None:
+def dispatch(bbr: Bbr, ev: Event, p: Params, log: Log) -> None:
     """Run the callback that the event records."""
     kind, tp, rs = ev.ctl.kind, ev.tp, ev.rs
     if kind == MAIN:

@@ -9,14 +9,15 @@ from . import loops
 from .init import bbr_init
 from .log import MAX_PER_EVENT
 from .loops import DIFFERENT, EXACT, NOT_COMPARED, STEP
-from .records import INIT
+from .params import Params
+from .records import INIT, Bbr, Log
 from .v3 import dispatch
 
 
 @jit
 def run(
     mode: int,
-    bbr: Any,
+    bbr: Bbr,
     vec: Any,
     states: Any,
     events: Any,
@@ -28,8 +29,8 @@ def run(
     carry_rate: Any,
     saved: Any,
     entry: Any,
-    p: Any,
-    log: Any,
+    p: Params,
+    log: Log,
 ) -> int:
     """Replay events[start:]; see analyze/replay.py for the arguments.
 
