@@ -21,6 +21,8 @@ COMMANDS = {
     "sql": "Query the store, read-only.",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",
+    "collect": "Record every BBR decision input on this host into a bundle.",
+    "doctor": "Say what this host can record, and what to do about the rest.",
 }
 
 

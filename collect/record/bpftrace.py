@@ -1,0 +1,139 @@
+"""The bpftrace at hand: where it is, what it can do, how it is spoken to."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import HostError
+
+TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+# Memory for rows on their way to user space, shared among the CPUs.
+BUFFER_BYTES = 256 << 20
+PAGE = 4096
+CLONE_NEWNS = 0x00020000
+
+
+@dataclass(frozen=True)
+class Bpftrace:
+    """What this host's bpftrace offers, found by asking and trying it."""
+
+    path: str
+    version: str
+    keyword: str
+    exit_keyword: str
+    argument: str
+    has_fentry: bool
+    has_kprobe: bool
+    has_jiffies: bool
+    has_monotonic: bool
+    raw_tracepoints: bool
+    info: str = field(repr=False)
+
+
+def find() -> Bpftrace:
+    """Ask bpftrace about itself.
+
+    Raises:
+        HostError: it is missing, or cannot run here.
+    """
+    path = shutil.which("bpftrace")
+    if path is None:
+        raise HostError(
+            "bpftrace is not installed",
+            "apt-get install bpftrace (or dnf, pacman); 0.17 and newer are known to work",
+        )
+    version = run([path, "--version"]).stdout.strip().removeprefix("bpftrace v")
+    done = run([path, "--info"])
+    info = done.stdout + done.stderr
+    # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
+    new = re.search(r"\bfentry:", info, re.MULTILINE) is not None
+    return Bpftrace(
+        path=path,
+        version=version,
+        keyword="fentry" if new else "kfunc",
+        exit_keyword="fexit" if new else "kretfunc",
+        argument="args." if new else "args->",
+        has_fentry=re.search(r"\b(fentry|kfunc):\s*yes", info, re.MULTILINE) is not None,
+        has_kprobe=re.search(r"\bkprobe:\s*yes", info, re.MULTILINE) is not None,
+        has_jiffies=compiles(path, "$x = jiffies;"),
+        has_monotonic=compiles(path, "$x = nsecs(monotonic);"),
+        raw_tracepoints=new,
+        info=info,
+    )
+
+
+def compiles(path: str, statement: str) -> bool:
+    """Whether this bpftrace runs a one-statement program."""
+    return run([path, "-e", f"BEGIN {{ {statement} exit(); }}"]).returncode == 0
+
+
+def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        env=environment(),
+        preexec_fn=prepare,
+    )
+
+
+def environment(buffer_bytes: int = BUFFER_BYTES) -> dict[str, str]:
+    """bpftrace's settings: ring pages per CPU (a power of two) and map sizes."""
+    cpus = os.cpu_count() or 1
+    pages = 64
+    while 2 * pages * PAGE * cpus <= buffer_bytes and pages < 16384:
+        pages *= 2
+    # The maps setting changed its name after 0.18; each version ignores the other's.
+    return {
+        **os.environ,
+        "BPFTRACE_PERF_RB_PAGES": str(pages),
+        "BPFTRACE_MAP_KEYS_MAX": "65536",
+        "BPFTRACE_MAX_MAP_KEYS": "65536",
+        "BPFTRACE_MAX_PROBES": "1024",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def tracefs() -> Path | None:
+    """The mounted tracefs, if any."""
+    for folder in TRACEFS:
+        if (path := Path(folder) / "events").is_dir():
+            return path.parent
+    return None
+
+
+def private_tracefs() -> bool:
+    """Mount tracefs in a mount namespace of this process alone; for use in a child.
+
+    A host without it mounted stays as it was.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    rslave = 0x4000 | 0x80000  # MS_REC | MS_SLAVE
+    return bool(
+        libc.unshare(CLONE_NEWNS) == 0
+        and libc.mount(None, b"/", None, rslave, None) == 0
+        and libc.mount(b"tracefs", TRACEFS[0].encode(), b"tracefs", 0, None) == 0
+    )
+
+
+def prepare() -> None:
+    """Run in a child before bpftrace: tracefs within reach, memory lock unlimited if allowed."""
+    if os.geteuid() == 0 and tracefs() is None:
+        private_tracefs()
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
+    except (OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))

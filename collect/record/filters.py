@@ -1,0 +1,137 @@
+"""Which sockets to record, as a condition that the probes test in the kernel."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...probes.program import probe
+from ..errors import HostError
+from .witnesses import output_of
+
+COMMON = "$sk->__sk_common"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the user asked for; several of one kind are alternatives, the kinds must all hold."""
+
+    ports: tuple[int, ...] = ()
+    addresses: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    netns: str | None = None
+
+    @property
+    def prefix(self) -> list[str]:
+        """How helpers enter the network namespace."""
+        return ["ip", "netns", "exec", self.netns] if self.netns else []
+
+    def describe(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if value}
+
+    def pcap(self) -> list[str]:
+        """tcpdump's expression: TCP, and the ports and addresses if any."""
+        parts = ["tcp"]
+        for word, values in (("port", self.ports), ("host", self.addresses)):
+            if values:
+                parts.append("(" + " or ".join(f"{word} {value}" for value in values) + ")")
+        return [" and ".join(parts)]
+
+
+@dataclass
+class Condition:
+    """A bpftrace condition on `$sk` and the probes it needs beside it; "" records every socket."""
+
+    text: str = ""
+    setup: str = ""
+    parts: list[str] = field(default_factory=list)
+
+
+def condition(filters: Filters, argument: str) -> Condition:
+    """Translate the filters.
+
+    Raises:
+        HostError: a named process, cgroup or namespace does not exist.
+    """
+    groups = [
+        [port(number) for number in filters.ports],
+        [address(text) for text in filters.addresses],
+        [cgroup(path) for path in filters.cgroups],
+        [f"{COMMON}.skc_net.net->ns.inum == {namespace(filters.netns)}"] if filters.netns else [],
+        processes(filters.pids),
+    ]
+    parts = ["(" + " || ".join(group) + ")" for group in groups if group]
+    return Condition(" && ".join(parts), owner_probe(filters.pids, argument))
+
+
+def port(number: int) -> str:
+    swapped = socket.htons(number)
+    return f"{COMMON}.skc_num == {number} || {COMMON}.skc_dport == {swapped}"
+
+
+def address(text: str) -> str:
+    """Either end of the connection has this address; IPv4 also as mapped into IPv6."""
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise HostError(f"{text!r} is not an address", "give an IPv4 or IPv6 address") from error
+    words = [
+        int.from_bytes(parsed.packed[i : i + 4], "little") for i in range(0, len(parsed.packed), 4)
+    ]
+    if len(words) == 1:
+        return f"{COMMON}.skc_daddr == {words[0]} || {COMMON}.skc_rcv_saddr == {words[0]}"
+    ends = []
+    for end in ("skc_v6_daddr", "skc_v6_rcv_saddr"):
+        same = (f"{COMMON}.{end}.in6_u.u6_addr32[{i}] == {word}" for i, word in enumerate(words))
+        ends.append("(" + " && ".join(same) + ")")
+    return f"({COMMON}.skc_family == 10 && ({' || '.join(ends)}))"
+
+
+def cgroup(path: str) -> str:
+    """The socket was created in this cgroup (v2); its id is the directory's inode."""
+    folder = Path(path) if path.startswith("/sys/") else Path("/sys/fs/cgroup") / path.lstrip("/")
+    try:
+        inode = folder.stat().st_ino
+    except OSError as error:
+        raise HostError(f"no cgroup {folder}: {error.strerror}", "ls /sys/fs/cgroup") from error
+    return f"$sk->sk_cgrp_data.cgroup->kn->id == {inode}"
+
+
+def namespace(name: str) -> int:
+    path = Path("/run/netns") / name
+    try:
+        return os.stat(path).st_ino
+    except OSError as error:
+        raise HostError(f"no network namespace {name!r}", "ip netns list") from error
+
+
+def processes(pids: tuple[int, ...]) -> list[str]:
+    """Sockets a process has, will connect, or accepts on the ports where it listens now."""
+    if not pids:
+        return []
+    for pid in pids:
+        if not Path(f"/proc/{pid}").exists():
+            raise HostError(f"no process {pid}", "pgrep NAME finds it")
+    wanted = tuple(f"pid={pid}," for pid in pids)
+    ports = set()
+    for line in output_of(["ss", "-tanpOH"]).splitlines():
+        if any(pid in line for pid in wanted):
+            fields = line.split()
+            if match := re.search(r":(\d+)$", fields[3]):
+                ports.add(int(match[1]))
+    known = [f"{COMMON}.skc_num == {number}" for number in sorted(ports)[:64]]
+    return ["@mine[(uint64)$sk] == 1", *known]
+
+
+def owner_probe(pids: tuple[int, ...], argument: str) -> str:
+    """A process opens a connection in its own context: that is where its sockets are marked."""
+    if not pids:
+        return ""
+    same = " || ".join(f"pid == {pid}" for pid in pids)
+    body = [f"  if ({same}) {{ @mine[(uint64){argument}skaddr] = 1; }}"]
+    return probe("Mark the process's sockets.", "tracepoint:sock:inet_sock_set_state", body)

@@ -1,0 +1,106 @@
+"""The ways to reach BBR's state, best first, each chosen because its features were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...probes.program import Attach
+from .bpftrace import Bpftrace, tracefs
+from .target import Target
+
+# What each rung can and cannot answer; goes into the manifest and onto the screen.
+ANSWERS = {
+    "fentry": "every input of every callback; replays bit for bit",
+    "kprobe": "every input of every callback; a kprobe can fail to fire without a trace, so "
+    "completeness is proven from the data",
+    "tcp_probe": "socket and BBR state when packets arrive; no rate sample and no callbacks, so "
+    "nothing can be replayed",
+    "inet_diag": "what `ss -ti` shows, once a second: bw, min_rtt, gains; nothing can be replayed",
+}
+RUNGS = tuple(ANSWERS)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung as tried: `attach` is None when it was ruled out, for `reason`."""
+
+    rung: str
+    attach: Attach | None
+    reason: str
+
+
+def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = None) -> list[Step]:
+    """The rungs in order, those that this host rules out included, with the reason."""
+    steps = [
+        Step("fentry", *fentry(bpftrace, target)),
+        Step("kprobe", *kprobe(bpftrace, target)),
+        Step("tcp_probe", *tcp_probe(bpftrace, target)),
+        Step("inet_diag", None, "ss reads it from any host"),
+    ]
+    return [step for step in steps if only in (None, step.rung)]
+
+
+def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    if not bpftrace.has_fentry:
+        return None, "bpftrace --info: the kernel offers no fentry"
+    where = f"module {target.module}" if target.module else "vmlinux"
+    return spoken(bpftrace, target, "fentry"), f"fentry is there and {where} has BTF"
+
+
+def kprobe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    if not bpftrace.has_kprobe or not Path("/sys/bus/event_source/devices/kprobe").exists():
+        return None, "the kernel was built without kprobes"
+    position = target.parameters.index("rs")
+    return spoken(bpftrace, target, "kprobe"), f"rs is argument {position} by BTF"
+
+
+def tcp_probe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    attach = spoken(bpftrace, target, "tcp_probe")
+    if attach.raw:
+        return attach, "raw tracepoint tcp_probe"
+    folder = tracefs()
+    text = (folder / "events/tcp/tcp_probe/format") if folder else None
+    if text is not None and text.exists() and "skaddr" not in text.read_text():
+        return None, "this kernel's tcp_probe does not name the socket, and bpftrace has no raw one"
+    return attach, "tracepoint tcp:tcp_probe names the socket"
+
+
+def lacking(bpftrace: Bpftrace | None) -> str:
+    return "bpftrace cannot be used" if bpftrace is None else "no BBR was found in the BTF"
+
+
+def spoken(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
+    """The rung in the words of this bpftrace."""
+    if bpftrace.has_jiffies:
+        jiffies = "jiffies"
+    elif kernel_symbol("jiffies"):
+        jiffies = '*(uint64 *)kaddr("jiffies")'
+    else:
+        jiffies = ""
+    return Attach(
+        rung=rung,
+        entry=bpftrace.keyword,
+        exit=bpftrace.exit_keyword,
+        argument=bpftrace.argument,
+        module=target.module,
+        parameters=target.parameters,
+        jiffies=jiffies,
+        clock="nsecs(monotonic)" if bpftrace.has_monotonic else "nsecs",
+        raw=bpftrace.raw_tracepoints,
+    )
+
+
+def kernel_symbol(name: str) -> bool:
+    """Whether /proc/kallsyms has a symbol (data symbols need CONFIG_KALLSYMS_ALL)."""
+    try:
+        with open("/proc/kallsyms") as lines:
+            return any(line.split()[2] == name for line in lines if name in line)
+    except OSError:
+        return False

@@ -1,0 +1,192 @@
+"""Compressed output streams: flat memory, usable up to the last flush whatever happens."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+
+FLUSH_S = 1.0
+CHUNK = 1 << 20
+# A row or a column header; everything else that bpftrace prints is talk.
+TALK = re.compile(rb"^(?!#?[A-Z]+[0-9]?,).*\n", re.MULTILINE)
+LOST = re.compile(rb"Lost (\d+) events")
+ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
+# Rows of one CPU come in order; those of several are sorted among this much of the newest.
+WINDOW_NS = 1_000_000_000
+COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
+# Tags that begin an event; a cut at the end of a recording must not split one.
+FIRST = re.compile(rb"^(M0|M|S0|S|E0|E|H0|H|U0|U|L0|L|I|T0|T|N|R|K),(\d+),([0-9a-f]+),")
+
+
+class Compressed:
+    """A zstd file written piece by piece; `written` counts compressed bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._writer = zstandard.ZstdCompressor(level=3).stream_writer(self._file, closefd=False)
+        self._flushed = time.monotonic()
+        self.closed = False
+
+    @property
+    def written(self) -> int:
+        return self._file.tell() if not self.closed else self._size
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        if time.monotonic() - self._flushed > FLUSH_S:
+            self._writer.flush()
+            self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._writer.close()  # type: ignore[no-untyped-call]  # zstandard has no hints here
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._size = self._file.tell()
+            self.closed = True
+            self._file.close()
+
+
+class Pump(threading.Thread):
+    """Copies a child's output to a compressed file until it ends; keeps the first error.
+
+    A failed write (a full disk) does not stop the reading: a child that blocks on its pipe could
+    not be stopped in order.
+    """
+
+    def __init__(self, source: int, target: Compressed) -> None:
+        super().__init__(daemon=True)
+        self.source = source
+        self.target = target
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        while chunk := os.read(self.source, CHUNK):
+            self.accept(chunk)
+        self.accept_end()
+        os.close(self.source)
+
+    def accept(self, chunk: bytes) -> None:
+        self.keep(chunk)
+
+    def accept_end(self) -> None:
+        """Called once, after the last byte."""
+
+    def keep(self, data: bytes) -> None:
+        if self.error is not None or not data:
+            return
+        try:
+            self.target.write(data)
+        except OSError as error:
+            self.error = error
+
+
+class Events(Pump):
+    """bpftrace's output: rows go to the file, talk is understood or kept aside.
+
+    `rows` counts rows by tag, `lost` sums the "Lost N events" that bpftrace reports, `attempted`
+    holds the kernel-side counters printed at its end, `talk` the rest of what it said.
+    """
+
+    def __init__(self, source: int, target: Compressed) -> None:
+        super().__init__(source, target)
+        self.rows: Counter[str] = Counter()
+        self.lost = 0
+        self.attempted: dict[str, int] = {}
+        self.cut: Counter[str] = Counter()
+        self.talk: list[str] = []
+        self.attached = threading.Event()
+        self.cut_after_ns: int | None = None
+        self._tail = b""
+        self._tags: list[str] = []
+        self._beats: set[bytes] = set()
+        self._held: list[tuple[int, bytes]] = []
+        self._cut_sockets: set[bytes] = set()
+
+    def accept(self, chunk: bytes) -> None:
+        data = self._tail + chunk
+        end = data.rfind(b"\n") + 1
+        self._tail = data[end:]
+        data = data[:end]
+        if TALK.search(data):
+            data = self._without_talk(data)
+        if data.startswith(b"#") or b"\n#" in data:
+            data = self._without_headers(data)
+        self._held += [(int(row[1]), row[0]) for row in ROW.finditer(data)]
+        self._release(WINDOW_NS)
+
+    def accept_end(self) -> None:
+        # A row cut short by the death of bpftrace would be read as a whole one: the tail is left,
+        # unless it is talk.
+        if self._tail and not re.match(rb"[A-Z]+[0-9]?,", self._tail):
+            self.accept(b"\n")
+        self._release(0)
+
+    def _release(self, window_ns: int) -> None:
+        """Write the held rows that are older than the newest by `window_ns`, in order of time."""
+        if not self._held:
+            return
+        self._held.sort(key=lambda row: row[0])
+        limit = self._held[-1][0] - window_ns
+        count = bisect.bisect_right(self._held, limit, key=lambda row: row[0])
+        if not count:
+            return
+        data = b"".join(line for _ns, line in self._held[:count])
+        del self._held[:count]
+        if self.cut_after_ns is not None:
+            data = self._before_the_end(data)
+        for tag in self._tags:
+            row = b"%s," % tag.encode()
+            self.rows[tag] += data.count(b"\n" + row) + data.startswith(row)
+        self.keep(data)
+
+    def _without_headers(self, data: bytes) -> bytes:
+        """Write column headers at once: they come before every row."""
+        lines = re.findall(rb"^#[A-Z]+[0-9]?,.*\n", data, re.MULTILINE)
+        for line in lines:
+            self._tags.append(line[1 : line.index(b",")].decode())
+        self.keep(b"".join(lines))
+        return re.sub(rb"^#.*\n", b"", data, flags=re.MULTILINE)
+
+    def _without_talk(self, data: bytes) -> bytes:
+        for line in TALK.findall(data):
+            for count in LOST.findall(line):
+                self.lost += int(count)
+            for tag, count in COUNTER.findall(line):
+                self.attempted[tag.decode()] = int(count)
+            if line.startswith(b"+"):
+                self._beats.add(line)
+                if len(self._beats) == 2:
+                    self.attached.set()
+                continue
+            text = line.decode(errors="replace").strip()
+            if text and not text.startswith(("@", "Attach")) and len(self.talk) < 1000:
+                self.talk.append(text)
+        return TALK.sub(b"", data)
+
+    def _before_the_end(self, data: bytes) -> bytes:
+        """Drop events that began after the stop: probes detach one by one, in any order."""
+        assert self.cut_after_ns is not None
+        kept = []
+        for line in data.splitlines(keepends=True):
+            first = FIRST.match(line)
+            if first and int(first[2]) >= self.cut_after_ns:
+                self._cut_sockets.add(first[3])
+            fields = line.split(b",", 3)
+            if len(fields) > 2 and fields[2] in self._cut_sockets and not line.startswith(b"#"):
+                self.cut[fields[0].decode()] += 1
+            else:
+                kept.append(line)
+        return b"".join(kept)

@@ -1,0 +1,136 @@
+"""The bpftrace process of a recording: start, wait until it is attached, account, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import HostError
+from .bpftrace import Bpftrace, environment, prepare
+from .stream import Compressed, Events
+
+PR_SET_PDEATHSIG = 1
+F_SETPIPE_SZ = 1031
+STOP_S = 60.0
+
+
+def die_with_parent() -> None:
+    """In a child: end it when the collector dies, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+
+
+def prepare_to_trace() -> None:
+    prepare()
+    die_with_parent()
+
+
+class Tracer:
+    """bpftrace running one program, its rows on their way into `output`."""
+
+    def __init__(self, bpftrace: Bpftrace, program: str, output: Path, buffer_bytes: int) -> None:
+        self.output = Compressed(output)
+        self._files = contextlib.ExitStack()
+        # Both live until stop(), so no with statement can hold them.
+        program_file = tempfile.NamedTemporaryFile("w", suffix=".bt")  # noqa: SIM115 - see above
+        self._program = self._files.enter_context(program_file)
+        self._program.write(program)
+        self._program.flush()
+        stderr_file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - see above
+        self._stderr = self._files.enter_context(stderr_file)
+        source, sink = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(sink, F_SETPIPE_SZ, 1 << 20)
+        self.process = subprocess.Popen(
+            [bpftrace.path, "-B", "line", self._program.name],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=self._stderr,
+            env=environment(buffer_bytes),
+            process_group=0,  # Ctrl-C is for the collector to pass on
+            preexec_fn=prepare_to_trace,
+        )
+        os.close(sink)
+        self.events = Events(source, self.output)
+        self.events.start()
+        self.last_words = ""
+
+    def wait_attached(self, stop: Callable[[], bool], timeout_s: float = 300.0) -> None:
+        """Return once every probe is attached.
+
+        Raises:
+            HostError: bpftrace gave up, with its own words, or took longer than `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self.events.attached.wait(0.1):
+            if self.process.poll() is not None:
+                raise HostError(f"bpftrace did not attach: {self.complaint()}")
+            if stop():
+                raise HostError("stopped while bpftrace was attaching; nothing was recorded")
+            if time.monotonic() > deadline:
+                raise HostError(f"bpftrace did not attach within {timeout_s:.0f} s")
+        if words := self.complaint(partial=True):
+            raise HostError(f"bpftrace attached only in part: {words}")
+
+    def complaint(self, partial: bool = False) -> str:
+        """What bpftrace said on stderr, its memory-lock remark left out."""
+        if self._stderr.closed:
+            return self.last_words
+        # pread: bpftrace writes at the offset that the two processes share.
+        said = os.pread(self._stderr.fileno(), 1 << 20, 0)
+        lines = said.decode(errors="replace").splitlines()
+        lines += self.events.talk
+        kept = [line.strip() for line in lines if line.strip() and "RLIMIT_MEMLOCK" not in line]
+        if partial:
+            # With the rest attached, a missing function is only a warning.
+            words = ("could not attach", "cannot attach", "unable to attach", "not found")
+            kept = [line for line in kept if any(word in line.lower() for word in words)]
+        return "; ".join(kept[:6])[:1000]
+
+    def program_stats(self) -> list[dict[str, int]]:
+        """Per BPF program: prog_id, run_cnt (if the kernel counts) and recursion_misses."""
+        found: dict[int, dict[str, int]] = {}
+        folder = Path(f"/proc/{self.process.pid}/fdinfo")
+        with contextlib.suppress(OSError):
+            for file in folder.iterdir():
+                with contextlib.suppress(OSError):
+                    facts = fdinfo(file.read_text())
+                    if "prog_id" in facts:
+                        found[facts["prog_id"]] = facts
+        return list(found.values())
+
+    def stop(self) -> dict[str, Any]:
+        """End bpftrace in order and return what it counted; safe to call when it is dead."""
+        stats = self.program_stats()
+        alive = self.process.poll() is None
+        if alive:
+            self.events.cut_after_ns = time.monotonic_ns()
+            self.process.send_signal(signal.SIGINT)
+        forced = False
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            forced = True
+            self.process.kill()
+            self.process.wait()
+        self.events.join(STOP_S)
+        with contextlib.suppress(OSError):
+            self.output.close()
+        self.last_words = self.complaint()
+        self._files.close()
+        return {"programs": stats, "died": not alive, "killed": forced}
+
+
+def fdinfo(text: str) -> dict[str, int]:
+    """The numeric facts of a BPF program's fdinfo that matter here."""
+    wanted = {"prog_id", "run_cnt", "run_time_ns", "recursion_misses"}
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {k: int(v) for k, v in pairs if k in wanted and v.strip().isdigit()}
