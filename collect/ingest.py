@@ -49,7 +49,7 @@ def ingest(
     name: str | None = None,
     replace: bool = False,
     salvage: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Load the bundle at `path` into the store, wholly or not at all.
 
@@ -59,7 +59,7 @@ def ingest(
         name: name of the run instead of the bundle's own.
         replace: replace a run of that name that came from another bundle.
         salvage: keep the whole events of a damaged event stream.
-        progress: called with compressed bytes read and their total.
+        progress: called with the compressed bytes of the event stream read so far.
 
     Raises:
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
@@ -94,21 +94,20 @@ class _Loader:
     bundle: Bundle
     run: str
     salvage: bool
-    progress: Callable[[int, int], None] | None
+    progress: Callable[[int], None] | None
     run_id: int = 0
 
     def load(self) -> Outcome:
         """Write every table of the run."""
         row = self.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchone()
         self.run_id = row[0] if row else 1
-        manifest, size = self.bundle.manifest, self.bundle.events.stat().st_size
-        report = self.progress
+        manifest = self.bundle.manifest
         reader = EventReader(
             self.bundle.events,
             f"{self.bundle.shown}/{self.bundle.events.name}",
             self.salvage,
             manifest.lost > 0,
-            None if report is None else lambda done: report(done, size),
+            self.progress,
         )
         decided = layout.decide(reader.header.columns(), manifest.raw)
         self._load_events(reader)

@@ -77,6 +77,19 @@ class Store:
         with suppress(duckdb.Error):
             self.con.rollback()
 
+    def seal(self) -> None:
+        """Keep the connection from files, the network and its own settings, for good.
+
+        What is left to a query is to read this store.
+        """
+        for statement in (
+            "SET autoinstall_known_extensions = false",
+            "SET autoload_known_extensions = false",
+            "SET enable_external_access = false",
+            "SET lock_configuration = true",
+        ):
+            self.con.execute(statement)
+
     def runs(self) -> list[str]:
         """Return the names of the runs, in the order of ingestion."""
         return [
@@ -145,6 +158,28 @@ def open_store(path: Path, read_only: bool = False) -> Store:
             path.unlink(missing_ok=True)
         raise
     return store
+
+
+@contextmanager
+def open_for_loading(path: Path) -> Iterator[Store]:
+    """Open or create a store; one that was created and then got no run is removed again."""
+    created = not path.exists()
+    try:
+        with open_store(path) as store:
+            yield store
+    finally:
+        if created and path.exists() and _is_empty(path):
+            path.unlink()
+            path.with_name(path.name + ".wal").unlink(missing_ok=True)
+
+
+def _is_empty(path: Path) -> bool:
+    """Tell whether a store has no run; one that cannot be read is not known to be empty."""
+    try:
+        with open_store(path, read_only=True) as store:
+            return not store.runs()
+    except StoreError:
+        return False
 
 
 def _check_path(path: Path, exists: bool) -> None:

@@ -98,7 +98,7 @@ EVENTS = Table(
         FLOW,
         Column("seq", "INTEGER", "", "order within the flow, from 0"),
         Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at entry"),
-        Column("kind", KIND_TYPE, "", "the callback that the kernel called"),
+        Column("kind", KIND_TYPE, "", f"the callback: {', '.join(KINDS)}"),
         Column("line", "UBIGINT", "", "line of its first row in events.csv"),
         Column("complete", "BOOLEAN", "", "all its rows were recorded, the exit included"),
         *(Column(f.column, f.sql_type, f.unit, f.meaning) for f in EVENT_FIELDS),

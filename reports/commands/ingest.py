@@ -1,20 +1,82 @@
-"""`bbrscope ingest`: load run bundles into the store."""
+"""``bbrscope ingest``: load run bundles into the store."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ..options import store_option
+
+if TYPE_CHECKING:
+    from ...collect.ingest import Outcome
+    from ...collect.store import Store
+
 
 @click.command()
-@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--store", type=click.Path(path_type=Path), default=Path("bbrscope.duckdb"))
-def command(bundles: tuple[Path, ...], store: Path) -> None:
-    """Load run bundles into the store."""
-    from ...collect.ingest import ingest
-    from ...collect.store import open_store
+@click.argument(
+    "bundles", nargs=-1, required=True, metavar="BUNDLE...", type=click.Path(path_type=Path)
+)
+@store_option
+@click.option("--as", "name", metavar="NAME", help="Name of the run [the bundle's own].")
+@click.option("--replace", is_flag=True, help="Replace another run of the same name.")
+@click.option("--salvage", is_flag=True, help="Keep the whole events of a damaged recording.")
+def command(
+    bundles: tuple[Path, ...], store: Path, name: str | None, replace: bool, salvage: bool
+) -> None:
+    """Load run bundles: folders, or .tar.zst of one.
 
-    with open_store(store) as opened:
+    Each bundle is loaded wholly or not at all. A bundle that the store has already changes
+    nothing. What a recording lacks (lost rows, half events) is printed and kept in the table
+    capture_quality.
+
+    \b
+    bbrscope ingest recordings/*
+    bbrscope ingest run.tar.zst --store lab.duckdb --as monday
+    bbrscope ingest broken_run --salvage
+    """
+    from ...collect.store import open_for_loading
+
+    if name is not None and len(bundles) > 1:
+        raise click.UsageError("--as names one run: give one BUNDLE with it")
+    with open_for_loading(store) as opened:
         for bundle in bundles:
-            ingest(opened, bundle)
+            outcome = _ingest(opened, bundle, name, replace, salvage)
+            click.echo(describe(outcome, opened.path))
+
+
+def _ingest(opened: Store, bundle: Path, name: str | None, replace: bool, salvage: bool) -> Outcome:
+    from ...collect.bundle import EVENTS
+    from ...collect.ingest import ingest
+    from ..progress import progress
+
+    stream = bundle / EVENTS
+    total = (stream if stream.is_file() else bundle).stat().st_size if bundle.exists() else 0
+    with progress(total, bundle.name) as advance:
+        seen = 0
+
+        def report(done: int) -> None:
+            nonlocal seen
+            advance(done - seen)
+            seen = done
+
+        return ingest(opened, bundle, name, replace, salvage, report)
+
+
+def describe(outcome: Outcome, store: Path) -> str:
+    """Return one line on a loaded bundle, and one on what it lacks."""
+    if outcome.already:
+        return f"{outcome.run}: already in {store}, nothing changed"
+    flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
+    text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} events"
+    if outcome.lost:
+        text += f", {outcome.lost:,} rows lost"
+    if not outcome.findings:
+        return f"{text}, nothing missing"
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.findings.items())
+    return (
+        f"{text}\n  capture quality: {counts}\n"
+        f'  details: bbrscope sql "FROM capture_quality JOIN runs USING (run_id) '
+        f"WHERE run = '{outcome.run}'\""
+    )

@@ -1,0 +1,63 @@
+"""``bbrscope sql``: query the store, read-only and sealed off."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ...collect.errors import BbrscopeError
+from ..options import format_option, store_option
+
+
+@click.command()
+@click.argument("query")
+@store_option
+@format_option()
+def command(query: str, store: Path, output_format: str) -> None:
+    """Run one SQL query (DuckDB's dialect); - reads it from standard input.
+
+    The query can only read the store: no files, no network, no settings. `bbrscope schema` lists
+    tables, views and columns.
+
+    \b
+    bbrscope sql 'FROM runs'
+    bbrscope sql "SELECT kind, count(*) FROM events GROUP BY ALL"
+    bbrscope sql "SELECT ns, bbr_inflight_hi FROM events" --format parquet > inflight_hi.parquet
+    """
+    run_query(store, sys.stdin.read() if query == "-" else query, output_format)
+
+
+def run_query(store: Path, query: str, output_format: str) -> None:
+    """Write the result of a query to standard output.
+
+    Raises:
+        BbrscopeError: the query is wrong, or reaches for something outside the store.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    from ...collect.store import open_store
+    from ..tables import write_table
+
+    with open_store(store, read_only=True) as opened:
+        opened.seal()
+        try:
+            result = opened.con.sql(query)
+            if result is None:
+                raise BbrscopeError("the query returns nothing", "begin it with SELECT or FROM")
+            write_table(result.to_arrow_reader(), output_format)
+        except (duckdb.Error, pa.ArrowException) as error:
+            raise explain(error) from error
+
+
+def explain(error: Exception) -> BbrscopeError:
+    """Turn DuckDB's words into fact and way out; it names candidates itself."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    outside = ("disabled by configuration", "has been locked", "read-only mode")
+    if any(words in lines[0] for words in outside):
+        way = "a query can only read the store"
+    else:
+        way = "`bbrscope schema` lists tables, views and columns"
+    return BbrscopeError(lines[0] if lines else "the query failed", "\n  ".join([*lines[1:], way]))

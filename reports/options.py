@@ -1,0 +1,64 @@
+"""Options and arguments that commands share, with completion of run names.
+
+Completion comes with click: ``eval "$(_BBRSCOPE_COMPLETE=bash_source bbrscope)"`` in ~/.bashrc,
+``zsh_source`` in ~/.zshrc, or ``_BBRSCOPE_COMPLETE=fish_source bbrscope | source`` for fish.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_STORE = Path("bbrscope.duckdb")
+STORE_VARIABLE = "BBRSCOPE_STORE"
+FORMATS = ("table", "json", "csv", "parquet")
+
+
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete run names from the store; a store that cannot be read completes nothing."""
+    from ..collect.errors import BbrscopeError
+    from ..collect.store import open_store
+
+    chosen = ctx.params.get("store") or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    try:
+        with open_store(Path(chosen), read_only=True) as store:
+            names = store.runs()
+    except BbrscopeError:
+        return []
+    taken = ctx.params.get(param.name or "") or ()
+    return [name for name in names if name.startswith(incomplete) and name not in taken]
+
+
+store_option = click.option(
+    "--store",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=DEFAULT_STORE,
+    show_default=True,
+    envvar=STORE_VARIABLE,
+    help=f"The DuckDB store (or set {STORE_VARIABLE}).",
+    # Completion of RUN must know it even when it comes later on the line.
+    is_eager=True,
+)
+
+run_argument = click.argument("run", shell_complete=complete_runs)
+
+runs_argument = click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
+
+
+def format_option(*formats: str) -> Callable[[F], F]:
+    """Return the option ``--format`` (`output_format`); the first format is the default."""
+    choices = formats or FORMATS
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(choices),
+        default=choices[0],
+        show_default=True,
+        help="json, csv and parquet have every digit; parquet goes to a pipe or a file.",
+    )
