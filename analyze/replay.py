@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,12 @@ def run_pass(
     mode: str,
     decisions: bool,
     stop: int | None = None,
+    timings: list[float] | None = None,
 ) -> tuple[Pass, Machine]:
-    """Replay one flow (up to event `stop`); the machine holds the state after the last event."""
+    """Replay one flow (up to event `stop`); the machine holds the state after the last event.
+
+    The seconds spent in the loop alone are appended to `timings`.
+    """
     n = len(flow.events) if stop is None else stop
     events = flow.events[:n].copy()  # callbacks write to their inputs
     outcome = np.zeros(n, np.int8)
@@ -99,6 +104,7 @@ def run_pass(
     bbr, wrapped_events, record = _records(machine.state, events, params)
     start = 0
     while start < n:
+        began = perf_counter()
         start = run(
             mode_number,
             bbr,
@@ -116,6 +122,8 @@ def run_pass(
             record,
             log,
         )
+        if timings is not None:
+            timings.append(perf_counter() - began)
         if log is not None:
             used = int(log[0, 0])
             noted.append(log[1 : used + 1].copy())

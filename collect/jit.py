@@ -49,3 +49,17 @@ def jit(function: F) -> F:
         return function
     compiled: F = _numba().njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
+
+
+def inline(function: F) -> F:
+    """Like `jit`, for the smallest helpers: always expanded where they are called.
+
+    LLVM would inline them by itself only if it had their code, which it lacks for functions that
+    were loaded from the cache.
+    """
+    if PLAIN:
+        return function
+    compiled: F = _numba().njit(cache=True, nogil=True, error_model="numpy", inline="always")(
+        function
+    )
+    return compiled

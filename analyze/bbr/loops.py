@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collect.jit import jit
+from ...collect.jit import inline, jit
 from . import codes
 from .ints import i64, u32, u64
 from .log import note
@@ -39,13 +39,23 @@ _MAX_CLOCK_READS = 7
 _NO_TICK = 1 << 30
 
 
-@jit
+@inline
+def load_state(states: Any, row: int, known: Any, vec: Any) -> None:
+    """Take the recorded state; fields that the recording lacks keep the replay's own value.
+
+    Rows are addressed by index, here and below: slicing one out costs an atomic reference count.
+    """
+    for i in range(len(vec)):
+        vec[i] = (states[row, i] & known[i]) | (vec[i] & ~known[i])
+
+
+@inline
 def copy_state(source: Any, target: Any) -> None:
     for i in range(len(target)):
         target[i] = source[i]
 
 
-@jit
+@inline
 def load_event(ev: Event, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Log) -> None:
     """Set what may differ from the recording's own values: cwnd and pacing rate in free run."""
     tp, ctl = ev.tp, ev.ctl
@@ -82,21 +92,21 @@ def _note_core_writes(ev: Event, snd_cwnd: int, sk_pacing_rate: int, log: Log) -
         note(log, codes.CORE_PACING, i64(u64(sk_pacing_rate)), i64(u64(ctl.entry_sk_pacing_rate)))
 
 
-@jit
+@inline
 def note_undo(ev: Event, log: Log) -> None:
     """tcp_undo_cwnd_reduction() has stored what undo_cwnd() returned."""
     if log is not None and ev.ctl.kind == UNDO_CWND:
         note(log, codes.CORE_UNDO, ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd)
 
 
-@jit
-def matches(state: Any, recorded: Any, compared: Any, ev: Event) -> bool:
+@inline
+def matches(vec: Any, states: Any, row: int, compared: Any, ev: Event) -> bool:
     """Is every compared field of struct bbr, and every known output, what the kernel had?"""
     ctl, tp = ev.ctl, ev.tp
     if ctl.has_next:
         difference = 0
         for i in range(len(compared)):
-            difference |= (state[i] ^ recorded[i]) & compared[i]
+            difference |= (vec[i] ^ states[row, i]) & compared[i]
         if difference != 0:
             return False
     check = ctl.check
@@ -111,14 +121,14 @@ def matches(state: Any, recorded: Any, compared: Any, ev: Event) -> bool:
 
 @jit
 def count_differences(
-    state: Any, recorded: Any, compared: Any, ev: Event, differences: Any
+    vec: Any, states: Any, row: int, compared: Any, ev: Event, differences: Any
 ) -> None:
     """The slow path: which fields differ."""
     ctl, tp = ev.ctl, ev.tp
     n = len(compared)
     if ctl.has_next:
         for i in range(n):
-            if (state[i] ^ recorded[i]) & compared[i]:
+            if (vec[i] ^ states[row, i]) & compared[i]:
                 differences[i] += 1
     check = ctl.check
     if check & CHECK_CWND and tp.snd_cwnd != ctl.exit_snd_cwnd:
@@ -131,7 +141,7 @@ def count_differences(
         differences[n + 3] += 1
 
 
-@jit
+@inline
 def prepare_retry(ev: Event, entry: Any, attempt: int) -> None:
     """Undo the event and let the clock tick after `attempt` reads."""
     tp, rs, skb = ev.tp, ev.rs, ev.skb
@@ -148,7 +158,7 @@ def prepare_retry(ev: Event, entry: Any, attempt: int) -> None:
     tp.jiffies_split = attempt if attempt < _MAX_CLOCK_READS else _NO_TICK
 
 
-@jit
+@inline
 def save_entry(ev: Event, entry: Any) -> int:
     """Keep what a callback overwrites in its own inputs; returns the pacing rate (u64)."""
     tp, rs = ev.tp, ev.rs

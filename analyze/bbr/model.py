@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ...collect.jit import jit
+from ...collect.jit import inline
 from .ints import u32
 from .params import Params
 from .records import Bbr, Socket
 
 
-@jit
+@inline
 def tcp_packets_in_flight(tp: Socket) -> int:
     """Packets sent, neither SACKed nor marked lost, plus retransmissions (include/net/tcp.h)."""
     return u32(tp.packets_out - (tp.sacked_out + tp.lost_out) + tp.retrans_out)
 
 
-@jit
+@inline
 def bbr_max_bw(bbr: Bbr, p: Params) -> int:
     """Windowed maximum of the bandwidth samples [pkts/us << 24]."""
     if p.version == 1:
@@ -22,7 +22,7 @@ def bbr_max_bw(bbr: Bbr, p: Params) -> int:
     return max(bbr.bw_hi[0], bbr.bw_hi[1])
 
 
-@jit
+@inline
 def bbr_bw(bbr: Bbr, p: Params) -> int:
     """The bandwidth to send at, before gains [pkts/us << 24]."""
     if p.version == 1:
@@ -30,13 +30,13 @@ def bbr_bw(bbr: Bbr, p: Params) -> int:
     return min(bbr_max_bw(bbr, p), bbr.bw_lo)
 
 
-@jit
+@inline
 def bbr_extra_acked(bbr: Bbr) -> int:
     """Largest excess of ACKed data over the last one to two windows [packets]."""
     return max(bbr.extra_acked[0], bbr.extra_acked[1])
 
 
-@jit
+@inline
 def tcp_jiffies32(tp: Socket) -> int:
     """The clock tick. It is volatile: a tick may fall between two reads of one call.
 

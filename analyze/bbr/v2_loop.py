@@ -45,20 +45,20 @@ def run(
             log[0, 1] = i
         ev = events[i]
         ctl = ev.ctl
-        recorded = states[i + 1]
+        row = i + 1
         if mode == STEP or ctl.resync:
-            loops.copy_state(states[i], vec)
+            loops.load_state(states, i, compared, vec)
         loops.load_event(ev, mode, carry[0], carry_rate[0], log)
         if ctl.kind == INIT:
-            recorded = states[i]  # of init, the state after it is recorded
+            row = i  # of init, the state after it is recorded
             bbr_init(bbr, ev.tp, loops.clear_for_init(bbr, vec), p, log)
-            exact = loops.matches(vec, recorded, compared, ev)
+            exact = loops.matches(vec, states, row, compared, ev)
         else:
             rate = loops.save_entry(ev, entry)
             if ctl.may_tick:
                 loops.copy_state(vec, saved)
             dispatch(bbr, ev, p, log)
-            exact = loops.matches(vec, recorded, compared, ev)
+            exact = loops.matches(vec, states, row, compared, ev)
             attempt = 0
             while not exact and attempt < ctl.may_tick:
                 loops.copy_state(saved, vec)
@@ -67,7 +67,7 @@ def run(
                 if log is not None:
                     log[0, 0] = mark
                 dispatch(bbr, ev, p, log)
-                exact = loops.matches(vec, recorded, compared, ev)
+                exact = loops.matches(vec, states, row, compared, ev)
                 attempt += 1
         loops.note_undo(ev, log)
         if ctl.has_next == 0 and ctl.check == 0:
@@ -76,7 +76,7 @@ def run(
             result[i] = EXACT
         else:
             result[i] = DIFFERENT
-            loops.count_differences(vec, recorded, compared, ev, differences)
+            loops.count_differences(vec, states, row, compared, ev, differences)
         carry[0] = ev.tp.snd_cwnd
         carry_rate[0] = ev.tp.sk_pacing_rate
     return len(events)
