@@ -35,12 +35,16 @@ class Pass:
         outcome: int8 [n], one of loops.NOT_COMPARED, EXACT, DIFFERENT per event.
         differences: int64 [fields + outputs], how often each differed.
         decisions: int64 [m, 6] rows of (event index, code, evidence), or None if not recorded.
+        after: EVENT [n], the inputs with what the callbacks wrote: snd_cwnd, sk_pacing_rate ...
+        history: int64 [n, k], the watched fields after each event.
     """
 
     mode: str
     outcome: Array
     differences: Array
-    decisions: Array | None = None
+    decisions: Array | None
+    after: Array
+    history: Array
 
     @property
     def compared(self) -> int:
@@ -87,10 +91,12 @@ def run_pass(
     decisions: bool,
     stop: int | None = None,
     timings: list[float] | None = None,
+    watch: tuple[str, ...] = (),
 ) -> tuple[Pass, Machine]:
     """Replay one flow (up to event `stop`); the machine holds the state after the last event.
 
-    The seconds spent in the loop alone are appended to `timings`.
+    The seconds spent in the loop alone are appended to `timings`; the state fields named in `watch`
+    (as columns of events) are kept after every event.
     """
     n = len(flow.events) if stop is None else stop
     events = flow.events[:n].copy()  # callbacks write to their inputs
@@ -98,6 +104,8 @@ def run_pass(
     differences = np.zeros(len(FIELD_NAMES), np.int64)
     machine = Machine()
     log = np.zeros((_LOG_ROWS, COLUMNS), np.int64) if decisions else None
+    watched = np.array([STATE_COLUMNS.index(name) for name in watch], np.int64)
+    history = np.zeros((n if watch else 0, len(watch)), np.int64)
     noted: list[Array] = []
     run = loop_of(version)
     mode_number = MODES.index(mode)
@@ -119,6 +127,8 @@ def run_pass(
             machine.carry_rate,
             machine.saved,
             machine.entry,
+            watched,
+            history,
             record,
             log,
         )
@@ -132,7 +142,7 @@ def run_pass(
     rows = None
     if decisions:
         rows = np.concatenate(noted) if noted else np.zeros((0, COLUMNS), np.int64)
-    return Pass(mode, outcome, differences, rows), machine
+    return Pass(mode, outcome, differences, rows, events, history), machine
 
 
 def _records(state: Array, events: Array, params: Array) -> tuple[Any, Any, Any]:

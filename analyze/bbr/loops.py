@@ -185,3 +185,10 @@ def clear_for_init(bbr: Bbr, vec: Any) -> int:
     bbr.debug_event, bbr.plb_consec_cong_rounds = debug_event, plb_rounds
     bbr.lt_use_bw = 0  # fields that only another version has must stay harmless
     return min_rtt_us
+
+
+@inline
+def keep_history(vec: Any, watched: Any, history: Any, i: int) -> None:
+    """Keep the watched fields (indices into the state) as they are after event i."""
+    for k in range(len(watched)):
+        history[i, k] = vec[watched[k]]

@@ -187,7 +187,7 @@ V3: dict[str, Any] = _V2_V3 | {
 DEFAULTS = {"v1": V1, "v1-patched": V1_PATCHED, "v2": V2, "v3": V3}
 
 # The kernel's own name of a parameter, where the record's is another version's.
-ALIASES = {
+ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     "v3": {"startup_pacing_gain": ("high_gain",)},
     "v1": {"high_gain": ("high_gain", "startup_cwnd_gain")},
     "v1-patched": {"high_gain": ("high_gain", "startup_cwnd_gain")},

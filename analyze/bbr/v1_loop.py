@@ -29,6 +29,8 @@ def run(
     carry_rate: Any,
     saved: Any,
     entry: Any,
+    watched: Any,
+    history: Any,
     p: Params,
     log: Log,
 ) -> int:
@@ -77,6 +79,7 @@ def run(
         else:
             result[i] = DIFFERENT
             loops.count_differences(vec, states, row, compared, ev, differences)
+        loops.keep_history(vec, watched, history, i)
         carry[0] = ev.tp.snd_cwnd
         carry_rate[0] = ev.tp.sk_pacing_rate
     return len(events)

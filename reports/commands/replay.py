@@ -25,6 +25,21 @@ if TYPE_CHECKING:
 @click.option("--no-decisions", is_flag=True, help="Replay only: note and store no decisions.")
 @click.option("--plain", is_flag=True, help="Run the estimator as plain Python, for debugging.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Flows replayed in parallel.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
+)
+@click.option(
+    "--as",
+    "as_version",
+    type=click.Choice(["v1", "v2", "v3"]),
+    help="What if this version's rules had been in force?",
+)
+@click.option("--flow", type=int, default=None, help="With --set or --as: this flow only.")
+@click.option("--seed", type=int, default=0, help="With --set or --as: for new random draws.")
 def command(
     runs: tuple[str, ...],
     store: Path,
@@ -33,6 +48,10 @@ def command(
     no_decisions: bool,
     plain: bool,
     jobs: int | None,
+    settings: tuple[str, ...],
+    as_version: str | None,
+    flow: int | None,
+    seed: int,
 ) -> None:
     """Replay RUNS (default: all) and compare every field with the kernel after every event.
 
@@ -40,13 +59,23 @@ def command(
     knows only the state after init and the inputs. Exit status 1 if anything differs outside the
     recording's gaps.
 
+    With --set or --as the recorded inputs are replayed under other rules instead (open loop: once
+    an output differs, the recorded inputs are no longer those that these rules would have seen).
+
     \b
     bbrscope replay v2_single_1bdp
+    bbrscope replay v2_single_1bdp --set loss_thresh=5% --set inflight_headroom=0
+    bbrscope replay v2_single_1bdp --as v3
     bbrscope replay --json | jq '.runs[].flows[] | {flow, mode, events, exact}'
     """
     if plain:
         # The switch is read when the estimator is imported, which has not happened yet.
         os.environ["BBRSCOPE_PLAIN"] = "1"
+    if settings or as_version:
+        from ..what_if import show
+
+        show(runs, store, settings, as_version, flow, seed, as_json)
+        return
     documents, exact = _replay(runs, store, not no_decisions, jobs, fields, quiet=as_json)
     if as_json:
         click.echo(json.dumps({"runs": documents}))
