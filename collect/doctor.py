@@ -74,7 +74,7 @@ def diagnose(folder: Path) -> Diagnosis:
         }
         for step in steps
     ]
-    best = next(rung["rung"] for rung in rungs if rung["usable"])
+    best = next(str(rung["rung"]) for rung in rungs if rung["usable"])
     return Diagnosis(findings, rungs, best)
 
 

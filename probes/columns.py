@@ -110,5 +110,8 @@ _ALL = (
 )
 VERSIONS = {version.name: version for version in _ALL}
 
+# cwnd_event was split and renamed upstream; the new function means event 0 (TX_START) only.
+TX_START = "bbr_cwnd_event_tx_start"
+
 # struct bbr's size tells the versions apart; their names do not (v3 registers as "bbr").
 SIZES = {104: "v1", 216: "v2", 144: "v3"}

@@ -16,12 +16,12 @@ TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigne
 
 @dataclass(frozen=True)
 class Layout:
-    """struct bbr as the host has it: `leaves` in order, `size` and `priv` (its offset in
-    struct inet_connection_sock) in bytes."""
+    """struct bbr as the host has it: `leaves` in order, `size` in bytes, and `priv`, its offset in
+    struct inet_connection_sock in bytes or as a bpftrace expression."""
 
     leaves: tuple[Leaf, ...]
     size: int
-    priv: int
+    priv: int | str
 
     @property
     def columns(self) -> list[str]:

@@ -53,12 +53,12 @@ class Attach:
 class Host:
     """What the host's types allow: columns that are not in its BTF are left out.
 
-    `has(struct, member)` answers for vmlinux; `cb` is the byte offset of sk_buff.cb, `marked_lost`
-    whether v1's loss marks can be had from tcp_mark_skb_lost().
+    `has(struct, member)` answers for vmlinux; `cb` is the offset of sk_buff.cb in bytes or as an
+    expression, `marks` whether v1's loss marks can be had from tcp_mark_skb_lost().
     """
 
     layout: layout.Layout
-    cb: int
+    cb: int | str
     has: Callable[[str, str], bool] = field(default=lambda _struct, _member: True)
     marks: bool = False
 
@@ -166,11 +166,12 @@ class Program:
         names = self.present(names)
         all_names = [*extra, *names]
         values = [*extra.values(), *(expression(name, self.attach) for name in names)]
-        if len(values) <= VALUES_PER_ROW:
-            parts = [(tag, slice(None))]
-        else:
-            middle = (len(values) + 1) // 2
-            parts = [(f"{tag}0", slice(None, middle)), (f"{tag}1", slice(middle, None))]
+        count = -(-len(values) // VALUES_PER_ROW)
+        size = -(-len(values) // count)
+        parts = [
+            (f"{tag}{i}" if count > 1 else tag, slice(i * size, (i + 1) * size))
+            for i in range(count)
+        ]
         statements = []
         for row_tag, part in parts:
             row = Row(row_tag, all_names[part], values[part])
@@ -344,7 +345,8 @@ class Program:
             (version.undo_cwnd, "U", "The loss was spurious: undo_cwnd().", {}),
         ]
         state = {"new_state": self.argument("new_state", 1)}
-        event = {"event": self.argument("event", 1)}
+        renamed = version.cwnd_event == columns.TX_START
+        event = {"event": "0" if renamed else self.argument("event", 1)}
         # Exits first: an exit without its entry is harmless at the start, the reverse is a gap.
         found = [self.main_exit(), self.init_exit(), self.retransmits()]
         if self.host.marks and not version.skb_marked_lost:

@@ -52,15 +52,17 @@ def find() -> Bpftrace:
     done = run([path, "--info"])
     info = done.stdout + done.stderr
     # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
-    new = re.search(r"\bfentry:", info, re.MULTILINE) is not None
+    listed = dict(re.findall(r"\b(fentry|kfunc|kprobe): (yes|no)\b", info))
+    new = "kfunc" not in listed
     return Bpftrace(
         path=path,
         version=version,
         keyword="fentry" if new else "kfunc",
         exit_keyword="fexit" if new else "kretfunc",
         argument="args." if new else "args->",
-        has_fentry=re.search(r"\b(fentry|kfunc):\s*yes", info, re.MULTILINE) is not None,
-        has_kprobe=re.search(r"\bkprobe:\s*yes", info, re.MULTILINE) is not None,
+        # The newest no longer list what every kernel they accept should have.
+        has_fentry="no" not in (listed.get("kfunc"), listed.get("fentry")),
+        has_kprobe=listed.get("kprobe") != "no",
         has_jiffies=compiles(path, "$x = jiffies;"),
         has_monotonic=compiles(path, "$x = nsecs(monotonic);"),
         raw_tracepoints=new,

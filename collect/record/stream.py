@@ -23,7 +23,7 @@ ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
 WINDOW_NS = 1_000_000_000
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
 # Tags that begin an event; a cut at the end of a recording must not split one.
-FIRST = re.compile(rb"^(M0|M|S0|S|E0|E|H0|H|U0|U|L0|L|I|T0|T|N|R|K),(\d+),([0-9a-f]+),")
+FIRST = re.compile(rb"^(M0|M|S0|S|E0|E|H0|H|U0|U|L0|L|I0|I|T0|T|N|R|K),(\d+),([0-9a-f]+),")
 
 
 class Compressed:
@@ -184,7 +184,7 @@ class Events(Pump):
             first = FIRST.match(line)
             if first and int(first[2]) >= self.cut_after_ns:
                 self._cut_sockets.add(first[3])
-            fields = line.split(b",", 3)
+            fields = line.rstrip().split(b",", 3)
             if len(fields) > 2 and fields[2] in self._cut_sockets and not line.startswith(b"#"):
                 self.cut[fields[0].decode()] += 1
             else:

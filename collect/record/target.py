@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...probes import btf
-from ...probes.columns import SIZES, VERSIONS, Version
+from ...probes.columns import SIZES, TX_START, VERSIONS, Version
 from ...probes.layout import Layout
 from ...probes.program import Host
 from ..errors import HostError
@@ -46,6 +46,11 @@ def candidates(base: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Ta
             parameters = blob.parameters(version.main)
             if parameters is None:
                 continue
+            if blob.parameters(version.cwnd_event) is None and blob.parameters(TX_START):
+                version = replace(version, cwnd_event=TX_START)
+            absent = [name for name in version.functions if blob.parameters(name) is None]
+            if absent:
+                continue  # a BBR of another making: its callbacks are not those we know
             priv = base.member_offset("inet_connection_sock", "icsk_ca_priv")
             if priv is None:
                 continue

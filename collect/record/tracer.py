@@ -19,6 +19,7 @@ from .bpftrace import Bpftrace, environment, prepare
 from .stream import Compressed, Events
 
 PR_SET_PDEATHSIG = 1
+PERF_EVENT = 7  # BPF_PROG_TYPE_PERF_EVENT, linux/bpf.h
 F_SETPIPE_SZ = 1031
 STOP_S = 60.0
 
@@ -103,7 +104,9 @@ class Tracer:
             for file in folder.iterdir():
                 with contextlib.suppress(OSError):
                     facts = fdinfo(file.read_text())
-                    if "prog_id" in facts:
+                    # Links name their program too, without its type. The heartbeat (a perf
+                    # event) may skip a beat without harm.
+                    if facts.get("prog_type", PERF_EVENT) != PERF_EVENT:
                         found[facts["prog_id"]] = facts
         return list(found.values())
 
@@ -131,6 +134,6 @@ class Tracer:
 
 def fdinfo(text: str) -> dict[str, int]:
     """The numeric facts of a BPF program's fdinfo that matter here."""
-    wanted = {"prog_id", "run_cnt", "run_time_ns", "recursion_misses"}
+    wanted = {"prog_type", "prog_id", "run_cnt", "run_time_ns", "recursion_misses"}
     pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
     return {k: int(v) for k, v in pairs if k in wanted and v.strip().isdigit()}

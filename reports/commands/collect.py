@@ -87,9 +87,9 @@ def command(
     from ...collect.record import filters, session
 
     if print_script:
-        from ...collect.record import script
+        from ...collect.record.script import script
 
-        click.echo(script.script(), nl=False)
+        click.echo(script(), nl=False)
         return
     select = filters.Filters(port, address, pid, cgroup, netns)
     name = output or Path(time.strftime("bbr-%Y%m%d-%H%M%S"))
@@ -113,9 +113,9 @@ def command(
         return
     path, manifest = session.run(plan, lambda text: click.echo(text, err=True))
     if anonymize:
-        from ...collect.record import anonymize as privacy
+        from ...collect.record.anonymize import anonymize as replace_addresses
 
-        privacy.anonymize(path)
+        replace_addresses(path)
     report(path, manifest)
 
 

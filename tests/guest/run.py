@@ -51,6 +51,8 @@ exec /bin/busybox switch_root /root /bin/sh /guest-init
 GUEST_INIT = """#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+ln -s /proc/self/fd /dev/fd; ln -s fd/0 /dev/stdin; ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
 mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
 mount -t debugfs debug /sys/kernel/debug; mount -t tracefs trace /sys/kernel/tracing
 mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cgroup /sys/fs/cgroup

@@ -1,0 +1,167 @@
+#!/bin/sh
+# Record a BBR run bundle with bpftrace alone (and tcpdump, tc and ss if they are there).
+#
+#   sudo sh collect.sh -d 30 [-o BUNDLE] [-i DEV]
+#   sudo sh collect.sh [-o BUNDLE] [-i DEV] -- iperf3 -c 192.0.2.7
+#
+# Probes are attached first; then the command runs, or -d seconds pass, or you press Ctrl-C.
+# Take the bundle to where bbrscope is installed: bbrscope ingest BUNDLE
+# Exit status: 0 complete, 1 something was lost or went wrong, 2 wrong usage.
+# Written by `bbrscope collect --print-script`.
+set -u
+export LC_ALL=C
+
+fail() { echo "collect.sh: $1" >&2; [ $# -gt 1 ] && echo "  $2" >&2; exit 1; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+seconds= out="bbr-$(date +%Y%m%d-%H%M%S)" device=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -d) [ $# -gt 1 ] || usage; seconds=$2; shift 2 ;;
+    -o) [ $# -gt 1 ] || usage; out=$2; shift 2 ;;
+    -i) [ $# -gt 1 ] || usage; device=$2; shift 2 ;;
+    --) shift; break ;;
+    *) usage ;;
+  esac
+done
+case $out in *[!A-Za-z0-9_./+@=-]*) fail "the bundle's name may hold letters, digits and ._+@=-" ;; esac
+
+[ "$(id -u)" = 0 ] || fail "BPF needs root" "run it with sudo"
+[ -e "$out" ] && fail "$out exists" "choose another -o"
+command -v bpftrace >/dev/null || fail "bpftrace is not installed" "apt-get install bpftrace"
+btf=/sys/kernel/btf
+[ -r $btf/vmlinux ] || fail "the kernel has no BTF ($btf/vmlinux)"
+[ $# -gt 0 ] && { command -v "$1" >/dev/null || fail "cannot start $1: no such command"; }
+
+# Which BBR, from the names of struct bbr's own fields; a module is asked before the kernel itself.
+module=vmlinux
+for candidate in tcp_bbr2 tcp_bbr; do [ -r $btf/$candidate ] && module=$candidate; done
+names=$(tr '\0' '\n' < $btf/$module)
+has() { echo "$names" | grep -qx "$1"; }
+if has bbr2_main && has bbr_main; then fail "this kernel has two BBR versions" "use bbrscope collect"
+elif has bbr2_main; then version=v2
+elif has bbr_skb_marked_lost; then version=v3
+elif has bbr_main && has lt_use_bw; then version=v1
+else fail "no BBR that bbrscope knows in $btf/$module" "modprobe tcp_bbr"; fi
+
+# The words of this bpftrace.
+mkdir -p "$out.partial" || fail "cannot write $out.partial"
+work=$out.partial
+try() { bpftrace -e "BEGIN { $1 exit(); }" >/dev/null 2>&1; }
+bpftrace --info > "$work/info" 2>&1
+old=no; grep -q 'kfunc: ' "$work/info" && ! grep -q 'fentry: ' "$work/info" && old=yes
+rewrite="s/@MODULE@/$module/g"
+if [ $old = yes ]; then
+  rewrite="$rewrite;s/^fentry:/kfunc:/;s/^fexit:/kretfunc:/;s/args\./args->/g"
+  rewrite="$rewrite;s/((uint64)\$sk + offsetof(struct inet_connection_sock, icsk_ca_priv))/\$icsk->icsk_ca_priv/"
+  rewrite="$rewrite;s/((uint64)\(args->[a-z]*\) + offsetof(struct sk_buff, cb))/((struct sk_buff *)\1)->cb/"
+fi
+try '$x = nsecs(monotonic);' || rewrite="$rewrite;s/nsecs(monotonic)/nsecs/g"
+try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)kaddr(\"jiffies\")/"
+has bbr_cwnd_event || rewrite="$rewrite;s/bbr_cwnd_event/bbr_cwnd_event_tx_start/;s/args\.event/0/;s/args->event/0/"
+
+probe() {
+case $version in
+@PROBES@
+esac
+}
+probe | sed "$rewrite" > "$work/probe.bt"
+rm -f "$work/info"
+
+cleanup() {
+  for job in ${tcpdump:-} ${sampler:-}; do kill "$job" 2>/dev/null; done
+  [ -n "${tracer:-}" ] && kill -INT "$tracer" 2>/dev/null
+}
+trap 'ended=signal' INT TERM HUP
+trap cleanup EXIT
+
+BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
+BPFTRACE_MAX_MAP_KEYS=65536 bpftrace -B line "$work/probe.bt" > "$work/raw" 2> "$work/said" &
+tracer=$!
+echo "attaching to BBR $version ($module)" >&2
+until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
+  if ! kill -0 $tracer 2>/dev/null; then
+    said=$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5); rm -rf "$work"; tracer=
+    fail "bpftrace did not attach: $said"
+  fi
+  sleep 1
+done
+
+# The kernel's own monotonic time between two readings of the wall clock. boottime is the same on a
+# host that was never suspended.
+clock() {
+  before=$(date +%s%N)
+  ns=$(sed -n 's/^now at \([0-9]*\) nsecs.*/\1/p;/^now at/q' /proc/timer_list)
+  after=$(date +%s%N)
+  echo "{\"realtime_ns\": $((before + (after - before) / 2)), \"monotonic_ns\": $ns," \
+    "\"boottime_ns\": $ns, \"uncertainty_ns\": $((after - before))}"
+}
+start=$(clock)
+[ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
+packets=null
+if [ -n "$device" ] && command -v tcpdump >/dev/null; then
+  tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2>/dev/null &
+  tcpdump=$!
+  packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128}"
+fi
+if command -v ss >/dev/null; then
+  while :; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
+  sampler=$!
+fi
+
+echo "recording" >&2
+ended=
+if [ $# -gt 0 ]; then "$@" & child=$!
+elif [ -n "$seconds" ]; then sleep "$seconds" & child=$!
+else child=; fi
+while [ -z "$ended" ]; do
+  kill -0 $tracer 2>/dev/null || { ended="bpftrace ended by itself"; break; }
+  if [ -n "$child" ] && ! kill -0 "$child" 2>/dev/null; then ended="command or duration"; break; fi
+  sleep 0.2 2>/dev/null || sleep 1
+done
+[ -n "$child" ] && kill "$child" 2>/dev/null
+end=$(clock)
+cleanup
+wait $tracer 2>/dev/null
+tracer=
+
+# Rows to the event stream; counters and complaints to the account.
+grep -E '^#?[A-Z]+[0-9]?,' "$work/raw" > "$work/events.csv"
+lost=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
+counts=$(grep -v '^#' "$work/events.csv" | cut -d, -f1 | sort | uniq -c | awk '{printf "%s\"%s\": %d", s, $2, $1; s = ", "}')
+attempted=$(sed -n 's/^@attempted_\([A-Z]*\): \([0-9]*\)$/\1 \2/p' "$work/raw")
+missing=$(echo "$attempted" | while read -r tag tried; do
+  [ -n "$tag" ] || continue
+  seen=$(grep -c -E "^${tag}0?," "$work/events.csv")
+  [ "$tried" -gt "$seen" ] && echo $((tried - seen))
+done | awk '{n += $1} END {print n + 0}')
+[ "$missing" -gt "$lost" ] && lost=$missing
+hz=$(sed -n 's/^CONFIG_HZ=//p' "/boot/config-$(uname -r)" 2>/dev/null)
+[ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
+gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qx tso_max_size && gso=524280
+sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \
+  tcp_plb_suspend_rto_sec tcp_plb_cong_thresh; do
+  [ -r /proc/sys/net/ipv4/$name ] && echo "\"net.ipv4.$name\": $(cat /proc/sys/net/ipv4/$name)"
+done | sed '$!s/$/,/')
+params=$(for file in /sys/module/tcp_bbr2/parameters/*; do
+  [ -r "$file" ] && echo "\"tcp_bbr2.$(basename "$file")\": \"$(cat "$file")\""
+done | sed '$!s/$/,/')
+cat > "$work/manifest.json" <<EOF
+{"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
+ "scenario": {"id": "live", "description": "recorded with the shell script"},
+ "kernel": "$(uname -r)", "constants": {"HZ": ${hz:-null}, "GSO_MAX_SIZE": $gso, "GSO_LEGACY_MAX_SIZE": 65536},
+ "sysctls": {$sysctls}, "module_params": {$params},
+ "clocks": {"start": $start, "end": $end},
+ "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "fentry",
+ "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
+EOF
+if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
+rm -f "$work/raw"
+for file in events.csv packets.pcap ss.txt; do [ -e "$work/$file" ] && $pack "$work/$file"; done
+mv "$work" "$out" || fail "cannot name the bundle $out" "it is $work"
+trap - EXIT
+echo "$out: $(echo "$counts" | tr -d '"')" >&2
+[ $suffix = .zst ] || echo "  zstd is missing here: gunzip the files and zstd them before bbrscope ingest" >&2
+[ "$ended" = "bpftrace ended by itself" ] && fail "$(grep -v RLIMIT_MEMLOCK "$out/said" | head -3)"
+[ "$lost" -gt 0 ] && fail "$lost events were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
+echo "  next: bbrscope ingest $out" >&2

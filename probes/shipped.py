@@ -1,0 +1,110 @@
+"""The programs of this folder: bbr1.bt, bbr2.bt and bbr3.bt, for use by hand.
+
+They are what `program.py` writes for a host with fentry and a bpftrace of 0.19 or newer, under a
+header that explains them. `python -m bbrscope.probes.shipped` writes them again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import known
+from .columns import VERSIONS
+from .program import Attach, Host, Program
+
+FOLDER = Path(__file__).parent
+FILES = {"v1": "bbr1.bt", "v2": "bbr2.bt", "v3": "bbr3.bt"}
+NAMES = {
+    "v1": "BBR v1 (mainline, net/ipv4/tcp_bbr.c)",
+    "v2": "BBR v2 (google/bbr v2alpha, net/ipv4/tcp_bbr2.c)",
+    "v3": "BBR v3 (google/bbr v3, net/ipv4/tcp_bbr.c)",
+}
+
+HEADER = """\
+#!/usr/bin/env bpftrace
+/*
+ * {file}  Record every input of every decision of {name}.
+ *
+ * PURPOSE
+ *   Only these callbacks write struct bbr: {callbacks}.
+ *   Each is recorded with the socket and the whole struct bbr before it, so that the rows determine
+ *   the state exactly: a replay of them must agree with the kernel bit for bit.
+ *
+ * RUN
+ *   bpftrace -B line {file} > events.csv
+ *   Settings for busy hosts: BPFTRACE_PERF_RB_PAGES=8192 (rows on their way), and
+ *   BPFTRACE_MAX_MAP_KEYS=65536 (sockets).
+ *   Needs root, BTF, fentry and bpftrace 0.19 or newer{module}.
+ *   `bbrscope collect --print-probe` writes the same for this very host: kprobes where there is no
+ *   fentry, the words of bpftrace 0.17, the struct as the host has it, filters.
+ *
+ * ROWS
+ *   "#TAG,columns" names the columns of "TAG,values". ns is CLOCK_MONOTONIC, sk the socket's
+ *   address. seqno counts the socket's events and is taken under the socket lock: it gives the
+ *   order, and a number that never comes is a lost event. Rows too long for one are split: M0 M1.
+ *     M  main(): rate sample and state on an ACK     X  what main() left, and the socket cookie
+ *     I  init(): addresses, ports (network order)    IX the first full state{params}
+ *     S  set_state(new_state)                        E  cwnd_event(event)
+ *     H  ssthresh()                                  U  undo_cwnd()
+ *     {loss}  R  a retransmission
+ *     N  who a socket is that is older than the recording
+ *   At its end bpftrace prints @attempted_TAG, how many events it tried to print: what is missing
+ *   from the rows was lost on the way. "+first" and "+last" are heartbeats: once both were seen,
+ *   every probe is attached.
+ *
+ * COST
+ *   Some 110 values are printed per ACK: about 50 us of a slow CPU, most of it printing. Nothing is
+ *   held or slowed but the ACK's own processing; filter sockets on busy servers.
+ *
+ * BLIND SPOTS
+ *   fentry misses nothing; a kprobe is skipped without a trace while the same CPU is inside another
+ *   one or in a bpf() map call. jiffies may tick between entry and use. The last event of a socket
+ *   has no successor: its state after is known only for main() and init(). Packets themselves,
+ *   sysctls and build constants (HZ, GSO_MAX_SIZE) are not here: `bbrscope collect` adds them.
+ *
+ * EXAMPLE
+ *   M0,39022971611,ff4170cbc2c68000,3,38982923,1,1,40045,0,40045,40045,0,1,1,1,0,1,2,0,10,...
+ *   M1,39022987331,ff4170cbc2c68000,0,0,0,1,38982,0,0,0,0,0,0,1,0,0,38982923,0,0,0,0,0
+ *   X,39022992393,ff4170cbc2c68000,11,1033234,2147483647,0,4294902001,1002
+ *   An ACK arrived 39.022 s after boot and delivered one packet in 40045 us; BBR raised snd_cwnd
+ *   from 10 to 11 and left the pacing rate at 1033234 bytes/s.
+ */
+"""
+
+
+def text(version: str) -> str:
+    """A shipped program, header included."""
+    kind = VERSIONS[version]
+    # v1 is a module on distribution kernels; the patched kernels of v2 and v3 have it built in.
+    module = "tcp_bbr" if version == "v1" else ""
+    host = Host(known.layout(version), known.CB, marks=True)
+    parameters = ("sk", "rs") if version == "v2" else ("sk", "ack", "flag", "rs")
+    attach = Attach("fentry", module=module, parameters=parameters, raw=True)
+    functions = ", ".join(kind.functions)
+    header = HEADER.format(
+        file=FILES[version],
+        name=NAMES[version],
+        callbacks=wrapped(functions),
+        module=";\n *   tcp_bbr must be loaded; write vmlinux for tcp_bbr if it is built in"
+        if module
+        else "",
+        params=", P the module's parameters" if version == "v2" else "",
+        loss="L  skb_marked_lost(): the skb as sent        "
+        if kind.skb_marked_lost
+        else "K  a packet was marked lost (by the core)    ",
+    )
+    return header + "\n" + Program(kind, host, attach).text()
+
+
+def wrapped(functions: str) -> str:
+    first, rest = functions.split(", ", 1)
+    return f"{first},\n *   {rest}"
+
+
+def main() -> None:
+    for version, file in FILES.items():
+        (FOLDER / file).write_text(text(version))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The programs: what they record is what a replay needs, in every way of writing them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from bbrscope.probes import columns, known, layout, shipped
+from bbrscope.probes.program import VALUES_PER_ROW, Attach, Host, Program
+
+VERSIONS = ("v1", "v2", "v3")
+RUNGS = ("fentry", "kprobe", "tcp_probe")
+TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
+
+
+def program(version: str, rung: str, condition: str = "") -> str:
+    parameters = ("sk", "rs") if version == "v2" else ("sk", "ack", "flag", "rs")
+    host = Host(known.layout(version), known.CB, marks=True)
+    attach = Attach(rung, parameters=parameters)
+    return Program(columns.VERSIONS[version], host, attach, condition).text()
+
+
+def headers(text: str) -> dict[str, list[str]]:
+    lines = re.findall(r'printf\("#([^"\\]*)\\n"\)', text)
+    return {line.split(",")[0]: line.split(",")[1:] for line in lines}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_column_that_the_reference_recordings_have_is_recorded(version: str) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    path = TRACES / f"{version}_single_1bdp" / "events.csv.zst"
+    if not path.exists():
+        pytest.skip(f"needs the reference recordings: {path}")
+    with path.open("rb") as raw:
+        start = zstandard.ZstdDecompressor().stream_reader(raw).read(1 << 16).decode()
+    wanted: dict[str, set[str]] = {}
+    for line in start.splitlines():
+        if line.startswith("#"):
+            tag, *names = line[1:].split(",")
+            wanted.setdefault(tag.rstrip("01"), set()).update(names)
+    found: dict[str, set[str]] = {}
+    for tag, names in headers(program(version, "fentry")).items():
+        found.setdefault(tag.rstrip("01"), set()).update(names)
+    for tag, names in wanted.items():
+        assert names <= found[tag], (tag, names - found[tag])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_row_prints_as_many_values_as_its_header_names(version: str, rung: str) -> None:
+    text = program(version, rung)
+    heads = headers(text)
+    printed = re.findall(r'printf\("([A-Z]+[0-9]?),([^"]*)\\n",\s*(.*?)\);', text, re.DOTALL)
+    assert {tag for tag, _, _ in printed} == set(heads)
+    for tag, conversions, values in printed:
+        count = len(conversions.split(","))
+        assert count == len(heads[tag])
+        assert count == len(split(values)), tag
+        assert count <= VALUES_PER_ROW + 2
+
+
+def split(values: str) -> list[str]:
+    """Split at commas that are not inside parentheses."""
+    parts, depth = [""], 0
+    for letter in values:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+@pytest.mark.parametrize("rung", ["fentry", "kprobe"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_callback_is_attached_once_and_main_and_init_at_their_exit_too(
+    version: str, rung: str
+) -> None:
+    text = program(version, rung)
+    kind = columns.VERSIONS[version]
+    points = re.findall(r"^(fentry|fexit|kprobe|kretprobe):(?:vmlinux:)?(\w+)$", text, re.MULTILINE)
+    entries = [name for how, name in points if how in ("fentry", "kprobe")]
+    exits = [name for how, name in points if how in ("fexit", "kretprobe")]
+    assert sorted(set(entries) - {"tcp_mark_skb_lost"}) == sorted(kind.functions)
+    assert len(entries) == len(set(entries))
+    assert sorted(exits) == sorted([kind.main, kind.init])
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_condition_guards_every_probe_that_prints(rung: str) -> None:
+    text = program("v3", rung, "$sk->__sk_common.skc_num == 443")
+    bodies = re.findall(r"^\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    printing = [body for body in bodies if "$sk" in body and "printf" in body]
+    assert printing
+    for body in printing:
+        assert body.index("skc_num == 443") < body.index("printf")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_shipped_program_is_what_the_writer_writes_and_explains_itself(version: str) -> None:
+    path = shipped.FOLDER / shipped.FILES[version]
+    assert path.read_text() == shipped.text(version), "run python -m bbrscope.probes.shipped"
+    for section in ("PURPOSE", "RUN", "ROWS", "COST", "BLIND SPOTS", "EXAMPLE"):
+        assert f" * {section}\n" in path.read_text()
+
+
+def test_no_program_in_the_folder_lacks_a_writer() -> None:
+    assert {path.name for path in shipped.FOLDER.glob("*.bt")} == set(shipped.FILES.values())
+
+
+def test_a_renamed_cwnd_event_prints_the_only_event_it_stands_for() -> None:
+    from dataclasses import replace
+
+    kind = replace(columns.VERSIONS["v1"], cwnd_event=columns.TX_START)
+    text = Program(kind, Host(known.layout("v1"), known.CB), Attach("fentry")).text()
+    body = text[text.index(f":{columns.TX_START}\n") :]
+    assert "args.event" not in text
+    assert "(uint64)$sk, 0, $n," in body
+
+
+@pytest.mark.skipif(shutil.which("bpftrace") is None, reason="needs bpftrace")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bpftrace_accepts_the_flat_struct_and_packs_it(version: str, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: bpftrace loads a program")
+    struct_bbr = known.layout(version)
+    last = [leaf for leaf in struct_bbr.leaves if not leaf.bitfield_size][-1]
+    text = (
+        layout.definition(struct_bbr)
+        + '\nBEGIN { printf("%d\\n", sizeof(struct bbrscope_bbr)); exit(); }\n'
+    )
+    path = tmp_path / "size.bt"
+    path.write_text(text)
+    done = subprocess.run(["bpftrace", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    size = int(re.search(r"^\d+$", done.stdout, re.MULTILINE)[0])  # type: ignore[index]  # asserted by use
+    assert size >= last.bit_offset // 8 + last.size
