@@ -321,7 +321,7 @@ LO_UNDO = _code(172, "LO_UNDO", "23", "inflight_lo", "bbr_undo_cwnd", _RECOVERY,
 LOSSROUND_START = _code(173, "LOSSROUND_START", "23", "round", "bbr_update_latest_delivery_signals", _LOSS_NOPROBE,
     "=A loss round ends at {delivered} delivered (loss in it: {loss_in_round}).")
 LOSSROUND_MARK = _code(174, "LOSSROUND_MARK", "23", "round", "bbr_skb_marked_lost", _LOSS_NOPROBE,
-    "First loss of the round: it is accounted for when {delivered} packets sent from now on are acknowledged.")
+    "First loss of the round: it counts until the ACK of a packet sent after these {delivered} deliveries.")
 ECN_ELIGIBLE = _code(175, "ECN_ELIGIBLE", "23", "ecn", "bbr_update_ecn_alpha", _NOT_DRAFT,
     "ECN response enabled (min_rtt {min_rtt_us}).")
 ECN_ALPHA = _code(176, "ECN_ALPHA", "23", "ecn", "bbr_update_ecn_alpha", _NOT_DRAFT,
@@ -381,7 +381,7 @@ CWND_CAP_HEADROOM = _code(216, "CWND_CAP_HEADROOM", "23", "cwnd", "bbr_bound_cwn
 CWND_CAP_LO = _code(217, "CWND_CAP_LO", "23", "cwnd", "bbr_bound_cwnd_for_inflight_model", _BOUND,
     "cwnd {old}->{new}: limited by inflight_lo.")
 CWND_CAP_FLOOR = _code(218, "CWND_CAP_FLOOR", "23", "cwnd", "bbr_bound_cwnd_for_inflight_model", _BOUND,
-    "cwnd {old}->{new}: the bound {cap} is below the minimum window.")
+    "cwnd {old}->{new}: the bound is below the minimum window.")
 CWND_USAGE = _code(219, "CWND_USAGE", "2", "cwnd", "bbr_set_cwnd", _NOT_DRAFT,
     "cwnd {old}->{new}: not beyond twice what was in use.")
 PACE_SET = _code(220, "PACE_SET", "123", "pacing", "bbr_set_pacing_rate", _PACING,
