@@ -9,7 +9,8 @@ pacing timer fires):
 1. ``unknown``: the recording lacks events in the interval, or the flow ends with the event.
 2. The window: as many packets are in flight as snd_cwnd allows (``tcp_cwnd_test()``). In flight is
    ``rs.prior_in_flight`` of the ACK that ends the interval, or what was in flight after the event
-   plus what ``tp.snd_nxt`` and ``tp.retrans_out`` say was sent since. Which bound made the window:
+   plus what ``tp.snd_nxt`` and ``tp.retrans_out`` say was sent since (at least the packet whose
+   sending ``cwnd_event(TX_START)`` announces). Which bound made the window:
 
    - ``probe_rtt``: PROBE_RTT caps it (``bbr_set_cwnd()``, ``bbr_probe_rtt_cwnd()``);
    - ``recovery``: v1's packet conservation (``bbr_set_cwnd_to_recover_or_restore()``), or the
@@ -22,8 +23,8 @@ pacing timer fires):
 3. ``receive_window``: less than one segment of it was left (``tcp_snd_wnd_test()``).
 4. ``application``: TCP marked the flow application-limited during the interval, or its mark covers
    everything sent (``tcp_rate_check_app_limited()`` in net/ipv4/tcp_rate.c), or nothing was in
-   flight and nothing else held it back. The mark that BBR itself sets in PROBE_RTT does not count.
-   A send buffer that is too small makes the same mark.
+   flight and nothing else held it back; never while a lost packet waits to be sent again. The mark
+   that BBR itself sets in PROBE_RTT does not count. A small send buffer makes the same mark.
 5. Pacing: the next packet's departure (``tp.tcp_wstamp_ns``) lies ahead (``tcp_pacing_check()``):
    ``max_pacing_rate`` if the application's cap is the rate, ``policer`` if v1 uses its long-term
    rate, ``pacing_bw_lo`` if bw_lo is below max_bw, else ``pacing_max_bw``.
@@ -65,11 +66,13 @@ intervals AS (
     CASE WHEN e.kind IN ('main', 'init') THEN coalesce(e.exit_snd_cwnd, {lead("e.tp_snd_cwnd")})
       ELSE {lead("e.tp_snd_cwnd")} END::BIGINT AS cwnd,
     CASE WHEN {lead("e.kind")} = 'main' THEN {lead("e.rs_prior_in_flight")}
-      ELSE {_IN_FLIGHT} + greatest({lead("e.tp_retrans_out")}::BIGINT - e.tp_retrans_out, 0)
+      ELSE greatest((e.kind = 'cwnd_event' AND e.event = 0)::BIGINT,
+        {_IN_FLIGHT} + greatest({lead("e.tp_retrans_out")}::BIGINT - e.tp_retrans_out, 0)
         + CASE WHEN e.tp_mss_cache > 0 THEN
           (({lead("e.tp_snd_nxt")}::BIGINT - e.tp_snd_nxt + 4294967296) % 4294967296
-            + e.tp_mss_cache - 1) // e.tp_mss_cache ELSE 0 END
+            + e.tp_mss_cache - 1) // e.tp_mss_cache ELSE 0 END)
       END::BIGINT AS in_flight,
+    {lead("e.tp_lost_out")} > {lead("e.tp_retrans_out")} AS must_retransmit,
     (e.tp_snd_una::BIGINT + e.tp_snd_wnd - {lead("e.tp_snd_nxt")} + 6442450944) % 4294967296
       - 2147483648 AS window_left,
     e.tp_mss_cache::BIGINT AS mss,
@@ -119,11 +122,11 @@ _BINDING = f"""
 CASE WHEN gap OR next_ns IS NULL THEN 'unknown'
   WHEN in_flight >= cwnd THEN {_WINDOW}
   WHEN window_left < mss THEN 'receive_window'
-  WHEN app_limited <> 0 AND (next_phase <> 'PROBE_RTT' OR app_limited <> old_app_limited)
+  WHEN NOT must_retransmit AND app_limited <> 0 AND (next_phase <> 'PROBE_RTT' OR app_limited <> old_app_limited)
     AND (app_limited <> old_app_limited OR app_limited = sent) THEN 'application'
   WHEN pacing_waits THEN CASE WHEN pacing_rate = max_pacing_rate THEN 'max_pacing_rate'
     WHEN policed THEN 'policer' WHEN slowed THEN 'pacing_bw_lo' ELSE 'pacing_max_bw' END
-  WHEN in_flight <= 0 THEN 'application'
+  WHEN in_flight <= 0 AND NOT must_retransmit THEN 'application'
   WHEN is_cwnd_limited AND cwnd - in_flight < burst THEN {_WINDOW}
   ELSE 'unknown' END
 """
