@@ -1,0 +1,7 @@
+"""``python -m bbrscope.reports``: the bbrscope command without its script."""
+
+from __future__ import annotations
+
+from .cli import main
+
+main()
