@@ -87,16 +87,6 @@ until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
   sleep 1
 done
 
-# The kernel's own monotonic time between two readings of the wall clock. boottime is the same on a
-# host that was never suspended.
-clock() {
-  before=$(date +%s%N)
-  ns=$(sed -n 's/^now at \([0-9]*\) nsecs.*/\1/p;/^now at/q' /proc/timer_list)
-  after=$(date +%s%N)
-  echo "{\"realtime_ns\": $((before + (after - before) / 2)), \"monotonic_ns\": $ns," \
-    "\"boottime_ns\": $ns, \"uncertainty_ns\": $((after - before))}"
-}
-start=$(clock)
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
 packets=null
 if [ -n "$device" ] && command -v tcpdump >/dev/null; then
@@ -120,7 +110,6 @@ while [ -z "$ended" ]; do
   sleep 0.2 2>/dev/null || sleep 1
 done
 [ -n "$child" ] && kill "$child" 2>/dev/null
-end=$(clock)
 cleanup
 wait $tracer 2>/dev/null
 tracer=
@@ -136,6 +125,11 @@ missing=$(echo "$attempted" | while read -r tag tried; do
   [ "$tried" -gt "$seen" ] && echo $((tried - seen))
 done | awk '{n += $1} END {print n + 0}')
 [ "$missing" -gt "$lost" ] && lost=$missing
+# "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
+clock() {
+  sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
+}
+start=$(clock start) end=$(clock end)
 hz=$(sed -n 's/^CONFIG_HZ=//p' "/boot/config-$(uname -r)" 2>/dev/null)
 [ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
 gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qx tso_max_size && gso=524280
@@ -151,7 +145,7 @@ cat > "$work/manifest.json" <<EOF
  "scenario": {"id": "live", "description": "recorded with the shell script"},
  "kernel": "$(uname -r)", "constants": {"HZ": ${hz:-null}, "GSO_MAX_SIZE": $gso, "GSO_LEGACY_MAX_SIZE": 65536},
  "sysctls": {$sysctls}, "module_params": {$params},
- "clocks": {"start": $start, "end": $end},
+ "clocks": {"start": ${start:-null}, "end": ${end:-${start:-null}}, "drift_measured": false},
  "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "fentry",
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF

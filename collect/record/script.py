@@ -15,6 +15,12 @@ from ...probes.program import Attach, Host, Program
 
 TEMPLATE = Path(__file__).with_name("collect.sh")
 MODULE = "@MODULE@"
+# bpftrace measured once how far the wall clock is from boottime: the pair is as good as that, and
+# the end says nothing of drift.
+CLOCK = """\
+  $now = nsecs;
+  printf("+clock {point} %llu %llu %s\\n", $now, nsecs(monotonic), strftime("%s%f", $now));
+"""
 
 
 def script() -> str:
@@ -28,4 +34,7 @@ def probe(name: str) -> str:
     host = Host(known.layout(name), known.CB)
     parameters = ("sk", "rs") if name == "v2" else ("sk", "ack", "flag", "rs")
     attach = Attach("fentry", module=MODULE, parameters=parameters)
-    return Program(VERSIONS[name], host, attach).text()
+    text = Program(VERSIONS[name], host, attach).text()
+    for point, line in (("start", "BEGIN\n{\n"), ("end", "END\n{\n")):
+        text = text.replace(line, line + CLOCK.format(point=point))
+    return text

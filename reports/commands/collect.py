@@ -153,4 +153,5 @@ def report(path: Path, manifest: dict[str, object]) -> None:
             f"{path} is kept, but it is not complete: " + "; ".join(problems),
             "a larger --buffer loses less; bbrscope ingest names every gap",
         )
-    click.echo(f"  next: bbrscope ingest {path}", err=True)
+    if manifest["probe"] in ("fentry", "kprobe"):
+        click.echo(f"  next: bbrscope ingest {path}", err=True)

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What recording costs per ACK, in a guest whose time is a count of instructions.
+
+    python tests/bench/collect_cost.py [SUITE]
+
+One 10 Mbit/s BBR flow is sent again and again in the same guest: without probes, with a one-line
+bpftrace script on tcp:tcp_probe, and with the whole recording program. The guest's CPU time that
+was not idle, divided by the ACKs, is compared. Under `-icount` one instruction takes 2 ns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
+import run as guest
+
+SECONDS = 15
+SCRIPT = f"""
+. /repo/tests/guest/bottleneck.sh
+ip netns exec d iperf3 -s -D
+sleep 1
+busy() {{ read -r up idle < /proc/uptime; echo "$up $idle"; }}
+acks() {{ ip netns exec s1 nstat -az TcpInSegs | awk '/TcpInSegs/ {{print $2}}'; }}
+measure() {{
+  first=$(busy)
+  ip netns exec s1 nstat -n
+  ip netns exec s1 iperf3 -c 10.0.2.2 -t {SECONDS} > /dev/null
+  echo "$1 $first $(busy) $(acks)" >> /out/cost.txt
+}}
+attached() {{ for i in $(seq 100); do sleep 1; grep -q "$1" /tmp/rows && return; done; }}
+line='tracepoint:tcp:tcp_probe {{ printf("%d %d\\n", pid, args->snd_cwnd); }}'
+line="BEGIN {{ printf(\\"go\\\\n\\"); }} $line"
+measure nothing
+bpftrace -B line -e "$line" > /tmp/rows & tracer=$!
+attached go; measure one_line; kill -INT $tracer; wait $tracer
+bbrscope collect --print-probe > /tmp/probe.bt
+bpftrace -B line /tmp/probe.bt > /tmp/rows & tracer=$!
+attached +last; measure recording; kill -INT $tracer; wait $tracer
+bpftrace -B line /tmp/probe.bt > /dev/null & tracer=$!
+sleep 60; measure recording_to_null; kill -INT $tracer; wait $tracer
+measure nothing_again
+"""
+
+
+def main() -> int:
+    suite = sys.argv[1] if len(sys.argv) > 1 else "bookworm"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        done = guest.run(suite, SCRIPT, folder, 3600)
+        if done.returncode:
+            print(done.stderr, file=sys.stderr)
+        found = {}
+        for line in (folder / "cost.txt").read_text().splitlines():
+            case, up0, idle0, up1, idle1, acks = line.split()
+            busy_s = (float(up1) - float(up0)) - (float(idle1) - float(idle0))
+            found[case] = (busy_s, int(acks))
+    base_s = found["nothing"][0]
+    costs = {}
+    for case, (busy_s, acks) in found.items():
+        costs[case] = 1e6 * (busy_s - base_s) / acks
+        print(f"{case:<20}{busy_s:8.2f} s busy  {acks:7d} segments  {costs[case]:8.1f} us per ACK")
+    print(json.dumps({"suite": suite, "ratio": round(costs["recording"] / costs["one_line"], 2)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

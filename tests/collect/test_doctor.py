@@ -1,0 +1,61 @@
+"""doctor tells what this host can do, in one screen and as JSON, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from bbrscope.collect import doctor
+from bbrscope.collect.record import ladder
+
+MAIN = "from bbrscope.reports.cli import main; main()"
+TOPICS = (
+    "user capabilities BTF kernel lockdown kprobes fentry tracefs bpftrace tcpdump tshark BBR "
+    "qdisc HZ"
+).split()
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", MAIN, "doctor", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def test_every_topic_is_on_the_screen_and_every_problem_has_advice() -> None:
+    told = json.loads(ran("--json").stdout)
+    topics = {finding["topic"] for finding in told["findings"]}
+    assert set(TOPICS) <= topics
+    for finding in told["findings"]:
+        assert finding["state"] in ("ok", "note", "missing")
+        if finding["state"] == "missing":
+            assert finding["advice"], finding
+
+
+def test_the_best_rung_is_the_first_usable_one() -> None:
+    told = json.loads(ran("--json").stdout)
+    assert [rung["rung"] for rung in told["rungs"]] == list(ladder.RUNGS)
+    usable = [rung["rung"] for rung in told["rungs"] if rung["usable"]]
+    assert told["best"] == usable[0]
+
+
+def test_the_screen_fits_a_terminal() -> None:
+    lines = ran().stdout.splitlines()
+    assert len(lines) < 60
+    assert lines[-1].startswith("collect would use: ")
+
+
+def test_nothing_on_the_host_is_changed() -> None:
+    watched = [Path("/proc/mounts"), Path("/proc/modules")]
+    watched += sorted(Path("/proc/sys/net/ipv4").glob("tcp_*congestion*"))
+    before = [path.read_text() for path in watched if path.exists()]
+    doctor.diagnose(Path())
+    assert [path.read_text() for path in watched if path.exists()] == before
+
+
+def test_bbr_is_named_by_the_size_of_its_struct() -> None:
+    told = json.loads(ran("--json").stdout)
+    values = [finding["value"] for finding in told["findings"] if finding["topic"] == "BBR"]
+    assert values
+    for value in values:
+        assert "struct bbr of" in value or "none among" in value or "unknown" in value

@@ -1,0 +1,293 @@
+"""Recording on this machine's own kernel: a real loopback flow, real bpftrace, real endings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from bbrscope.collect.record import check
+
+MAIN = "from bbrscope.reports.cli import main; main()"
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run pytest with sudo")
+needs_bpftrace = pytest.mark.skipif(
+    shutil.which("bpftrace") is None, reason="needs bpftrace: apt-get install bpftrace"
+)
+needs_bbr = pytest.mark.skipif(
+    "bbr" not in AVAILABLE.read_text().split(), reason="needs BBR: modprobe tcp_bbr"
+)
+needs_btf = pytest.mark.skipif(
+    not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs a kernel with BTF"
+)
+traced = [needs_root, needs_bpftrace, needs_bbr, needs_btf]
+
+
+def collect(*words: str) -> list[str]:
+    return [sys.executable, "-c", MAIN, "collect", "-q", *words]
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(collect(*words), capture_output=True, text=True, timeout=300, check=False)
+
+
+class Traffic:
+    """A BBR flow over loopback that sends until it is stopped."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.server.getsockname()[1])
+        self.stopping = threading.Event()
+        self.threads = [threading.Thread(target=run) for run in (self.receive, self.send)]
+
+    def receive(self) -> None:
+        connection, _ = self.server.accept()
+        with connection:
+            while connection.recv(1 << 16):
+                pass
+
+    def send(self) -> None:
+        with socket.socket() as sender:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+            sender.connect(("127.0.0.1", self.port))
+            while not self.stopping.is_set():
+                sender.sendall(b"x" * 20_000)
+                time.sleep(0.005)
+
+    def __enter__(self) -> Traffic:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(20)
+        self.server.close()
+
+
+@pytest.fixture
+def traffic() -> Iterator[Traffic]:
+    with Traffic() as running:
+        yield running
+
+
+def manifest(folder: Path) -> dict[str, object]:
+    loaded = json.loads((folder / "manifest.json").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def text(path: Path) -> str:
+    with path.open("rb") as raw:
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return reader.read().decode()
+
+
+def rows(folder: Path, tag: str) -> list[dict[str, str]]:
+    lines = text(folder / "events.csv.zst").splitlines()
+    names = next(line for line in lines if line.startswith(f"#{tag},")).split(",")[1:]
+    found = [line.split(",")[1:] for line in lines if line.startswith(f"{tag},")]
+    return [dict(zip(names, values, strict=True)) for values in found]
+
+
+def left_behind() -> list[str]:
+    done = subprocess.run(["pgrep", "-ax", "bpftrace"], capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if "/tmp" in line]
+
+
+class TestTracepoint:
+    pytestmark = traced
+
+    def test_state_is_read_when_packets_arrive_and_everything_is_accounted_for(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        out = tmp_path / "run"
+        done = ran("--rung", "tcp_probe", "-d", "2.5", "--port", str(traffic.port), "-o", str(out))
+        told = manifest(out)
+        assert told["probe"] == "tcp_probe"
+        accounting = told["accounting"]
+        assert isinstance(accounting, dict)
+        counts = accounting["probes"]["T"]
+        assert counts["attempted"] == counts["recorded"] + counts["cut"]
+        assert counts["recorded"] > 50
+        assert counts["recorded"] == len(rows(out, "T0")) == len(rows(out, "T1"))
+        assert check.check(out / "events.csv.zst").sequence_missing == 0
+        # A run that the kernel skipped must be told by the exit status, and only that may.
+        assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
+        assert left_behind() == []
+
+    def test_only_sockets_of_the_port_are_recorded(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        with Traffic() as other:
+            assert other.port != traffic.port
+            ran("--rung", "tcp_probe", "-d", "1.5", "--port", str(traffic.port), "-o", str(out))
+        found = {
+            frozenset((socket.ntohs(int(row["sport"])), socket.ntohs(int(row["dport"]))))
+            for row in rows(out, "N")
+        }
+        assert found
+        assert all(traffic.port in ports for ports in found)
+
+    def test_the_state_agrees_with_what_ss_sees(self, tmp_path: Path, traffic: Traffic) -> None:
+        """ss is an independent witness: same min_rtt, and delivered between two samples of it."""
+        out = tmp_path / "run"
+        ran("--rung", "tcp_probe", "-d", "4", "--port", str(traffic.port), "-o", str(out))
+        seen = []
+        for block in text(out / "ss.txt.zst").split("# monotonic_ns ")[1:]:
+            taken, _, lines = block.partition("\n")
+            for line in lines.splitlines():
+                if re.search(rf" 127\.0\.0\.1:{traffic.port} ", line.split("ino:")[0]) and (
+                    match := re.search(r" delivered:(\d+)", line)
+                ):
+                    mrtt = re.search(r"mrtt:([\d.]+)", line)
+                    assert mrtt
+                    sender = f":{traffic.port}" in line.split()[4]
+                    if sender:
+                        seen.append((int(taken), int(match[1]), float(mrtt[1])))
+        senders = {r["sk"] for r in rows(out, "N") if socket.ntohs(int(r["dport"])) == traffic.port}
+        states = [row for row in rows(out, "T0") if row["sk"] in senders]
+        assert len(seen) >= 2
+        for taken, delivered, _mrtt in seen:
+            before = [int(r["tp.delivered"]) for r in states if int(r["ns"]) < taken - 20_000_000]
+            after = [int(r["tp.delivered"]) for r in states if int(r["ns"]) > taken + 20_000_000]
+            if before and after:
+                assert before[-1] <= delivered <= after[0]
+        assert {f"{int(r['bbr.min_rtt_us']) / 1000:g}" for r in states} & {
+            f"{mrtt:g}" for _, _, mrtt in seen
+        }
+
+    def test_sigterm_ends_the_recording_in_order(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        words = collect("--rung", "tcp_probe", "--port", str(traffic.port), "-o", str(out))
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        assert running.stderr is not None
+        while "recording" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(1.5)
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=60)
+        assert manifest(out)["ended"] == "SIGTERM"
+        assert len(rows(out, "T0")) > 20
+        assert left_behind() == []
+        assert not out.with_name("run.partial").exists()
+
+    def test_a_bpftrace_that_dies_leaves_what_was_recorded_and_status_1(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        out = tmp_path / "run"
+        words = collect("--rung", "tcp_probe", "--port", str(traffic.port), "-o", str(out))
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        assert running.stderr is not None
+        while "recording" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(2)
+        find = ["pgrep", "-P", str(running.pid), "-x", "bpftrace"]
+        children = subprocess.run(find, capture_output=True, text=True, check=True)
+        os.kill(int(children.stdout), signal.SIGKILL)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 1
+        assert "bpftrace ended by itself" in said
+        assert str(manifest(out)["ended"]).startswith("bpftrace ended by itself (status -9)")
+        assert len(rows(out, "T0")) > 20
+
+    def test_a_size_cap_ends_it_cleanly(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        limit = ("-d", "60", "--max-size", "2k")
+        ran("--rung", "tcp_probe", *limit, "--port", str(traffic.port), "-o", str(out))
+        assert "size cap of 2000 bytes" in str(manifest(out)["ended"])
+        assert check.check(out / "events.csv.zst").events > 0
+
+
+def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) -> None:
+    out = tmp_path / "run"
+    done = ran("--rung", "inet_diag", "-d", "2.5", "--no-packets", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    told = manifest(out)
+    assert told["probe"] == "inet_diag"
+    assert "nothing can be replayed" in str(told["answers"])
+    samples = text(out / "ss.txt.zst")
+    assert samples.count("# monotonic_ns") >= 2
+    assert re.search(rf":{traffic.port} .*bbr:\(bw:", samples)
+
+
+def test_a_command_that_cannot_start_is_refused_before_anything_is_attached(tmp_path: Path) -> None:
+    done = ran("-o", str(tmp_path / "run"), "--", "no-such-command-here")
+    assert done.returncode == 1
+    assert "cannot start 'no-such-command-here'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "precious").write_text("x")
+    done = ran("-o", str(out), "-d", "1")
+    assert done.returncode == 1
+    assert "exists" in done.stderr
+    assert (out / "precious").read_text() == "x"
+
+
+def test_the_commands_own_end_ends_the_recording(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = ran("--rung", "inet_diag", "--no-packets", "-o", str(out), "--", "sh", "-c", "exit 3")
+    assert done.returncode == 0, done.stderr
+    assert manifest(out)["ended"] == "the command ended (status 3)"
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("--address", "not-an-address"), "is not an address"),
+        (("--cgroup", "/no/such"), "no cgroup"),
+        (("--pid", "4194304"), "no process"),
+        (("--netns", "no-such-ns"), "no network namespace"),
+    ],
+)
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_filter_that_names_nothing_is_refused(
+    words: tuple[str, ...], fact: str, tmp_path: Path
+) -> None:
+    done = ran(*words, "-d", "1", "-o", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert fact in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_root
+def test_a_host_without_bpftrace_is_told_and_falls_back(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in ("ss", "ip", "tc", "sh"):
+        if path := shutil.which(tool):
+            (folder / tool).symlink_to(path)
+    out = tmp_path / "run"
+    done = subprocess.run(
+        collect("-d", "1", "--no-packets", "-o", str(out)),
+        env={**os.environ, "PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ladder = manifest(out)["ladder"]
+    assert isinstance(ladder, list)
+    assert "bpftrace is not installed" in ladder[-1]["reason"]
