@@ -404,7 +404,7 @@ AGG_NEW_MAX = _code(228, "AGG_NEW_MAX", "123", "extra_acked", "bbr_update_ack_ag
     "extra_acked {old}->{new}: ACKs came in a burst.")
 AGG_WINDOW_FLIP = _code(229, "AGG_WINDOW_FLIP", "123", "extra_acked", "bbr_update_ack_aggregation", _AGG,
     "The aggregation window rotates after {rounds} rounds (dropped {old}).")
-CWND_UNDO = _code(230, "CWND_UNDO", "123", "cwnd", "bbr_undo_cwnd", _RECOVERY,
+CWND_UNDO = _code(230, "CWND_UNDO", "23", "cwnd", "bbr_undo_cwnd", _RECOVERY,
     "Spurious loss: cwnd {old}->{new}.")
 MINRTT_KEEP_NO_SAMPLE = _code(231, "MINRTT_KEEP_NO_SAMPLE", "123", "min_rtt", "bbr_update_min_rtt", _MINRTT,
     "=This ACK carries no RTT sample (min_rtt {min_rtt_us}).")
