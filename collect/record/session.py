@@ -133,7 +133,10 @@ class Session:
             if step.rung == "inet_diag":
                 self.rung = step.rung
                 reason = "; ".join(prepared.problems) or step.reason
+                self.say_why_lower()
                 self.tried.append(Tried(step.rung, "used", reason))
+                if prepared.problems:
+                    self.say(f"  {reason}")
                 return
             if step.attach is None:
                 self.tried.append(Tried(step.rung, "ruled out", step.reason))
@@ -154,10 +157,16 @@ class Session:
                     raise
                 continue
             self.tracer, self.rung, self.attach = tracer, step.rung, attach
+            self.say_why_lower()
             self.tried.append(Tried(step.rung, "used", step.reason))
             return
         reasons = [f"{t.rung}: {t.outcome}, {t.reason}" for t in self.tried] + prepared.problems
         raise HostError("nothing could be attached: " + "; ".join(reasons), "bbrscope doctor")
+
+    def say_why_lower(self) -> None:
+        """Name the better rungs that this host does not have."""
+        for each in self.tried:
+            self.say(f"  {each.rung} {each.outcome}: {each.reason}")
 
     def with_clock(self, attach: Attach) -> Attach:
         """Old bpftrace's nsecs counts suspended time too; subtract what is between the clocks."""
@@ -350,6 +359,8 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
         "packets": told.get("packets"),
         "notes": session.notes,
     }
+    if chosen and chosen.module and not Path("/sys/module", chosen.module).exists():
+        session.notes.append(f"module {chosen.module} was unloaded during the recording")
     if events is not None:
         manifest["events"] = dict(events.rows)
         manifest["accounting"] = account(events, told)
@@ -420,6 +431,7 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
         found.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
     if accounting and not accounting["complete"]:
         found.append("bpftrace did not end in order: its counters are missing")
+    found += [note for note in manifest["notes"] if "unloaded" in note]
     if manifest["ended"].startswith(("bpftrace ended", "cannot write")):
         found.append(manifest["ended"])
     return found

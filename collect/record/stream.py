@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import zstandard
 
@@ -26,37 +26,75 @@ COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
 FIRST = re.compile(rb"^(M0|M|S0|S|E0|E|H0|H|U0|U|L0|L|I0|I|T0|T|N|R|K),(\d+),([0-9a-f]+),")
 
 
-class Compressed:
-    """A zstd file written piece by piece; `written` counts compressed bytes."""
+class Sink:
+    """An unbuffered file that forgets nothing: what a full disk refuses is kept for another try."""
 
     def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("wb")
-        self._writer = zstandard.ZstdCompressor(level=3).stream_writer(self._file, closefd=False)
+        self._file = path.open("wb", buffering=0)
+        self._pending = b""
+        self.written = 0
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Never raises: an exception inside zstandard would leave a hole in its stream."""
+        self._pending += data
+        try:
+            self.drain()
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def drain(self) -> None:
+        while self._pending:
+            count = self._file.write(self._pending)
+            self.written += count
+            self._pending = self._pending[count:]
+
+    def close(self) -> None:
+        try:
+            self.drain()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+
+class Compressed:
+    """A zstd file written piece by piece; `written` counts compressed bytes.
+
+    `write` raises OSError when the disk is full; nothing given to it before or then is lost if
+    there is room again by the time of `close`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._sink = Sink(path)
+        self._writer = zstandard.ZstdCompressor(level=3).stream_writer(
+            cast("BinaryIO", self._sink), closefd=False
+        )
         self._flushed = time.monotonic()
-        self.closed = False
+        self._closed = False
 
     @property
     def written(self) -> int:
-        return self._file.tell() if not self.closed else self._size
+        return self._sink.written
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)
         if time.monotonic() - self._flushed > FLUSH_S:
-            self._writer.flush()
-            self._file.flush()
-            self._flushed = time.monotonic()
+            self.flush()
+        if self._sink.error is not None:
+            raise self._sink.error
+
+    def flush(self) -> None:
+        """Let everything so far be read by whoever opens the file now."""
+        self._writer.flush()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
-        if self.closed:
+        if self._closed:
             return
-        try:
-            self._writer.close()  # type: ignore[no-untyped-call]  # zstandard has no hints here
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        finally:
-            self._size = self._file.tell()
-            self.closed = True
-            self._file.close()
+        self._closed = True
+        self._writer.close()  # type: ignore[no-untyped-call]  # zstandard has no hints here
+        self._sink.close()
 
 
 class Pump(threading.Thread):

@@ -211,6 +211,34 @@ class TestTracepoint:
         assert check.check(out / "events.csv.zst").events > 0
 
 
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_full_disk_ends_the_recording_and_what_was_written_stays(
+    tmp_path: Path, traffic: Traffic
+) -> None:
+    """On a small tmpfs of a private mount namespace; kept by copying it out of there."""
+    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    disk.mkdir()
+    words = collect("--rung", "tcp_probe", "-d", "60", "-o", str(disk / "run"), "--no-packets")
+    script = f"""
+        mount -t tmpfs -o size=2560k small {disk} || exit 77
+        (sleep 3; cat /dev/urandom > {disk}/ballast) 2> /dev/null &
+        "$@"; status=$?
+        cp -r {disk}/run {kept}; exit $status
+    """
+    command = ["unshare", "-m", "sh", "-c", script, "sh", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    if done.returncode == 77:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert done.returncode == 1, done.stderr
+    assert "cannot write: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert check.check(kept / "events.csv.zst").events > 20
+    assert left_behind() == []
+
+
 def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) -> None:
     out = tmp_path / "run"
     done = ran("--rung", "inet_diag", "-d", "2.5", "--no-packets", "-o", str(out))

@@ -153,7 +153,6 @@ def test_a_stream_cut_by_a_crash_is_checked_to_its_last_whole_row(tmp_path: Path
     path = tmp_path / "events.csv.zst"
     writer = Compressed(path)
     writer.write(HEAD + event(1000, "ff00", 0, 10, 1))
-    writer._writer.flush()
-    writer._file.flush()
+    writer.flush()
     assert check.check(path).events == 1
     writer.close()

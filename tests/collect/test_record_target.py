@@ -1,0 +1,119 @@
+"""Which BBR is recorded: found by size, chosen by the default, refused when it cannot be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bbrscope.collect.errors import HostError
+from bbrscope.collect.record import bpftrace, filters, ladder, target
+from bbrscope.probes import known
+from bbrscope.probes.columns import VERSIONS
+
+
+def made(version: str, module: str = "", ambiguous: tuple[str, ...] = ()) -> target.Target:
+    kind = VERSIONS[version]
+    return target.Target(kind, module, known.layout(version), ("sk", "rs"), ambiguous, "made up")
+
+
+@pytest.fixture
+def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(target, "CONGESTION", tmp_path)
+    return tmp_path / "tcp_congestion_control"
+
+
+def test_the_only_bbr_is_taken_whatever_the_default_is(default: Path) -> None:
+    default.write_text("cubic\n")
+    only = made("v3")
+    assert target.choose([only]) is only
+
+
+@pytest.mark.parametrize(("name", "version"), [("bbr", "v1"), ("bbr2", "v2")])
+def test_of_two_the_default_congestion_control_is_taken(
+    name: str, version: str, default: Path
+) -> None:
+    default.write_text(f"{name}\n")
+    assert target.choose([made("v1"), made("v2")]).version.name == version
+
+
+def test_of_two_none_is_guessed_when_the_default_is_neither(default: Path) -> None:
+    default.write_text("cubic\n")
+    with pytest.raises(HostError, match="more than one BBR"):
+        target.choose([made("v1"), made("v2")])
+    assert target.choose([made("v1"), made("v2")], "v2").version.name == "v2"
+
+
+def test_a_callback_whose_name_occurs_twice_is_refused_with_its_name(default: Path) -> None:
+    default.write_text("bbr\n")
+    with pytest.raises(HostError, match="bbr_cwnd_event exists more than once in vmlinux"):
+        target.choose([made("v1", ambiguous=("bbr_cwnd_event",))])
+
+
+def test_no_bbr_is_told_with_the_way_to_load_it() -> None:
+    with pytest.raises(HostError, match="no BBR to record") as raised:
+        target.choose([])
+    assert "modprobe tcp_bbr" in raised.value.way_out
+
+
+def tool(**changes: object) -> bpftrace.Bpftrace:
+    facts: dict[str, object] = {
+        "path": "/usr/bin/bpftrace",
+        "version": "0.17.0",
+        "keyword": "kfunc",
+        "exit_keyword": "kretfunc",
+        "argument": "args->",
+        "has_fentry": True,
+        "has_kprobe": True,
+        "has_jiffies": True,
+        "has_monotonic": False,
+        "raw_tracepoints": False,
+        "info": "",
+    }
+    return bpftrace.Bpftrace(**{**facts, **changes})  # type: ignore[arg-type]  # facts are typed above
+
+
+def test_the_ladder_goes_from_everything_to_ss() -> None:
+    steps = ladder.ladder(tool(), made("v1", "tcp_bbr"))
+    assert [step.rung for step in steps] == ["fentry", "kprobe", "tcp_probe", "inet_diag"]
+    assert steps[0].attach is not None
+    assert steps[0].attach.entry == "kfunc"
+    assert steps[0].attach.module == "tcp_bbr"
+
+
+def test_a_rung_that_is_ruled_out_says_why() -> None:
+    first = ladder.ladder(tool(has_fentry=False), made("v1"))[0]
+    assert first.attach is None
+    assert "no fentry" in first.reason
+    assert all(step.attach is None and step.reason for step in ladder.ladder(None, None))
+
+
+def test_every_rung_says_what_it_answers() -> None:
+    assert set(ladder.ANSWERS) == set(ladder.RUNGS)
+    for rung in ("tcp_probe", "inet_diag"):
+        assert "nothing can be replayed" in ladder.ANSWERS[rung]
+
+
+@pytest.mark.parametrize(
+    ("select", "parts"),
+    [
+        (filters.Filters(ports=(443,)), ["skc_num == 443", f"skc_dport == {0xBB01}"]),
+        (filters.Filters(addresses=("10.0.2.2",)), [f"skc_daddr == {0x0202000A}"]),
+        (filters.Filters(addresses=("::1",)), ["skc_family == 10", "u6_addr32[3] == 16777216"]),
+        (filters.Filters(cgroups=("/sys/kernel",)), ["kn->id == "]),
+        (filters.Filters(), []),
+    ],
+)
+def test_filters_become_conditions_in_the_kernels_own_byte_order(
+    select: filters.Filters, parts: list[str]
+) -> None:
+    condition = filters.condition(select, "args.").text
+    assert all(part in condition for part in parts)
+    assert bool(parts) == bool(condition)
+
+
+def test_kinds_of_filters_must_all_hold_and_values_of_one_kind_are_alternatives() -> None:
+    select = filters.Filters(ports=(1, 2), addresses=("10.0.0.1",))
+    first, second = filters.condition(select, "args.").text.split(" && ")
+    assert " == 1 ||" in first
+    assert " == 2 ||" in first
+    assert "skc_daddr" in second
