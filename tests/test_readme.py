@@ -1,0 +1,54 @@
+"""README's commands do what it says, one after the other, as a reader would type them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_BLOCKS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def _commands() -> list[str]:
+    text = (_ROOT / "README.md").read_text()
+    return [line for block in _BLOCKS.findall(text) for line in block.splitlines() if line]
+
+
+@pytest.mark.slow
+def test_the_tours_commands_work_in_their_order(tmp_path: Path) -> None:
+    commands = _commands()
+    tour = [line for line in commands if line.startswith(("bbrscope", "export", "eval"))]
+    assert len(tour) >= 15
+    (tmp_path / "fixtures").symlink_to(_ROOT / "fixtures")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "set -e\n" + "\n".join(f"echo '+ {n}'\n{line}" for n, line in enumerate(tour))
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{tour}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_the_first_command_ends_with_a_report_in_a_fresh_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
+    first = _commands()[0]
+    assert first.endswith("bbrscope demo")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        ["bash", "-c", first], cwd=clone, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    reports = list(clone.rglob("*.html"))
+    assert any(report.stat().st_size > 100_000 for report in reports if "demo" in str(report))
+
+
+def test_the_second_command_is_the_one_that_ci_runs() -> None:
+    assert _commands()[1] == "bash tests/all"
+    assert "tests/all" in (_ROOT / ".ci" / "run").read_text()
