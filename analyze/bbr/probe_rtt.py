@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...collect.jit import jit
 from . import codes
 from .inflight import bbr_probe_rtt_cwnd
-from .ints import MSEC_PER_SEC, U32_MAX, after, msecs_to_jiffies, u32
+from .ints import MSEC_PER_SEC, after, msecs_to_jiffies, u32
 from .log import note
 from .lower_bounds import bbr_reset_lower_bounds
 from .model import tcp_jiffies32, tcp_packets_in_flight
@@ -28,6 +28,7 @@ from .v1_cycle import bbr_reset_probe_bw_mode
 # tcp_bbr.c bbr_update_min_rtt(), v1: one filter serves min_rtt and PROBE_RTT
 @jit
 def bbr1_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
+    expiring_us = bbr.min_rtt_us  # for the record: the sample below may replace it
     expire = u32(bbr.min_rtt_stamp + p.min_rtt_win_sec * p.HZ)
     expired = after(tcp_jiffies32(tp), expire)
     _note_sample(rs.rtt_us, bbr.min_rtt_us, expired, rs.is_ack_delayed, log)
@@ -38,7 +39,7 @@ def bbr1_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Lo
         bbr.min_rtt_us = sample
         bbr.min_rtt_stamp = tcp_jiffies32(tp)
     window_ms = p.min_rtt_win_sec * MSEC_PER_SEC
-    _enter(bbr, tp, expired, bbr.min_rtt_us, window_ms, p, log)
+    _enter(bbr, tp, expired, expiring_us, window_ms, p, log)
     _dwell(bbr, tp, p, log)
     _end_idle_restart(bbr, rs, log)
 
@@ -46,6 +47,7 @@ def bbr1_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Lo
 # tcp_bbr2.c bbr_update_min_rtt(): a short filter times PROBE_RTT and feeds the long one
 @jit
 def bbr_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
+    expiring_us = bbr.probe_rtt_min_us  # for the record: the sample below may replace it
     expire = u32(bbr.probe_rtt_min_stamp + msecs_to_jiffies(p.probe_rtt_win_ms, p.HZ))
     probe_rtt_expired = after(tcp_jiffies32(tp), expire)
     _note_sample(rs.rtt_us, bbr.min_rtt_us, probe_rtt_expired, rs.is_ack_delayed, log)
@@ -69,7 +71,7 @@ def bbr_update_min_rtt(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
         bbr.min_rtt_us = new
         bbr.min_rtt_stamp = bbr.probe_rtt_min_stamp
 
-    if _enter(bbr, tp, probe_rtt_expired, bbr.probe_rtt_min_us, p.probe_rtt_win_ms, p, log):
+    if _enter(bbr, tp, probe_rtt_expired, expiring_us, p.probe_rtt_win_ms, p, log):
         bbr.ack_phase = BBR_ACKS_PROBE_STOPPING
         bbr.next_rtt_delivered = tp.delivered
     _dwell(bbr, tp, p, log)
@@ -187,5 +189,3 @@ def _exit(bbr: Bbr, tp: Socket, old_cwnd: int, p: Params, log: Log) -> None:
     else:
         bbr.mode = BBR_STARTUP
 
-
-NO_RTT = U32_MAX  # tcp_min_rtt() before the first sample
