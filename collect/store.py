@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -150,8 +151,7 @@ def open_store(path: Path, read_only: bool = False) -> Store:
             _create(store)
         else:
             _check_version(store)
-            if not read_only:
-                _refresh_views(store)
+            _refresh_views(store)
     except BaseException:
         store.close()
         if not exists:
@@ -205,6 +205,7 @@ def _create(store: Store) -> None:
                 ["format", FORMAT],
                 ["schema_version", str(schema.SCHEMA_VERSION)],
                 ["created_by", f"bbrscope {version('bbrscope')}"],
+                ["views", _views_digest()],
             ],
         )
 
@@ -232,12 +233,29 @@ def _check_version(store: Store) -> None:
         )
 
 
+def _views_digest() -> str:
+    """Digest of the views' definitions: a store made by another bbrscope may have others."""
+    return hashlib.sha256("\n".join(view.ddl() for view in schema.VIEWS).encode()).hexdigest()
+
+
 def _refresh_views(store: Store) -> None:
-    """Bring the views up to this bbrscope's definitions: they hold no data."""
-    if schema.VIEWS:
-        with store.transaction() as con:
-            for view in schema.VIEWS:
-                con.execute(view.ddl())
+    """Bring the views up to this bbrscope's definitions: they hold no data.
+
+    A store that is only read gets temporary ones, which come before those in the file.
+    """
+    digest = _views_digest()
+    held = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchone()
+    if held == (digest,):
+        return
+    if store.read_only:
+        for view in schema.VIEWS:
+            store.con.execute(view.ddl(temporary=True))
+        return
+    with store.transaction() as con:
+        for view in schema.VIEWS:
+            con.execute(view.ddl())
+        con.execute("DELETE FROM meta WHERE key = 'views'")
+        con.execute("INSERT INTO meta VALUES ('views', ?)", [digest])
 
 
 def _explain(path: Path, error: Exception) -> StoreError:

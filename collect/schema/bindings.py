@@ -62,7 +62,7 @@ _IN_FLIGHT = "(e.tp_packets_out::BIGINT - e.tp_sacked_out - e.tp_lost_out + e.tp
 _INTERVALS = f"""
 intervals AS (
   SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns, {lead("e.ns")} AS next_ns,
-    g.seq IS NOT NULL AS gap, {PHASE} AS phase, {lead(PHASE)} AS next_phase,
+    e.gap, {PHASE} AS phase, {lead(PHASE)} AS next_phase,
     CASE WHEN e.kind IN ('main', 'init') THEN coalesce(e.exit_snd_cwnd, {lead("e.tp_snd_cwnd")})
       ELSE {lead("e.tp_snd_cwnd")} END::BIGINT AS cwnd,
     CASE WHEN {lead("e.kind")} = 'main' THEN {lead("e.rs_prior_in_flight")}

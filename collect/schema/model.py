@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its DuckDB type as ``DESCRIBE`` prints it, its unit and its meaning."""
+    """One column: its DuckDB type as ``DESCRIBE`` prints it, its unit and its meaning.
+
+    `compression` is DuckDB's method for it; empty lets DuckDB try them all, which takes more time
+    than writing the data.
+    """
 
     name: str
     type: str
     unit: str
     meaning: str
+    compression: str = ""
+
+    def ddl(self) -> str:
+        """Return the column's part of ``CREATE TABLE``."""
+        using = f" USING COMPRESSION {self.compression}" if self.compression else ""
+        return f'"{self.name}" {self.type}{using}'
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class Table:
 
     def ddl(self) -> str:
         """Return the ``CREATE TABLE`` statement."""
-        body = ",\n  ".join(f'"{column.name}" {column.type}' for column in self.columns)
+        body = ",\n  ".join(column.ddl() for column in self.columns)
         return f'CREATE TABLE "{self.name}" (\n  {body}\n)'
 
 
@@ -38,6 +48,7 @@ class View:
     columns: tuple[Column, ...]
     sql: str
 
-    def ddl(self) -> str:
-        """Return the ``CREATE VIEW`` statement."""
-        return f'CREATE OR REPLACE VIEW "{self.name}" AS {self.sql}'
+    def ddl(self, temporary: bool = False) -> str:
+        """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""
+        kind = "TEMPORARY VIEW" if temporary else "VIEW"
+        return f'CREATE OR REPLACE {kind} "{self.name}" AS {self.sql}'

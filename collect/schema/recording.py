@@ -15,7 +15,7 @@ META = Table(
     "meta",
     "What this store is.",
     (
-        Column("key", "VARCHAR", "", "format, schema_version or created_by"),
+        Column("key", "VARCHAR", "", "format, schema_version, created_by, or views (their digest)"),
         Column("value", "VARCHAR", "", "its value"),
     ),
 )
@@ -88,6 +88,22 @@ FLOWS = Table(
     ),
 )
 
+# Columns of events that change with nearly every event. The others stay as they are for long, and
+# runs of equal values are the fastest to write and to read.
+MOVING = frozenset(
+    """seq ns line exit_ns jiffies32 exit_jiffies32
+    rs_prior_mstamp rs_prior_delivered rs_delivered rs_interval_us rs_snd_interval_us
+    rs_rcv_interval_us rs_rtt_us rs_prior_in_flight
+    tp_delivered tp_packets_out tp_srtt_us tp_delivered_mstamp tp_tcp_mstamp tp_tcp_clock_cache
+    tp_tcp_wstamp_ns tp_snd_una tp_snd_nxt
+    bbr_ack_epoch_mstamp bbr_ack_epoch_acked bbr_debug_rs_bw""".split()
+)
+
+
+def _event_column(name: str, sql_type: str, unit: str, meaning: str) -> Column:
+    return Column(name, sql_type, unit, meaning, "bitpacking" if name in MOVING else "rle")
+
+
 EVENTS = Table(
     "events",
     "One row per kernel event. bbr_* is the state before it (kind init: the state after init), "
@@ -96,14 +112,17 @@ EVENTS = Table(
     (
         RUN_ID,
         FLOW,
-        Column("seq", "INTEGER", "", "order within the flow, from 0"),
-        Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at entry"),
+        _event_column("seq", "INTEGER", "", "order within the flow, from 0"),
+        _event_column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at entry"),
         Column("kind", KIND_TYPE, "", f"the callback: {', '.join(KINDS)}"),
-        Column("line", "UBIGINT", "", "line of its first row in events.csv"),
+        _event_column("line", "UBIGINT", "", "line of its first row in events.csv"),
         Column("complete", "BOOLEAN", "", "all its rows were recorded, the exit included"),
-        *(Column(f.column, f.sql_type, f.unit, f.meaning) for f in EVENT_FIELDS),
-        Column("exit_ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at exit"),
-        *(Column(exit_column_name(f.name), f.sql_type, f.unit, f.meaning) for f in EXIT_FIELDS),
+        *(_event_column(f.column, f.sql_type, f.unit, f.meaning) for f in EVENT_FIELDS),
+        _event_column("exit_ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at exit"),
+        *(
+            _event_column(exit_column_name(f.name), f.sql_type, f.unit, f.meaning)
+            for f in EXIT_FIELDS
+        ),
     ),
 )
 

@@ -38,7 +38,7 @@ SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns,
   (e.ns - f.first_ns)::BIGINT AS t_ns, e.kind,
   {lead("e.ns")} AS next_ns,
   ({lead("e.ns")} - e.ns)::BIGINT AS duration_ns,
-  g.seq IS NOT NULL AS gap,
+  e.gap,
   {PHASE} AS phase_before,
   {after(PHASE)} AS phase,
   {after("e.bbr_inflight_hi")} AS inflight_hi,
@@ -92,7 +92,7 @@ STATES = View(
 # that of the second). The first row of a flow comes from no phase.
 _CHANGES = f"""
 moves AS (
-  SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, f.pre_init, g.seq IS NOT NULL AS gap,
+  SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, f.pre_init, e.gap,
     {PHASE} AS phase, {lead(PHASE)} AS next_phase, {lead("e.ns")} AS next_ns
   {SOURCE} {FLOW_WINDOW}
 ),
@@ -215,7 +215,7 @@ FROM (
   SELECT run_id, run, flow, first_ns, gap, (seq + gap::INTEGER) AS seq,
     CASE WHEN gap THEN next_ns ELSE ns END AS ns, old, new
   FROM (
-    SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, g.seq IS NOT NULL AS gap,
+    SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap,
       {column} AS old, {lead(column)} AS new, {lead("e.ns")} AS next_ns
     {SOURCE} {FLOW_WINDOW}
   ) WHERE old <> new
@@ -295,7 +295,7 @@ ROUNDS = View(
     f"""
 WITH s AS (
   SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, f.last_ns, e.kind,
-    g.seq IS NOT NULL AS gap, {PHASE} AS phase, e.rs_acked_sacked AS acked, e.tp_lost AS lost,
+    e.gap, {PHASE} AS phase, e.rs_acked_sacked AS acked, e.tp_lost AS lost,
     e.tp_mss_cache AS mss, CASE WHEN e.rs_rtt_us > 0 THEN e.rs_rtt_us END AS rtt,
     CASE WHEN e.rs_delivered > 0 AND e.rs_interval_us > 0
       THEN ((e.rs_delivered::HUGEINT << 24) // e.rs_interval_us)::BIGINT END AS bw,
@@ -366,7 +366,7 @@ WITH s AS (
     e.tp_mss_cache AS mss, e.tp_lost AS lost, e.tp_srtt_us AS srtt, e.rs_rtt_us AS rtt, e.kind,
     coalesce(greatest(e.bbr_bw_hi_0, e.bbr_bw_hi_1), e.bbr_bw_s_0_v) AS max_bw,
     e.bbr_min_rtt_us AS min_rtt, e.bbr_inflight_hi AS hi, e.bbr_inflight_lo AS lo,
-    e.bbr_bw_lo AS bw_lo, g.seq IS NOT NULL AS gap
+    e.bbr_bw_lo AS bw_lo, e.gap
   {SOURCE} {FLOW_WINDOW}
 ), timed AS (
   SELECT *, (next_ns - ns)::BIGINT AS d, CASE WHEN gap THEN phase ELSE next_phase END AS during
