@@ -420,7 +420,7 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     """What a user must know before trusting the recording; empty when it is complete."""
     found = []
     if manifest["events_lost"]:
-        found.append(f"{manifest['events_lost']} events were lost on the way to user space")
+        found.append(f"{manifest['events_lost']} rows were lost on the way to user space")
     done = manifest.get("completeness") or {}
     if done.get("sequence_missing"):
         found.append(f"{done['sequence_missing']} sequence numbers are missing")
