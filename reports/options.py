@@ -20,6 +20,25 @@ STORE_VARIABLE = "BBRSCOPE_STORE"
 FORMATS = ("table", "json", "csv", "parquet")
 
 
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|ns)?")
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+class Time(_IntType):
+    """A time since a flow began: 12.3s, 12.3 or 850ms; becomes nanoseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _TIME.fullmatch(str(value).strip())
+        if not found:
+            self.fail(f"{value!r} is not a time such as 12.3s or 850ms", param, ctx)
+        number, unit = found.groups()
+        return int(Decimal(number) * _NANOSECONDS[unit or "s"])
+
+
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete run names from the store; a store that cannot be read completes nothing."""
     from ..collect.errors import BbrscopeError

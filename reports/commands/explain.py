@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..options import run_argument, store_option
+from ..options import Time, run_argument, store_option
 
 if TYPE_CHECKING:
     from ...analyze.explain import Flow, Line
     from ...collect.store import Store
-
-_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|ns)?")
-_UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-
-
-def _nanoseconds(text: str) -> int:
-    found = _TIME.fullmatch(text.strip())
-    if not found:
-        raise click.BadParameter(f"{text!r} is not a time such as 12.3s or 850ms")
-    number, unit = found.groups()
-    return int(Decimal(number) * _UNITS[unit or "s"])
-
-
-def _time(
-    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None
-) -> int | tuple[int, ...] | None:
-    """Times since the flow's first event: 12.3s, 12.3 or 850ms; in ns."""
-    if not value:
-        return None
-    return _nanoseconds(value) if isinstance(value, str) else tuple(map(_nanoseconds, value))
 
 
 @click.command()
@@ -44,11 +22,11 @@ def _time(
 @store_option
 @click.option("--flow", type=click.IntRange(1), help="One flow [all that carry data].")
 @click.option(
-    "--between", callback=_time, nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
+    "--between", type=Time(), nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
 )
 @click.option("--only", metavar="WHAT", help="inflight_hi, bw_lo, phase, cwnd ... or a code.")
 @click.option("--all", "everything", is_flag=True, help="Also the decisions not to change.")
-@click.option("--at", callback=_time, metavar="TIME", help="State and limits at one instant.")
+@click.option("--at", type=Time(), metavar="TIME", help="State and limits at one instant.")
 @click.option("--full", is_flag=True, help="Fold nothing: one line for each change.")
 @click.option(
     "--names",
