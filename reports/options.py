@@ -7,11 +7,18 @@ Completion comes with click: ``eval "$(_BBRSCOPE_COMPLETE=bash_source bbrscope)"
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    _IntType = click.ParamType[int]
+else:
+    _IntType = click.ParamType  # generic to type checkers alone before click 8.2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
