@@ -115,11 +115,11 @@ class Session:
 
     def check_output(self) -> None:
         """Refuse before anything is attached what would fail later."""
-        if self.plan.output.exists():
-            raise HostError(f"{self.plan.output} exists", "choose another --output")
         if self.plan.command and shutil.which(self.plan.command[0]) is None:
             raise HostError(f"cannot start {self.plan.command[0]!r}: no such command")
         try:
+            if self.plan.output.exists():
+                raise HostError(f"{self.plan.output} exists", "choose another --output")
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir()
@@ -318,9 +318,11 @@ def run(plan: Plan, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
             say(f"recording with {session.rung}: {ladder.ANSWERS[session.rung]}")
             session.start_command()
             session.watch()
-        except BaseException:
+        except BaseException as error:
             session.stop()
             shutil.rmtree(session.folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise HostError(f"cannot record: {error}", "bbrscope doctor") from error
             raise
         told = session.stop()
         end = clocks.sample()
@@ -328,11 +330,20 @@ def run(plan: Plan, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
         manifest["clocks"] = clocks.describe(begin, end)
         manifest["sysctls"] = before
         manifest["module_params"] = params
-        after = facts.sysctls(plan.select.prefix)
-        manifest["changes"] = [
-            f"{k}: {v} -> {after.get(k)}" for k, v in before.items() if after.get(k) != v
+        after = {**facts.sysctls(plan.select.prefix), **facts.module_parameters()}
+        told_before = {**before, **params}
+        manifest["settings_changed"] = [
+            f"{name}: {value} -> {after.get(name)}"
+            for name, value in told_before.items()
+            if after.get(name) != value
         ]
-        return finish(session, manifest), manifest
+        try:
+            return finish(session, manifest), manifest
+        except OSError as error:
+            raise HostError(
+                f"cannot finish the bundle: {error.strerror}",
+                f"what was recorded is in {session.folder}",
+            ) from error
 
 
 def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict[str, Any]:
@@ -395,7 +406,8 @@ def finish(session: Session, manifest: dict[str, Any]) -> Path:
     path = folder / "events.csv.zst"
     if session.tracer is not None:
         manifest["completeness"] = check.check(path).as_dict()
-    (folder / "probe.bt").write_text(session.program)
+    if session.program:
+        (folder / "probe.bt").write_text(session.program)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
     try:
         os.rename(folder, output)

@@ -269,6 +269,51 @@ def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
     assert (out / "precious").read_text() == "x"
 
 
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists() or os.geteuid() != 0,
+    reason="needs root, to become nobody, and /usr/bin/python3",
+)
+def test_without_root_it_says_so_and_records_what_ss_shows(tmp_path: Path) -> None:
+    here = Path("/var/tmp") / f"bbrscope-nobody-{os.getpid()}"
+    here.mkdir(mode=0o777)
+    here.chmod(0o777)
+    repository = Path(__file__).resolve().parents[2]
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    search = ":".join([str(repository / ".dev"), *packages])
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"]
+    python = [f"PYTHONPATH={search}", "/usr/bin/python3", "-B", "-c", MAIN]
+    try:
+        probe = subprocess.run([*nobody, *python, "--help"], capture_output=True, check=False)
+        if probe.returncode:
+            pytest.skip("needs packages that nobody can read and /usr/bin/python3 can import")
+        words = ["collect", "-d", "1", "-o"]
+        done, refused, denied = (
+            subprocess.run(
+                [*nobody, *python, *words, where, *more],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            for where, more in (
+                (str(here / "run"), []),
+                (str(here / "other"), ["--rung", "fentry"]),
+                (str(tmp_path / "run"), []),
+            )
+        )
+        assert done.returncode == 0, done.stderr
+        assert "not root" in done.stderr
+        assert manifest(here / "run")["probe"] == "inet_diag"
+        assert refused.returncode == 1
+        assert "not root" in refused.stderr
+        assert denied.returncode == 1
+        assert "Permission denied" in denied.stderr
+        assert "Traceback" not in refused.stderr + denied.stderr
+        assert not (here / "other.partial").exists()
+    finally:
+        shutil.rmtree(here)
+
+
 def test_the_commands_own_end_ends_the_recording(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = ran("--rung", "inet_diag", "--no-packets", "-o", str(out), "--", "sh", "-c", "exit 3")
