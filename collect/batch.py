@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from . import pairing
 from .header import Header
 from .pairing import Batch
-from .plan import TARGETS, batch_layout
+from .plan import I64, TARGETS, Plan, batch_layout
 from .schema.fields import EVENT_FIELDS, EXIT_FIELDS, column_name, exit_column_name
 from .schema.recording import KINDS
 
@@ -23,11 +24,12 @@ SIGNED = {column_name(f.name) for f in EVENT_FIELDS if f.signed} | {
 
 
 class Finished(NamedTuple):
-    """A batch's events, the slots that are findings, and the number of each slot in its flow."""
+    """A batch's events, the slots that are findings, and per slot its number and main's jump."""
 
     record_batch: pa.RecordBatch
     findings: npt.NDArray[np.intp]
     seq: npt.NDArray[np.int32]
+    grown: npt.NDArray[np.int64]
 
 
 class Assembler:
@@ -41,37 +43,34 @@ class Assembler:
         self.capacity = capacity
         self.offsets, self._bytes = batch_layout(header, capacity)
         self._providers = _providers(header)
+        self._free: list[bytearray] = []
         self._all_parts = np.array(
             [sum(tag.part for tag in header.tags if tag.kind == kind) for kind in KINDS]
         )
-        self._sequence = np.zeros(1024, np.int32)
-
-    def grow_flows(self, count: int) -> None:
-        """Make room for the event numbers of `count` flows."""
-        self._sequence = np.concatenate(
-            [self._sequence, np.zeros(count - len(self._sequence), np.int32)]
-        )
 
     def new_batch(self) -> Batch:
-        """Return an empty batch with memory of its own."""
-        buffer = np.empty(self._bytes, np.uint8)
+        """Return an empty batch; its memory is used again once nobody refers to it any more."""
+        memory = self._free.pop() if self._free else bytearray(self._bytes)
+        buffer = np.frombuffer(memory, np.uint8)
+        weakref.finalize(buffer, self._free.append, memory)
         return Batch(
-            slots=np.empty((self.capacity, pairing.B_SECOND + 1), np.int64),
+            slots=np.empty((self.capacity, pairing.SLOT_SIZE), np.int64),
             u1=buffer,
             u2=buffer.view(np.uint16),
             u4=buffer.view(np.uint32),
             u8=buffer.view(np.int64),
         )
 
-    def finish(self, batch: Batch, count: int) -> Finished:
+    def finish(self, batch: Batch, count: int, plan: Plan, flows: I64) -> Finished:
         """Turn the first `count` slots into a record batch; leave out those that were MOVED."""
         slots = batch.slots[:count]
         seq = np.empty(count, np.int32)
-        pairing.number_events(slots, count, self._sequence, seq)
+        grown = np.empty(count, np.int64)
+        pairing.number_events(count, batch.slots, flows, batch.u4, plan.main, seq, grown)
         kind = slots[:, pairing.B_KIND]
         kept = np.flatnonzero(kind >= 0)
-        findings = np.flatnonzero((kind < 0) & (kind != pairing.MOVED))
-        return Finished(self._record_batch(batch, kept, seq), findings, seq)
+        findings = np.flatnonzero(((kind < 0) & (kind != pairing.MOVED)) | (grown >= 0))
+        return Finished(self._record_batch(batch, kept, seq), findings, seq, grown)
 
     def _record_batch(
         self, batch: Batch, kept: npt.NDArray[np.intp], seq: npt.NDArray[np.int32]

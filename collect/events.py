@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import header, pairing, rows
-from .batch import Assembler
+from .batch import Assembler, Finished
 from .errors import BundleError
 from .findings import CODES
 from .header import ENTRY, PARAMETERS, Header, Tag
 from .pairing import SIDE_HEAD, Batch
-from .plan import Plan, make_plan
+from .plan import MAIN_ACKED, Plan, make_plan
 from .schema.recording import KINDS
-from .zstd import DamagedError, pieces
+from .zstd import DamagedError, ZstdFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TEXT_BYTES = 4 << 20
+TEXT_BYTES = 1 << 18
 SLOTS_PER_BATCH = 40_960
 FIRST_SOCKETS = 1 << 10
-SIDE_ROWS = 256
 MAX_BAD_ROWS = 10_000
 
 LOST = re.compile(r"Lost ([0-9]+) events")
@@ -99,17 +98,18 @@ class EventReader:
         self._assembler = Assembler(self.header, SLOTS_PER_BATCH)
         self._plan: Plan = make_plan(self.header, self._assembler.offsets)
         self._batch: Batch = self._assembler.new_batch()
-        self._state = np.zeros(pairing.TAG + 1, np.int64)
+        self._state = np.zeros(pairing.STATE_SIZE, np.int64)
         self._state[pairing.LINE] = self._source.line
         self._state[pairing.SUSPECT] = int(suspect)
         self._state[pairing.LAST_SOCKET] = -1
         self._table = np.full(4 * FIRST_SOCKETS, -1, np.int64)
-        self._sockets = np.zeros((FIRST_SOCKETS, pairing.S_MSS + 1), np.int64)
-        self._flows = np.zeros((FIRST_SOCKETS, pairing.F_PRE_INIT + 1), np.int64)
+        self._sockets = np.zeros((FIRST_SOCKETS, pairing.SOCKET_SIZE), np.int64)
+        self._flows = np.zeros((FIRST_SOCKETS, pairing.FLOW_SIZE), np.int64)
         widest = max(len(tag.columns) for tag in self.header.tags)
-        self._values = np.zeros(widest, np.int64)
+        self._heads = np.zeros((pairing.BLOCK_ROWS, rows.HEAD_SIZE), np.int64)
+        self._values = np.zeros((pairing.BLOCK_ROWS, widest), np.int64)
         self._rows = np.zeros(len(self.header.tags), np.int64)
-        self._side = np.zeros((SIDE_ROWS, SIDE_HEAD + widest), np.int64)
+        self._side = np.zeros((2 * pairing.BLOCK_ROWS, SIDE_HEAD + widest), np.int64)
 
     @property
     def row_counts(self) -> dict[str, int]:
@@ -132,25 +132,13 @@ class EventReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the events; each batch has its own memory."""
-        state, plan = self._state, self._plan
+        state = self._state
         while self._source.fill():
-            state[pairing.POS] = self._source.start
+            state[rows.POS] = self._source.start
             while True:
-                why = pairing.consume(
-                    self._source.text,
-                    self._source.end,
-                    *plan,
-                    self._table,
-                    self._sockets,
-                    self._flows,
-                    *self._batch,
-                    state,
-                    self._values,
-                    self._rows,
-                    self._side,
-                )
+                why = self._consume()
                 self._take_sides()
-                if why == pairing.DONE:
+                if why == rows.GOOD:
                     break
                 if why == pairing.BATCH_FULL:
                     yield from self._flush()
@@ -158,13 +146,17 @@ class EventReader:
                     self._grow()
                 elif why != pairing.SIDE_FULL:
                     self._decide_line(why)
-            self._source.start = int(state[pairing.POS])
+            self._sync_source()
             if self.progress:
                 self.progress(self._source.compressed)
         self._note_cut()
-        while self._close_all() != pairing.DONE:
-            yield from self._flush()
+        pairing.close_all(self._plan.kinds, self._sockets, self._batch.slots, state)
         yield from self._flush()
+
+    def _sync_source(self) -> None:
+        """Tell the source how far the compiled loop has read."""
+        self._source.start = int(self._state[rows.POS])
+        self._source.line = int(self._state[pairing.LINE])
 
     def _read_header(self) -> Header:
         """Read up to the first row, and parse the header lines."""
@@ -201,20 +193,20 @@ class EventReader:
         """Deal with a line that the compiled loop would not take, and step over it."""
         state = self._state
         source = self._source
-        source.start, number = int(state[pairing.POS]), int(state[pairing.LINE])
+        self._sync_source()
+        number = source.line
         line = source.peek_line()
-        if why == pairing.OTHER_LINE:
+        if why == rows.OTHER_LINE:
             self._other_line(line, number)
-        elif why == pairing.BAD_ROW:
-            tag = self.header.tags[int(state[pairing.TAG])]
-            what = _why_bad(tag, int(state[pairing.COLUMN]), int(state[pairing.WHY]), line)
-            self._refuse(what, number)
         else:
-            tag = self.header.tags[int(state[pairing.TAG])]
-            self._refuse(f"{tag.name} is older than the row before it of the same socket", number)
+            tag = self.header.tags[int(state[rows.TAG])]
+            if why == pairing.BACKWARDS:
+                what = f"{tag.name} is older than the row before it of the same socket"
+            else:
+                what = _why_bad(tag, int(state[rows.COLUMN]), why, line)
+            self._refuse(what, number)
         source.skip_line()
-        state[pairing.POS] = source.start
-        state[pairing.LINE] = number + 1
+        state[rows.POS], state[pairing.LINE] = source.start, source.line
 
     def _other_line(self, line: str, number: int) -> None:
         if CHATTER.fullmatch(line):
@@ -254,10 +246,25 @@ class EventReader:
             detail = CODES["cut_off"].format(what=self._source.cut)
             self.findings.append(Finding("cut_off", detail, line=line))
 
-    def _close_all(self) -> int:
-        plan, batch = self._plan, self._batch
-        return pairing.close_all(
-            plan.kinds, plan.main, self._sockets, batch.slots, batch.u4, self._state
+    def _consume(self) -> int:
+        """Run the compiled loop on the text at hand; return why it stopped."""
+        return pairing.consume(
+            self._source.text,
+            self._source.end,
+            self._plan.tags,
+            self._plan.columns,
+            self._plan.moves,
+            self._plan.bounds,
+            self._plan.kinds,
+            self._table,
+            self._sockets,
+            self._flows,
+            *self._batch,
+            self._heads,
+            self._values,
+            self._rows,
+            self._side,
+            self._state,
         )
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
@@ -265,37 +272,38 @@ class EventReader:
         state = self._state
         opened = int(np.count_nonzero(self._sockets[: state[pairing.SOCKETS], pairing.S_SLOT] >= 0))
         if opened > SLOTS_PER_BATCH // 2:
-            self._close_all()
+            pairing.close_all(self._plan.kinds, self._sockets, self._batch.slots, state)
         old, fresh = self._batch, self._assembler.new_batch()
         count = int(state[pairing.SLOTS])
-        columns = self._plan.columns
-        carried = pairing.carry_open(columns, self._sockets, *old, *fresh, state)
-        finished = self._assembler.finish(old, count)
-        self._take_findings(old.slots, finished.findings, finished.seq)
+        plan = self._plan
+        carried = pairing.carry_open(plan.moves, plan.bounds, self._sockets, *old, *fresh, state)
+        finished = self._assembler.finish(old, count, plan, self._flows)
+        self._take_findings(old, finished)
         self._batch = fresh
         state[pairing.SLOTS] = carried
         if finished.record_batch.num_rows:
             yield finished.record_batch
 
-    def _take_findings(self, slots: Any, found: Any, seq: Any) -> None:
+    def _take_findings(self, batch: Batch, finished: Finished) -> None:
         """Put the batch's findings into words."""
-        for index in found:
-            slot = slots[index].tolist()
-            code, words = self._words(slot)
-            line, flow = slot[pairing.B_LINE], slot[pairing.B_FLOW]
-            if code != "delivered_jump" and self.first_unpaired is None:
-                self.first_unpaired = (line, words)
-            finding = Finding(code, words, line=line, ns=slot[pairing.B_NS])
-            if flow >= 0:
-                finding.flow, finding.seq = flow, int(seq[index])
+        for index in finished.findings.tolist():
+            slot = batch.slots[index].tolist()
+            if slot[pairing.B_KIND] >= 0:
+                acked = int(batch.u4[self._plan.main[MAIN_ACKED] + index])
+                values = {"grown": int(finished.grown[index]), "acked": acked}
+                code, words = "delivered_jump", CODES["delivered_jump"].format(**values)
+            else:
+                code, words = self._words(slot)
+                self.first_unpaired = self.first_unpaired or (slot[pairing.B_LINE], words)
+            finding = Finding(code, words, line=slot[pairing.B_LINE], ns=slot[pairing.B_NS])
+            if slot[pairing.B_FLOW] >= 0:
+                finding.flow, finding.seq = slot[pairing.B_FLOW], int(finished.seq[index])
             self.findings.append(finding)
 
     def _words(self, slot: list[int]) -> tuple[str, str]:
         kind, first, second = slot[pairing.B_KIND], slot[pairing.B_FIRST], slot[pairing.B_SECOND]
         values: dict[str, Any]
-        if kind == pairing.JUMP:
-            code, values = "delivered_jump", {"grown": first, "acked": second}
-        elif kind == pairing.HALF:
+        if kind == pairing.HALF:
             code, values = "half_event", self._parts(first, slot[pairing.B_SEEN])
             values["line"] = slot[pairing.B_LINE]
         else:
@@ -348,10 +356,9 @@ class EventReader:
     def _grow(self) -> None:
         """Double the memory for sockets or for flows, whichever is full."""
         state = self._state
-        if state[pairing.FLOWS] >= len(self._flows):
+        if state[pairing.FLOWS] + pairing.BLOCK_ROWS > len(self._flows):
             self._flows = np.concatenate([self._flows, np.zeros_like(self._flows)])
-            self._assembler.grow_flows(len(self._flows))
-        if state[pairing.SOCKETS] >= len(self._sockets):
+        if state[pairing.SOCKETS] + pairing.BLOCK_ROWS > len(self._sockets):
             self._sockets = np.concatenate([self._sockets, np.zeros_like(self._sockets)])
             self._table = np.full(4 * len(self._sockets), -1, np.int64)
             pairing.rehash(self._table, self._sockets, int(state[pairing.SOCKETS]))
@@ -361,9 +368,8 @@ class TextSource:
     """A window of whole lines on the decompressed text.
 
     Attributes:
-        text: the bytes, as int8. start, end: the lines not read yet; end follows a newline.
-        line: number of the line at `start`, kept by `skip_line` alone.
-        compressed: compressed bytes read so far.
+        text: the bytes, as int8. start, end: bounds of the lines not read yet.
+        line: number of the line at `start`; who moves `start` keeps it.
         cut: what ended the text early, when salvaging; else empty.
     """
 
@@ -372,25 +378,30 @@ class TextSource:
         self.salvage = salvage
         self.start = self.end = self._filled = 0
         self.line = 1
-        self.compressed = 0
         self.cut = ""
         self._raw = bytearray(TEXT_BYTES)
         self.text = np.frombuffer(self._raw, np.int8)
-        self._pieces = pieces(path, shown)
-        self._rest = b""
-        self._lines_before = 1
+        self._file = ZstdFile(path, shown)
+
+    @property
+    def compressed(self) -> int:
+        """Compressed bytes read so far."""
+        return self._file.compressed
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
     def fill(self) -> bool:
         """Move what is left to the front and read on; tell whether there are lines."""
         left = self._filled - self.start
-        self._lines_before += self._raw.count(b"\n", 0, self.start)
         self._raw[:left] = self._raw[self.start : self._filled]
         self.start, self._filled = 0, left
         more = self._read()
         self.end = self._raw.rfind(b"\n", 0, self._filled) + 1
         if self.end == 0 and self._filled == TEXT_BYTES:
             raise BundleError(
-                f"{self.shown}, line {self._lines_before}: longer than {TEXT_BYTES} bytes",
+                f"{self.shown}, line {self.line}: longer than {TEXT_BYTES} bytes",
                 "this is not a recording; BUNDLE.md describes the file",
             )
         if not more and self._filled > self.end:
@@ -399,27 +410,21 @@ class TextSource:
         return self.end > 0
 
     def _read(self) -> bool:
-        """Fill the buffer; return False at the end of the file."""
-        while self._filled < TEXT_BYTES:
-            if not self._rest:
-                try:
-                    self._rest, self.compressed = next(self._pieces, (b"", self.compressed))
-                except DamagedError as damage:
-                    self._damaged(str(damage), damage.cut)
-                if not self._rest:
-                    return False
-            taken = self._rest[: TEXT_BYTES - self._filled]
-            self._raw[self._filled : self._filled + len(taken)] = taken
-            self._filled += len(taken)
-            self._rest = self._rest[len(taken) :]
-        return True
+        """Read as much as there is room for; return False at the end of the file."""
+        try:
+            count = self._file.readinto(memoryview(self._raw)[self._filled :])
+        except DamagedError as damage:
+            self._damaged(str(damage), damage.cut)
+            return False
+        self._filled += count
+        return count > 0
 
     def _damaged(self, what: str, cut: bool) -> None:
         """Raise, unless salvaging what a cut-off file still has."""
         if self.salvage and cut:
             self.cut = self.cut or what
             return
-        last = self._lines_before + self._raw.count(b"\n", 0, self._filled)
+        last = self.line + self._raw.count(b"\n", 0, self._filled)
         way = SALVAGE if cut else "restore the file from a copy, or record again"
         raise BundleError(f"{self.shown}, line {last}: {what}", way)
 

@@ -15,7 +15,7 @@ from .errors import BundleError, StoreError
 from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
-from .queue import queue_rows
+from .queue_samples import queue_rows
 from .rowsets import insert
 from .store import Store
 

@@ -6,7 +6,8 @@ first row comes. What is missing or odd takes a slot as well, so that findings k
 among the events.
 
 The compiled functions take arrays, not tuples of them: numba counts references to every array that
-it takes out of a tuple.
+it takes out of a tuple. They copy element by element: an assignment to a slice takes numba a second
+to compile, for the error message it might need.
 """
 
 from __future__ import annotations
@@ -18,17 +19,15 @@ import numpy.typing as npt
 
 from .jit import jit
 from .plan import (
-    COLUMN_OFFSET,
     COLUMN_STATE,
-    COLUMN_TYPE,
-    COLUMN_WIDTH,
     I64,
     KIND_ALL,
     KIND_ENTRY,
     MAIN_ACKED,
     MAIN_DELIVERED,
     MAIN_MSS,
-    SOCKET,
+    MOVE_FROM,
+    MOVE_TO,
     TAG_BEFORE,
     TAG_COUNT,
     TAG_FIRST,
@@ -36,47 +35,48 @@ from .plan import (
     TAG_PART,
     TAG_SIDE,
     TAG_START,
-    TIME,
 )
-from .rows import find_tag, parse_row
+from .rows import (
+    GOOD,
+    HEAD_NS,
+    HEAD_SLOT,
+    HEAD_SOCKET,
+    HEAD_TAG,
+    NEWLINE,
+    POS,
+    TAG,
+    WHY,
+    byte_at,
+    parse_rows,
+)
 from .schema.recording import KINDS
 
 INIT, MAIN = KINDS.index("init"), KINDS.index("main")
 
 # Slot kinds below zero are findings; those from zero on index KINDS.
-HALF, ORPHAN, DUPLICATE, JUMP, MOVED = -1, -2, -3, -4, -5
+HALF, ORPHAN, DUPLICATE, MOVED = -1, -2, -3, -4
 
-# Why `consume` returned.
-DONE, OTHER_LINE, BAD_ROW, BACKWARDS, BATCH_FULL, SOCKETS_FULL, SIDE_FULL = range(7)
+# Why `consume` returned, besides rows.py's reasons to stop.
+BACKWARDS, BATCH_FULL, SOCKETS_FULL, SIDE_FULL = 10, 11, 12, 13
 
-# Indices into `state`. SUSPECT is 1 once rows are known to be lost.
-POS, LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, WHY, COLUMN, TAG = range(11)
+# Indices into `state` after those of rows.py. SUSPECT is 1 once rows are known to be lost.
+LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 12)
 
 # What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
-# the open event or -1, time and tag of the last row, events of the flow so far, whether the first
-# met an all-zero struct bbr, whether init was seen, the OR of the open event's struct
-# bbr, and tp.delivered (-1: none) and tp.mss_cache of the last main.
-(
-    S_KEY,
-    S_FLOW,
-    S_GENERATION,
-    S_SLOT,
-    S_NS,
-    S_TAG,
-    S_EVENTS,
-    S_ZERO,
-    S_INIT,
-    S_BITS,
-    S_DELIVERED,
-    S_MSS,
-) = range(12)
+# the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first
+# event's struct bbr, and whether init was seen.
+S_KEY, S_FLOW, S_GENERATION, S_SLOT, S_NS, S_TAG, S_EVENTS, S_BITS, S_INIT = range(9)
+SOCKET_SIZE = 9
 
 # What a row of `slots` holds: flow, kind, time, line, time of exit, bits of the parts seen, and two
 # numbers for a finding.
 B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
+SLOT_SIZE = 8
 
-# What a row of `flows` holds: its socket, its generation, whether init was seen, events before it.
-F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT = range(4)
+# What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
+# the number of the next event, and tp.delivered (-1: none) and tp.mss_cache of the last main.
+F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ, F_DELIVERED, F_MSS = range(7)
+FLOW_SIZE = 7
 
 # Numbers before the values in a row handed to Python: tag, flow, time, line.
 SIDE_HEAD = 4
@@ -86,8 +86,8 @@ SIDE_HEAD = 4
 # known to be lost, rows farther apart than this are not of one event.
 PART_SPAN_NS = 100_000
 
-# A row opens at most one event, and closes at most two, each with a finding.
-SLOTS_PER_ROW = 3
+# Rows read at once.
+BLOCK_ROWS = 512
 
 
 class Batch(NamedTuple):
@@ -110,9 +110,6 @@ def hash_slot(key: int, size: int) -> int:
 @jit
 def find_socket(key: int, table: Any, sockets: Any, state: Any) -> int:
     """Return the index of a socket, entering it if it is new."""
-    last = state[LAST_SOCKET]
-    if last >= 0 and sockets[last, S_KEY] == key:
-        return int(last)
     size = len(table)
     at = hash_slot(key, size)
     while table[at] >= 0:
@@ -124,13 +121,13 @@ def find_socket(key: int, table: Any, sockets: Any, state: Any) -> int:
     index = state[SOCKETS]
     state[SOCKETS] += 1
     table[at] = index
-    sockets[index, :] = 0
+    for field in range(SOCKET_SIZE):
+        sockets[index, field] = 0
     sockets[index, S_KEY] = key
     sockets[index, S_FLOW] = -1
     sockets[index, S_GENERATION] = -1
     sockets[index, S_SLOT] = -1
     sockets[index, S_TAG] = -1
-    sockets[index, S_DELIVERED] = -1
     state[LAST_SOCKET] = index
     return int(index)
 
@@ -147,75 +144,33 @@ def rehash(table: Any, sockets: Any, count: int) -> None:
 
 
 @jit
-def new_slot(slots: Any, state: Any, kind: int, flow: int, ns: int) -> int:
+def new_slot(slots: Any, state: Any, kind: int, flow: int, ns: int, line: int) -> int:
     """Take the next slot of the batch."""
     slot = state[SLOTS]
     state[SLOTS] += 1
+    for field in range(SLOT_SIZE):
+        slots[slot, field] = 0
     slots[slot, B_FLOW] = flow
     slots[slot, B_KIND] = kind
     slots[slot, B_NS] = ns
-    slots[slot, B_LINE] = state[LINE]
-    slots[slot, B_EXIT_NS] = 0
-    slots[slot, B_SEEN] = 0
+    slots[slot, B_LINE] = line
     return int(slot)
 
 
 @jit
-def find_fault(
-    slots: Any, state: Any, code: int, flow: int, ns: int, first: int, second: int
-) -> None:
-    """Take a slot for a finding that tells of lost rows."""
-    slot = new_slot(slots, state, code, flow, ns)
-    slots[slot, B_FIRST] = first
-    slots[slot, B_SECOND] = second
-    state[SUSPECT] = 1
-
-
-@jit
-def check_main(
-    socket: int, slot: int, main: Any, sockets: Any, slots: Any, u4: Any, state: Any
-) -> None:
-    """Find calls of main that nothing reported: tp.delivered grows by rs.acked_sacked per call."""
-    if main[MAIN_DELIVERED] < 0 or main[MAIN_ACKED] < 0:
-        return
-    delivered = int(u4[main[MAIN_DELIVERED] + slot])
-    acked = int(u4[main[MAIN_ACKED] + slot])
-    mss = int(u4[main[MAIN_MSS] + slot]) if main[MAIN_MSS] >= 0 else 0
-    before = sockets[socket, S_DELIVERED]
-    # A successful MTU probe changes the segment size, and with it what counts as one packet.
-    if before >= 0 and sockets[socket, S_MSS] == mss:
-        grown = (delivered - before) & 0xFFFFFFFF
-        if grown != acked:
-            found = new_slot(slots, state, JUMP, slots[slot, B_FLOW], slots[slot, B_NS])
-            slots[found, B_LINE] = slots[slot, B_LINE]
-            slots[found, B_FIRST] = grown
-            slots[found, B_SECOND] = acked
-    sockets[socket, S_DELIVERED] = delivered
-    sockets[socket, S_MSS] = mss
-
-
-@jit
-def close_event(
-    socket: int, kinds: Any, main: Any, sockets: Any, slots: Any, u4: Any, state: Any
-) -> None:
+def close_event(socket: int, kinds: Any, sockets: Any, slots: Any, state: Any) -> None:
     """Close a socket's open event; without all its entry rows it becomes a finding."""
     slot = sockets[socket, S_SLOT]
-    if slot < 0:
-        return
     sockets[socket, S_SLOT] = -1
     kind = slots[slot, B_KIND]
     entry = kinds[kind, KIND_ENTRY]
-    if slots[slot, B_SEEN] & entry != entry:
-        slots[slot, B_FIRST] = kind
-        slots[slot, B_SECOND] = socket
-        slots[slot, B_KIND] = HALF
-        state[SUSPECT] = 1
+    if slots[slot, B_SEEN] & entry == entry:
+        sockets[socket, S_EVENTS] += 1
         return
-    if sockets[socket, S_EVENTS] == 0 and sockets[socket, S_BITS] == 0:
-        sockets[socket, S_ZERO] = 1
-    if kind == MAIN:
-        check_main(socket, slot, main, sockets, slots, u4, state)
-    sockets[socket, S_EVENTS] += 1
+    slots[slot, B_FIRST] = kind
+    slots[slot, B_SECOND] = socket
+    slots[slot, B_KIND] = HALF
+    state[SUSPECT] = 1
 
 
 @jit
@@ -226,20 +181,18 @@ def begin_flow(socket: int, sockets: Any, flows: Any, state: Any) -> None:
     sockets[socket, S_FLOW] = flow
     sockets[socket, S_GENERATION] += 1
     sockets[socket, S_EVENTS] = 0
-    sockets[socket, S_ZERO] = 0
+    sockets[socket, S_BITS] = 0
     sockets[socket, S_INIT] = 0
-    sockets[socket, S_DELIVERED] = -1
+    for field in range(FLOW_SIZE):
+        flows[flow, field] = 0
     flows[flow, F_SOCKET] = socket
     flows[flow, F_GENERATION] = sockets[socket, S_GENERATION]
-    flows[flow, F_INIT] = 0
-    flows[flow, F_PRE_INIT] = 0
+    flows[flow, F_DELIVERED] = -1
 
 
 @jit
-def open_event(
-    socket: int, kind: int, ns: int, sockets: Any, slots: Any, flows: Any, state: Any
-) -> None:
-    """Open an event on a socket that has none, and a flow with it where one begins.
+def place_in_flow(socket: int, kind: int, sockets: Any, flows: Any, state: Any) -> None:
+    """Begin a flow if one begins with this event.
 
     An active opener has callbacks run on a zeroed struct bbr before init: main for the SYN's ACK
     (tcp_input.c tcp_rcv_synsent_state_process(), tcp_ack()), the loss path for a SYN sent again.
@@ -247,93 +200,177 @@ def open_event(
     """
     fresh = sockets[socket, S_FLOW] < 0
     if kind == INIT and not fresh:
-        fresh = sockets[socket, S_INIT] == 1 or sockets[socket, S_ZERO] == 0
+        fresh = sockets[socket, S_INIT] == 1 or sockets[socket, S_BITS] != 0
     if fresh:
         begin_flow(socket, sockets, flows, state)
-    flow = sockets[socket, S_FLOW]
     if kind == INIT:
+        flow = sockets[socket, S_FLOW]
         sockets[socket, S_INIT] = 1
-        sockets[socket, S_DELIVERED] = -1
         flows[flow, F_INIT] = 1
         flows[flow, F_PRE_INIT] = sockets[socket, S_EVENTS]
-    sockets[socket, S_SLOT] = new_slot(slots, state, kind, flow, ns)
-    sockets[socket, S_BITS] = 0
 
 
 @jit
-def store_row(
-    slot: int, first: int, count: int, columns: Any, values: Any, u1: Any, u2: Any, u4: Any, u8: Any
-) -> int:
-    """Write a row's values into its event's columns; return the OR of struct bbr's fields."""
+def state_bits(row: int, first: int, count: int, columns: Any, values: Any) -> int:
+    """Return the OR of a row's fields of struct bbr."""
     bits = 0
     for index in range(count):
-        column = first + index
-        value = values[index]
-        width = columns[column, COLUMN_WIDTH]
-        at = columns[column, COLUMN_OFFSET] + slot
-        if width == 4:
-            u4[at] = value & 0xFFFFFFFF
-        elif width == 1:
-            u1[at] = value & 0xFF
-        elif width == 8:
-            u8[at] = value
-        elif width == 2:
-            u2[at] = value & 0xFFFF
-        if columns[column, COLUMN_STATE]:
-            bits |= value
+        if columns[first + index, COLUMN_STATE]:
+            bits |= values[row, index]
     return bits
 
 
 @jit
-def hand_over(tag: int, flow: int, ns: int, count: int, values: Any, side: Any, state: Any) -> None:
+def hand_over(row: int, flow: int, line: int, heads: Any, values: Any, side: Any, at: int) -> None:
     """Hand a row to Python as it is."""
-    at = state[SIDES]
-    state[SIDES] += 1
-    side[at, 0] = tag
+    side[at, 0] = heads[row, HEAD_TAG]
     side[at, 1] = flow
-    side[at, 2] = ns
-    side[at, 3] = state[LINE]
-    for index in range(count):
-        side[at, SIDE_HEAD + index] = values[index]
+    side[at, 2] = heads[row, HEAD_NS]
+    side[at, 3] = line
+    for index in range(len(values[row])):
+        side[at, SIDE_HEAD + index] = values[row, index]
 
 
 @jit
-def fits(socket: int, tag: int, ns: int, tags: Any, sockets: Any, slots: Any, state: Any) -> bool:
-    """Tell whether a row continues its socket's open event."""
+def fault_of(
+    socket: int, tag: int, ns: int, tags: Any, sockets: Any, slots: Any, suspect: int
+) -> int:
+    """Return 0 for a row that continues its socket's open event, else DUPLICATE or ORPHAN."""
+    if ns == sockets[socket, S_NS] and tag == sockets[socket, S_TAG]:
+        return DUPLICATE
+    if tags[tag, TAG_FIRST]:
+        return 0
     slot = sockets[socket, S_SLOT]
     if slot < 0 or slots[slot, B_KIND] != tags[tag, TAG_KIND]:
-        return False
+        return ORPHAN
     seen = slots[slot, B_SEEN]
     before = tags[tag, TAG_BEFORE]
     if seen & tags[tag, TAG_PART] != 0 or seen & before != before:
-        return False
-    return bool(state[SUSPECT] == 0 or ns - sockets[socket, S_NS] <= PART_SPAN_NS)
+        return ORPHAN
+    if suspect == 1 and ns - sockets[socket, S_NS] > PART_SPAN_NS:
+        return ORPHAN
+    return 0
 
 
 @jit
-def row_identity(first: int, count: int, columns: Any, values: Any) -> tuple[int, int]:
-    """Return a row's socket address and its time."""
-    key = 0
-    ns = 0
-    for index in range(count):
-        kind = columns[first + index, COLUMN_TYPE]
-        if kind == TIME:
-            ns = values[index]
-        elif kind == SOCKET:
-            key = values[index]
-    return key, ns
+def pair_rows(
+    count: int,
+    heads: Any,
+    values: Any,
+    tags: Any,
+    columns: Any,
+    kinds: Any,
+    table: Any,
+    sockets: Any,
+    flows: Any,
+    slots: Any,
+    rows: Any,
+    side: Any,
+    state: Any,
+) -> int:
+    """Give each of `count` rows the slot of its event, -1 if it has none.
+
+    Returns how many rows were placed: fewer than `count` if one is older than the row before it of
+    the same socket.
+    """
+    for row in range(count):
+        tag = heads[row, HEAD_TAG]
+        ns = heads[row, HEAD_NS]
+        socket = state[LAST_SOCKET]
+        if socket < 0 or sockets[socket, S_KEY] != heads[row, HEAD_SOCKET]:
+            socket = find_socket(heads[row, HEAD_SOCKET], table, sockets, state)
+        if ns < sockets[socket, S_NS]:
+            return row
+        kind = tags[tag, TAG_KIND]
+        slot = sockets[socket, S_SLOT]
+        # The usual row is the next one of its event; every other one deserves a closer look.
+        fault = 0
+        if (
+            slot < 0
+            or slots[slot, B_KIND] != kind
+            or slots[slot, B_SEEN] != tags[tag, TAG_BEFORE]
+            or tags[tag, TAG_FIRST]
+            or state[SUSPECT]
+        ):
+            fault = fault_of(socket, tag, ns, tags, sockets, slots, state[SUSPECT])
+        slot = -1
+        if fault != 0:
+            found = new_slot(slots, state, fault, sockets[socket, S_FLOW], ns, state[LINE])
+            slots[found, B_FIRST] = tag
+            slots[found, B_SECOND] = socket
+            state[SUSPECT] = 1
+        else:
+            if tags[tag, TAG_FIRST]:
+                if sockets[socket, S_SLOT] >= 0:
+                    close_event(socket, kinds, sockets, slots, state)
+                if kind == INIT or sockets[socket, S_FLOW] < 0:
+                    place_in_flow(socket, kind, sockets, flows, state)
+                flow = sockets[socket, S_FLOW]
+                sockets[socket, S_SLOT] = new_slot(slots, state, kind, flow, ns, state[LINE])
+            slot = sockets[socket, S_SLOT]
+            slots[slot, B_SEEN] |= tags[tag, TAG_PART]
+            if sockets[socket, S_EVENTS] == 0:
+                first, length = tags[tag, TAG_START], tags[tag, TAG_COUNT]
+                sockets[socket, S_BITS] |= state_bits(row, first, length, columns, values)
+            if tags[tag, TAG_SIDE]:
+                flow = sockets[socket, S_FLOW]
+                hand_over(row, flow, state[LINE], heads, values, side, state[SIDES])
+                state[SIDES] += 1
+            elif tags[tag, TAG_PART] & kinds[kind, KIND_ENTRY] == 0 and slots[slot, B_EXIT_NS] == 0:
+                slots[slot, B_EXIT_NS] = ns
+            if slots[slot, B_SEEN] == kinds[kind, KIND_ALL]:
+                sockets[socket, S_SLOT] = -1
+                sockets[socket, S_EVENTS] += 1
+        heads[row, HEAD_SLOT] = slot
+        sockets[socket, S_NS] = ns
+        sockets[socket, S_TAG] = tag
+        rows[tag] += 1
+        state[LINE] += 1
+    return count
+
+
+@jit
+def store_rows(
+    count: int,
+    heads: Any,
+    values: Any,
+    moves: Any,
+    bounds: Any,
+    u1: Any,
+    u2: Any,
+    u4: Any,
+    u8: Any,
+) -> None:
+    """Write the values of `count` rows into the columns of their events."""
+    for row in range(count):
+        slot = heads[row, HEAD_SLOT]
+        tag = heads[row, HEAD_TAG]
+        if slot < 0:
+            continue
+        for move in range(bounds[tag, 0], bounds[tag, 1]):
+            to = np.uint64(moves[move, MOVE_TO] + slot)
+            u1[to] = values[row, np.uint64(moves[move, MOVE_FROM])] & 0xFF
+        for move in range(bounds[tag, 1], bounds[tag, 2]):
+            to = np.uint64(moves[move, MOVE_TO] + slot)
+            u2[to] = values[row, np.uint64(moves[move, MOVE_FROM])] & 0xFFFF
+        for move in range(bounds[tag, 2], bounds[tag, 3]):
+            to = np.uint64(moves[move, MOVE_TO] + slot)
+            u4[to] = values[row, np.uint64(moves[move, MOVE_FROM])] & 0xFFFFFFFF
+        for move in range(bounds[tag, 3], bounds[tag, 4]):
+            to = np.uint64(moves[move, MOVE_TO] + slot)
+            u8[to] = values[row, np.uint64(moves[move, MOVE_FROM])]
 
 
 @jit
 def room(slots: Any, sockets: Any, flows: Any, side: Any, state: Any) -> int:
-    """Return DONE, or which memory is too full for one more row."""
-    if state[SLOTS] + SLOTS_PER_ROW > len(slots):
+    """Return GOOD, or which memory is too full for one more block of rows."""
+    if state[SLOTS] + BLOCK_ROWS > len(slots):
         return BATCH_FULL
-    if state[SOCKETS] >= len(sockets) or state[FLOWS] >= len(flows):
+    if state[SOCKETS] + BLOCK_ROWS > len(sockets) or state[FLOWS] + BLOCK_ROWS > len(flows):
         return SOCKETS_FULL
-    if state[SIDES] >= len(side):
+    if state[SIDES] + BLOCK_ROWS > len(side):
         return SIDE_FULL
-    return DONE
+    return GOOD
 
 
 @jit
@@ -342,8 +379,9 @@ def consume(
     end: int,
     tags: Any,
     columns: Any,
+    moves: Any,
+    bounds: Any,
     kinds: Any,
-    main: Any,
     table: Any,
     sockets: Any,
     flows: Any,
@@ -352,99 +390,108 @@ def consume(
     u2: Any,
     u4: Any,
     u8: Any,
-    state: Any,
+    heads: Any,
     values: Any,
     rows: Any,
     side: Any,
+    state: Any,
 ) -> int:
     """Read whole lines from state[POS] to `end`; stop where Python must decide.
 
-    Returns DONE, or why it stopped; state[POS] and state[LINE] are then those of the line that was
-    not read (BAD_ROW, BACKWARDS, OTHER_LINE) or is read next.
+    Returns GOOD, or why it stopped; state[POS] and state[LINE] are then those of the line that was
+    not read, or of the next one.
     """
     while state[POS] < end:
         full = room(slots, sockets, flows, side, state)
-        if full != DONE:
+        if full != GOOD:
             return full
-        tag, pos = find_tag(text, state[POS], end, tags)
-        if tag < 0:
-            return OTHER_LINE
-        state[TAG] = tag
-        first = tags[tag, TAG_START]
-        count = tags[tag, TAG_COUNT]
-        pos, why, column = parse_row(text, pos, first, count, columns, values)
-        if why != 0:
-            state[WHY] = why
-            state[COLUMN] = column
-            return BAD_ROW
-        key, ns = row_identity(first, count, columns, values)
-        socket = find_socket(key, table, sockets, state)
-        if ns < sockets[socket, S_NS]:
+        before = state[POS]
+        count = parse_rows(text, end, tags, columns, values, heads, state)
+        why = state[WHY]
+        placed = pair_rows(
+            count,
+            heads,
+            values,
+            tags,
+            columns,
+            kinds,
+            table,
+            sockets,
+            flows,
+            slots,
+            rows,
+            side,
+            state,
+        )
+        store_rows(placed, heads, values, moves, bounds, u1, u2, u4, u8)
+        if placed < count:
+            state[POS] = before
+            state[TAG] = heads[placed, HEAD_TAG]
+            for _ in range(placed):
+                state[POS] = next_line(text, state[POS])
             return BACKWARDS
-        flow = sockets[socket, S_FLOW]
-        opens = tags[tag, TAG_FIRST] == 1
-        if ns == sockets[socket, S_NS] and tag == sockets[socket, S_TAG]:
-            find_fault(slots, state, DUPLICATE, flow, ns, tag, socket)
-        elif not opens and not fits(socket, tag, ns, tags, sockets, slots, state):
-            find_fault(slots, state, ORPHAN, flow, ns, tag, socket)
-        else:
-            kind = tags[tag, TAG_KIND]
-            part = tags[tag, TAG_PART]
-            if opens:
-                close_event(socket, kinds, main, sockets, slots, u4, state)
-                open_event(socket, kind, ns, sockets, slots, flows, state)
-            slot = sockets[socket, S_SLOT]
-            bits = store_row(slot, first, count, columns, values, u1, u2, u4, u8)
-            sockets[socket, S_BITS] |= bits
-            slots[slot, B_SEEN] |= part
-            if tags[tag, TAG_SIDE]:
-                hand_over(tag, sockets[socket, S_FLOW], ns, count, values, side, state)
-            elif part & kinds[kind, KIND_ENTRY] == 0 and slots[slot, B_EXIT_NS] == 0:
-                slots[slot, B_EXIT_NS] = ns
-            if slots[slot, B_SEEN] == kinds[kind, KIND_ALL]:
-                close_event(socket, kinds, main, sockets, slots, u4, state)
-        sockets[socket, S_NS] = ns
-        sockets[socket, S_TAG] = tag
-        rows[tag] += 1
-        state[POS] = pos
-        state[LINE] += 1
-    return DONE
+        if why != GOOD:
+            return why
+    return GOOD
 
 
 @jit
-def close_all(kinds: Any, main: Any, sockets: Any, slots: Any, u4: Any, state: Any) -> int:
-    """Close every open event; return DONE, or BATCH_FULL when it must be called again."""
+def next_line(text: Any, pos: int) -> int:
+    """Return where the line after the one at `pos` begins."""
+    while byte_at(text, pos) != NEWLINE:
+        pos += 1
+    return pos + 1
+
+
+@jit
+def close_all(kinds: Any, sockets: Any, slots: Any, state: Any) -> None:
+    """Close every open event."""
     for socket in range(state[SOCKETS]):
-        if state[SLOTS] + SLOTS_PER_ROW > len(slots):
-            return BATCH_FULL
-        close_event(socket, kinds, main, sockets, slots, u4, state)
-    return DONE
+        if sockets[socket, S_SLOT] >= 0:
+            close_event(socket, kinds, sockets, slots, state)
 
 
 @jit
-def number_events(slots: Any, count: int, sequence: Any, seq: Any) -> None:
-    """Number the events of the first `count` slots within their flows.
+def number_events(
+    count: int, slots: Any, flows: Any, u4: Any, main: Any, seq: Any, grown: Any
+) -> None:
+    """Number the events of the first `count` slots within their flows, and check every main.
 
-    `sequence` holds the next number per flow. A finding gets the number of the event that follows
-    it, a JUMP that of the main it was found at, which precedes it.
+    A finding gets the number of the event that follows it. `grown` becomes, for a main before
+    which calls went unseen, how much tp.delivered grew, else -1: it grows by rs.acked_sacked per
+    call of main. A successful MTU probe changes the segment size, and with it what one packet is:
+    no check then.
     """
+    check = main[MAIN_DELIVERED] >= 0 and main[MAIN_ACKED] >= 0
     for slot in range(count):
         flow = slots[slot, B_FLOW]
         kind = slots[slot, B_KIND]
+        grown[slot] = -1
+        seq[slot] = -1
         if flow < 0 or kind == MOVED:
-            seq[slot] = -1
-        elif kind >= 0:
-            seq[slot] = sequence[flow]
-            sequence[flow] += 1
-        elif kind == JUMP:
-            seq[slot] = sequence[flow] - 1
-        else:
-            seq[slot] = sequence[flow]
+            continue
+        seq[slot] = flows[flow, F_SEQ]
+        if kind < 0:
+            continue
+        flows[flow, F_SEQ] += 1
+        if kind == INIT:
+            flows[flow, F_DELIVERED] = -1
+        if kind == MAIN and check:
+            delivered = int(u4[main[MAIN_DELIVERED] + slot])
+            mss = int(u4[main[MAIN_MSS] + slot]) if main[MAIN_MSS] >= 0 else 0
+            last = flows[flow, F_DELIVERED]
+            if last >= 0 and flows[flow, F_MSS] == mss:
+                growth = (delivered - last) & 0xFFFFFFFF
+                if growth != int(u4[main[MAIN_ACKED] + slot]):
+                    grown[slot] = growth
+            flows[flow, F_DELIVERED] = delivered
+            flows[flow, F_MSS] = mss
 
 
 @jit
 def carry_open(
-    columns: Any,
+    moves: Any,
+    bounds: Any,
     sockets: Any,
     slots: Any,
     u1: Any,
@@ -467,19 +514,18 @@ def carry_open(
         old = sockets[socket, S_SLOT]
         if old < 0:
             continue
-        new_slots[moved, :] = slots[old, :]
+        for field in range(SLOT_SIZE):
+            new_slots[moved, field] = slots[old, field]
         slots[old, B_KIND] = MOVED
-        for column in range(len(columns)):
-            width = columns[column, COLUMN_WIDTH]
-            at = columns[column, COLUMN_OFFSET]
-            if width == 4:
-                n4[at + moved] = u4[at + old]
-            elif width == 1:
-                n1[at + moved] = u1[at + old]
-            elif width == 8:
-                n8[at + moved] = u8[at + old]
-            elif width == 2:
-                n2[at + moved] = u2[at + old]
+        for tag in range(len(bounds)):
+            for move in range(bounds[tag, 0], bounds[tag, 1]):
+                n1[moves[move, MOVE_TO] + moved] = u1[moves[move, MOVE_TO] + old]
+            for move in range(bounds[tag, 1], bounds[tag, 2]):
+                n2[moves[move, MOVE_TO] + moved] = u2[moves[move, MOVE_TO] + old]
+            for move in range(bounds[tag, 2], bounds[tag, 3]):
+                n4[moves[move, MOVE_TO] + moved] = u4[moves[move, MOVE_TO] + old]
+            for move in range(bounds[tag, 3], bounds[tag, 4]):
+                n8[moves[move, MOVE_TO] + moved] = u8[moves[move, MOVE_TO] + old]
         sockets[socket, S_SLOT] = moved
         moved += 1
     return moved

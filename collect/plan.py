@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .header import ENTRY, EXIT, NS, PARAMETERS, SK, Header, HeaderColumn, Tag
+from .header import ENTRY, EXIT, PARAMETERS, SK, Header, HeaderColumn, Tag
 from .schema.fields import EVENT_FIELDS, EXIT_FIELDS, column_name, exit_column_name
 from .schema.recording import KINDS
 
 I64 = npt.NDArray[np.int64]
 
-# What a column holds.
-NUMBER, TIME, SOCKET, TEXT = 0, 1, 2, 3
+# What a column holds: a number that fits in int64, 64 unsigned bits, a socket's address, or text.
+NUMBER, WIDE, SOCKET, TEXT = range(4)
+WIDTHS = (1, 2, 4, 8)
 
 # Every column of the events table that rows fill, with its width in bytes.
 TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
@@ -25,15 +26,32 @@ TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
 
 # What a row of Plan.tags holds: the tag's letters as a little-endian number, index into KINDS, its
 # bit, whether it opens an event, whether its values go to Python as they are (init's entry,
-# parameters), bits of the entry rows before it, its first column and how many it has.
-TAG_KEY, TAG_KIND, TAG_PART, TAG_FIRST, TAG_SIDE, TAG_BEFORE, TAG_START, TAG_COUNT = range(8)
+# parameters), bits of the entry rows before it, its first column and how many it has, and which of
+# them are the time and the socket.
+(
+    TAG_KEY,
+    TAG_KIND,
+    TAG_PART,
+    TAG_FIRST,
+    TAG_SIDE,
+    TAG_BEFORE,
+    TAG_START,
+    TAG_COUNT,
+    TAG_NS,
+    TAG_SK,
+) = range(10)
 
-# What a row of Plan.columns holds: NUMBER, TIME, SOCKET or TEXT; the bounds of the kernel's type;
-# whether it is of struct bbr; bytes in the batch (0: not stored), and where, in such units.
-COLUMN_TYPE, COLUMN_MIN, COLUMN_MAX, COLUMN_STATE, COLUMN_WIDTH, COLUMN_OFFSET = range(6)
+# What a row of Plan.columns holds: NUMBER, WIDE ...; the bounds of the kernel's type, as far as
+# int64 has them; the largest value that needs no second look (-1: every value does); whether it is
+# of struct bbr.
+COLUMN_TYPE, COLUMN_MIN, COLUMN_MAX, COLUMN_EASY, COLUMN_STATE = range(5)
 
-# COLUMN_MAX of 64 unsigned bits.
-NO_LIMIT = -1
+# What a row of Plan.moves holds: index of a value in its row, and where it goes in the batch, in
+# units of its width. Plan.bounds has, per tag, where its moves of 1, 2, 4 and 8 bytes begin, and
+# one past the last.
+MOVE_FROM, MOVE_TO = range(2)
+
+MAX_INT64 = (1 << 63) - 1
 
 # What a row of Plan.kinds holds: bits of the parts an event must have, and should have.
 KIND_ENTRY, KIND_ALL = range(2)
@@ -48,6 +66,8 @@ class Plan(NamedTuple):
 
     tags: I64
     columns: I64
+    moves: I64
+    bounds: I64
     kinds: I64
     main: I64
 
@@ -77,7 +97,9 @@ def make_plan(header: Header, offsets: dict[str, int]) -> Plan:
             _tag_row(tag, int(start), header)
             for tag, start in zip(header.tags, starts, strict=False)
         ),
-        columns=_table(_column_row(c, offsets) for tag in header.tags for c in tag.columns),
+        columns=_table(_column_row(c) for tag in header.tags for c in tag.columns),
+        moves=np.array([move for tag in header.tags for move in _moves(tag, offsets)], np.int64),
+        bounds=_bounds(header.tags, offsets),
         kinds=_table(
             (header.parts(kind, (ENTRY,)), header.parts(kind, (ENTRY, PARAMETERS, EXIT)))
             for kind in KINDS
@@ -101,18 +123,38 @@ def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     side = tag.role == PARAMETERS or (tag.kind == "init" and tag.role == ENTRY)
     key = int.from_bytes(tag.name.encode(), "little")
     kind = KINDS.index(tag.kind)
-    return key, kind, tag.part, tag.part == 1, side, before, start, len(tag.columns)
+    names = [column.name for column in tag.columns]
+    place = (start, len(names), names.index("ns"), names.index("sk"))
+    return key, kind, tag.part, tag.part == 1, side, before, *place
 
 
-def _column_row(column: HeaderColumn, offsets: dict[str, int]) -> tuple[int, ...]:
+def _column_row(column: HeaderColumn) -> tuple[int, ...]:
     if column.field is None:
-        return TEXT, 0, NO_LIMIT, 0, 0, 0
+        return TEXT, 0, MAX_INT64, -1, 0
     field = column.field
-    kind = {NS: TIME, SK: SOCKET}.get(field, NUMBER)
-    high = NO_LIMIT if field.bits == 64 else field.maximum
-    width = TARGETS[column.target] if column.target in offsets else 0
-    at = offsets[column.target] // width if column.target is not None and width else 0
-    return kind, field.minimum, high, column.name.startswith("bbr."), width, at
+    kind = SOCKET if field == SK else WIDE if field.bits == 64 else NUMBER
+    high = min(field.maximum, MAX_INT64)
+    return kind, field.minimum, high, -1 if kind == SOCKET else high, column.name.startswith("bbr.")
+
+
+def _moves(tag: Tag, offsets: dict[str, int]) -> list[tuple[int, int]]:
+    """Return where each stored value of a tag's rows goes, by width."""
+    return [
+        (index, offsets[column.target] // width)
+        for width in WIDTHS
+        for index, column in enumerate(tag.columns)
+        if column.target in offsets and TARGETS[column.target] == width
+    ]
+
+
+def _bounds(tags: Iterable[Tag], offsets: dict[str, int]) -> I64:
+    rows, start = [], 0
+    for tag in tags:
+        widths = [TARGETS[c.target] for c in tag.columns if c.target in offsets]
+        ends = start + np.cumsum([widths.count(width) for width in WIDTHS])
+        rows.append([start, *ends])
+        start = int(ends[-1])
+    return np.array(rows, np.int64)
 
 
 def _main_offset(header: Header, offsets: dict[str, int], target: str) -> int:

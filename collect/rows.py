@@ -9,27 +9,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .jit import jit
 from .plan import (
+    COLUMN_EASY,
     COLUMN_MAX,
     COLUMN_MIN,
     COLUMN_TYPE,
-    NO_LIMIT,
+    NUMBER,
     SOCKET,
+    TAG_COUNT,
     TAG_KEY,
+    TAG_NS,
+    TAG_SK,
+    TAG_START,
     TEXT,
-    TIME,
 )
 
 COMMA, NEWLINE, RETURN, MINUS = 44, 10, 13, 45
 ZERO, NINE, UPPER_A, LOWER_A, LETTER_X = 48, 57, 65, 97, 120
 
-# Why a row is impossible; 0 is a good row.
-GOOD, TOO_SHORT, TOO_LONG, NOT_A_NUMBER, OUT_OF_RANGE = 0, 1, 2, 3, 4
+# Why reading stopped: all is well, a line that is no row of a declared tag, an impossible row.
+GOOD, OTHER_LINE, TOO_SHORT, TOO_LONG, NOT_A_NUMBER, OUT_OF_RANGE = range(6)
+
+# Indices into `state`, see pairing.py for the others.
+POS, WHY, COLUMN, TAG = range(4)
+
+# What a row of `heads` holds; the slot comes from pairing.
+HEAD_TAG, HEAD_SOCKET, HEAD_NS, HEAD_SLOT = range(4)
+HEAD_SIZE = 4
 
 # 2**64 - 1 is 1844674407370955161 * 10 + 5, and 2**63 - 1 is 922337203685477580 * 10 + 7.
 LAST_HEAD, LAST_DIGIT = 1844674407370955161, 5
 SIGNED_HEAD, SIGNED_DIGIT = 922337203685477580, 7
+
+
+@jit
+def byte_at(text: Any, pos: int) -> int:
+    """Return the byte at `pos`: an unsigned index spares the check for one counted from the end."""
+    return int(text[np.uint64(pos)])
 
 
 @jit
@@ -41,7 +60,7 @@ def find_tag(text: Any, pos: int, end: int, tags: Any) -> tuple[int, int]:
     key = 0
     shift = 0
     while pos < end and shift < 56:
-        byte = int(text[pos])
+        byte = byte_at(text, pos)
         if byte == COMMA:
             for tag in range(len(tags)):
                 if tags[tag, TAG_KEY] == key:
@@ -61,13 +80,13 @@ def parse_decimal(text: Any, pos: int) -> tuple[int, int, int]:
     to the one given means that there is no number, or one beyond 64 bits.
     """
     start = pos
-    negative = int(text[pos]) == MINUS
+    negative = byte_at(text, pos) == MINUS
     if negative:
         pos += 1
     first = pos
     value = 0
     big = 0
-    digit = int(text[pos]) - ZERO
+    digit = byte_at(text, pos) - ZERO
     while digit >= 0 and digit <= 9:
         if big == 1 or value > LAST_HEAD or (value == LAST_HEAD and digit > LAST_DIGIT):
             return 0, start, 0
@@ -77,7 +96,7 @@ def parse_decimal(text: Any, pos: int) -> tuple[int, int, int]:
         else:
             value = value * 10 + digit
         pos += 1
-        digit = int(text[pos]) - ZERO
+        digit = byte_at(text, pos) - ZERO
     if pos == first or (negative and big == 1):
         return 0, start, 0
     return (-value if negative else value), pos, big
@@ -90,13 +109,13 @@ def parse_hex(text: Any, pos: int) -> tuple[int, int]:
     A position equal to the one given means that there is none, or one beyond 64 bits.
     """
     start = pos
-    if int(text[pos]) == ZERO and int(text[pos + 1]) == LETTER_X:
+    if byte_at(text, pos) == ZERO and byte_at(text, pos + 1) == LETTER_X:
         pos += 2
     first = pos
     high = 0
     low = 0
     while True:
-        byte = int(text[pos])
+        byte = byte_at(text, pos)
         if byte >= ZERO and byte <= NINE:
             digit = byte - ZERO
         elif byte >= LOWER_A and byte <= LOWER_A + 5:
@@ -118,19 +137,20 @@ def parse_hex(text: Any, pos: int) -> tuple[int, int]:
 @jit
 def skip_text(text: Any, pos: int) -> int:
     """Return the position of the comma or line end that ends a text value."""
-    byte = int(text[pos])
+    byte = byte_at(text, pos)
     while byte != COMMA and byte != NEWLINE and byte != RETURN:
         pos += 1
-        byte = int(text[pos])
+        byte = byte_at(text, pos)
     return pos
 
 
 @jit
-def parse_rare(text: Any, pos: int, kind: int, low: int, high: int) -> tuple[int, int, int]:
+def parse_rare(text: Any, pos: int, column: int, columns: Any) -> tuple[int, int, int]:
     """Return a value that is not a short run of digits, the position after it, and what is wrong.
 
     A text value is its position << 16 plus its length.
     """
+    kind = columns[column, COLUMN_TYPE]
     if kind == SOCKET:
         value, after = parse_hex(text, pos)
         return value, after, (NOT_A_NUMBER if after == pos else GOOD)
@@ -140,45 +160,78 @@ def parse_rare(text: Any, pos: int, kind: int, low: int, high: int) -> tuple[int
     value, after, big = parse_decimal(text, pos)
     if after == pos:
         return value, after, NOT_A_NUMBER
-    if high == NO_LIMIT:
-        return value, after, (OUT_OF_RANGE if value < 0 and big == 0 else GOOD)
-    if big == 1 or value > high or value < low:
-        return value, after, OUT_OF_RANGE
-    return value, after, GOOD
+    fits = big == 1 or value >= 0
+    if kind == NUMBER:
+        low, high = columns[column, COLUMN_MIN], columns[column, COLUMN_MAX]
+        fits = big == 0 and low <= value and value <= high
+    return value, after, (GOOD if fits else OUT_OF_RANGE)
 
 
 @jit
-def parse_row(text: Any, pos: int, first: int, count: int, columns: Any, values: Any) -> Any:
-    """Parse a row's `count` values; its columns are those from `first` on.
+def parse_rows(
+    text: Any, end: int, tags: Any, columns: Any, values: Any, heads: Any, state: Any
+) -> int:
+    """Parse whole lines from state[POS] on, as many as `values` has rows for.
 
-    Returns the position after the row, GOOD or why the row is impossible, and the column at fault
-    (counted from the row's first). The text must end with a newline.
+    Row i's numbers go to values[i], its tag, socket and time to heads[i]. Stops before a line that
+    is no good row, with the reason in state[WHY]; returns the number of rows. The text must end
+    with a newline.
     """
-    for index in range(count):
-        column = first + index
-        high = columns[column, COLUMN_MAX]
-        start = pos
-        value = 0
-        digit = int(text[pos]) - ZERO
-        while digit >= 0 and digit <= 9:
-            value = value * 10 + digit
-            pos += 1
-            digit = int(text[pos]) - ZERO
-        kind = columns[column, COLUMN_TYPE]
-        length = pos - start
-        if kind > TIME or length == 0 or length > 18 or (value > high and high != NO_LIMIT):
-            value, pos, wrong = parse_rare(text, start, kind, columns[column, COLUMN_MIN], high)
-            if wrong != GOOD:
-                ended = int(text[start]) == NEWLINE or int(text[start]) == RETURN
-                return pos, (TOO_SHORT if ended else wrong), index
-        values[index] = value
-        if int(text[pos]) == COMMA and index + 1 < count:
-            pos += 1
-        elif index + 1 < count:
-            ended = int(text[pos]) == NEWLINE or int(text[pos]) == RETURN
-            return pos, (TOO_SHORT if ended else NOT_A_NUMBER), index
-    if int(text[pos]) == RETURN:
-        pos += 1
-    if int(text[pos]) != NEWLINE:
-        return pos, (TOO_LONG if int(text[pos]) == COMMA else NOT_A_NUMBER), count - 1
-    return pos + 1, GOOD, 0
+    pos = state[POS]
+    state[WHY] = GOOD
+    count = 0
+    while count < len(values) and pos < end:
+        tag, at = find_tag(text, pos, end, tags)
+        state[TAG] = tag
+        if tag < 0:
+            state[WHY] = OTHER_LINE
+            break
+        first = tags[tag, TAG_START]
+        last = tags[tag, TAG_COUNT] - 1
+        wrong = GOOD
+        index = 0
+        while index <= last:
+            start = at
+            value = 0
+            digit = (byte_at(text, at) ^ ZERO) & 0xFF
+            while digit <= 9:
+                value = value * 10 + digit
+                at += 1
+                digit = (byte_at(text, at) ^ ZERO) & 0xFF
+            if value > columns[first + index, COLUMN_EASY] or at == start or at - start > 18:
+                value, at, wrong = parse_rare(text, start, first + index, columns)
+            if wrong != GOOD or byte_at(text, at) != COMMA:
+                break
+            values[count, index] = value
+            at += 1
+            index += 1
+        if wrong == GOOD and index == last:
+            values[count, index] = value
+            at += byte_at(text, at) == RETURN
+        if wrong != GOOD or index != last or byte_at(text, at) != NEWLINE:
+            state[COLUMN] = index
+            state[WHY] = why_bad(text, start, at, wrong, index > last)
+            break
+        heads[count, HEAD_TAG] = tag
+        heads[count, HEAD_NS] = values[count, tags[tag, TAG_NS]]
+        heads[count, HEAD_SOCKET] = values[count, tags[tag, TAG_SK]]
+        pos = at + 1
+        count += 1
+    state[POS] = pos
+    return count
+
+
+@jit
+def why_bad(text: Any, start: int, at: int, wrong: int, beyond: bool) -> int:
+    """Return why a row is impossible, whose value at `start` ends at `at`."""
+    if beyond:
+        return TOO_LONG
+    if ends_line(text, start) or (wrong == GOOD and ends_line(text, at)):
+        return TOO_SHORT
+    return NOT_A_NUMBER if wrong == GOOD else wrong
+
+
+@jit
+def ends_line(text: Any, pos: int) -> bool:
+    """Tell whether the line ends at `pos`."""
+    return byte_at(text, pos) == NEWLINE or byte_at(text, pos) == RETURN

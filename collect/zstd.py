@@ -1,20 +1,23 @@
-"""Decompress a zstd file piece by piece, and tell a whole file from one that was cut off."""
+"""Read a zstd file, and tell a whole one from one that was cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import IO
 
 from .errors import BundleError
 
-# Four bytes of a hostile file can stand for 128 KiB, so a piece this small bounds what one step
-# can yield.
-PIECE = 4096
+MAGIC = b"\x28\xb5\x2f\xfd"
+SKIPPABLE, SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 MAX_WINDOW = 1 << 27
+LONGEST_HEADER = 18
+RLE_BLOCK = 1
 
 
 class DamagedError(Exception):
-    """The compressed data ends early (`cut`) or makes no sense; what came before was yielded.
+    """The compressed data ends early (`cut`) or makes no sense.
 
     Corrupt data is found out by a checksum at the end of a frame: what came before is suspect.
     """
@@ -24,39 +27,127 @@ class DamagedError(Exception):
         self.cut = cut
 
 
-def pieces(path: Path, shown: str) -> Iterator[tuple[bytes, int]]:
-    """Yield decompressed bytes of `path` and how many compressed bytes were read so far.
+class ZstdFile:
+    """The decompressed content of a file, read into memory of the caller's.
 
     Raises:
-        BundleError: the file is empty or not zstd at all.
-        DamagedError: it is zstd, but cut off or corrupt.
+        BundleError: the file is not zstd at all.
     """
+
+    def __init__(self, path: Path, shown: str) -> None:
+        import zstandard
+
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+        if self._file.read(4) != MAGIC:
+            self._file.close()
+            raise BundleError(f"{shown} is not a zstd file", "compress it with `zstd FILE`")
+        # The decompressor takes a cut-off file for one that ends, so look for the end first.
+        self._whole = is_whole(self._file, path.stat().st_size)
+        self._file.seek(0)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        self._plain = decompressor.stream_reader(self._file, read_across_frames=True)
+
+    def __enter__(self) -> ZstdFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def compressed(self) -> int:
+        """How many compressed bytes were read so far."""
+        return self._file.tell()
+
+    def readinto(self, target: memoryview) -> int:
+        """Fill `target` as far as there is content; return the number of bytes, 0 at the end.
+
+        Raises:
+            DamagedError: the file is corrupt, or cut off here.
+        """
+        import zstandard
+
+        filled = 0
+        while filled < len(target):
+            try:
+                count = self._plain.readinto(target[filled:])
+            except zstandard.ZstdError as error:
+                raise DamagedError(f"its compressed data is corrupt ({error})", False) from error
+            if not count:
+                break
+            filled += count
+        if filled == 0 and not self._whole:
+            raise DamagedError("its compressed data is cut off", True)
+        return filled
+
+
+def read_all(path: Path, shown: str, limit: int) -> bytes:
+    """Return the decompressed content of a file.
+
+    Raises:
+        BundleError: damaged, or more than `limit` bytes.
+    """
+    parts, size = [], 0
+    piece = bytearray(1 << 20)
+    with ZstdFile(path, shown) as source:
+        try:
+            while count := source.readinto(memoryview(piece)):
+                parts.append(bytes(piece[:count]))
+                size += count
+                if size > limit:
+                    raise BundleError(f"{shown} is larger than {limit >> 20} MiB", "")
+        except DamagedError as damage:
+            raise BundleError(f"{shown}: {damage}", "restore it from a copy") from damage
+    return b"".join(parts)
+
+
+def is_whole(file: IO[bytes], size: int) -> bool:
+    """Tell whether the last frame of a file of `size` bytes is there to its end (RFC 8878, 3.1).
+
+    Data that makes no sense counts as whole: the decompressor says what is wrong with it.
+    """
+    at = 0
+    for end in _ends(file, size):
+        at = end
+    return at <= size
+
+
+def _ends(file: IO[bytes], size: int) -> Iterator[int]:
+    """Yield where each frame and each block ends, past `size` if the file ends before that."""
     import zstandard
 
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-    frame = decompressor.decompressobj()
-    taken = 0
-    whole = False
-    with open(path, "rb") as raw:
-        if raw.read(4) != b"\x28\xb5\x2f\xfd":
-            raise BundleError(f"{shown} is not a zstd file", "compress it with `zstd FILE`")
-        raw.seek(0)
-        while data := raw.read(PIECE):
-            taken += len(data)
-            while data:
-                whole = False
-                try:
-                    plain = frame.decompress(data)
-                except zstandard.ZstdError as error:
-                    raise DamagedError(
-                        f"its compressed data is corrupt ({error})", cut=False
-                    ) from error
-                if plain:
-                    yield plain, taken
-                data = b""
-                if frame.eof:
-                    whole = True
-                    data = frame.unused_data
-                    frame = decompressor.decompressobj()
-    if not whole:
-        raise DamagedError("its compressed data is cut off", cut=True)
+    at = 0
+    while at < size:
+        file.seek(at)
+        head = file.read(LONGEST_HEADER)
+        magic = int.from_bytes(head[:4], "little")
+        if magic & SKIPPABLE_MASK == SKIPPABLE:
+            at += 8 + int.from_bytes(head[4:8], "little")
+            yield at
+            continue
+        try:
+            frame = zstandard.get_frame_parameters(head)
+            at += zstandard.frame_header_size(head)
+        except zstandard.ZstdError:
+            # Either garbage, or a header that the end of the file cuts.
+            yield size + (len(head) < LONGEST_HEADER and MAGIC.startswith(head[:4]))
+            return
+        last = False
+        while not last:
+            file.seek(at)
+            block = int.from_bytes(file.read(3), "little")
+            last = bool(block & 1)
+            at += 3 + (1 if block >> 1 & 3 == RLE_BLOCK else block >> 3)
+            yield at
+            if at > size:
+                return
+        at += 4 * frame.has_checksum
+        yield at

@@ -33,10 +33,11 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
 
-    def ddl(self) -> str:
-        """Return the ``CREATE TABLE`` statement."""
+    def ddl(self, temporary: bool = False) -> str:
+        """Return the ``CREATE TABLE`` statement; a temporary table leaves the file as it is."""
+        kind = "TEMPORARY TABLE" if temporary else "TABLE"
         body = ",\n  ".join(column.ddl() for column in self.columns)
-        return f'CREATE TABLE "{self.name}" (\n  {body}\n)'
+        return f'CREATE {kind} "{self.name}" (\n  {body}\n)'
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .bundle import Clock
 from .errors import BundleError
-from .zstd import DamagedError, pieces
+from .zstd import read_all
 
 COUNTERS = (
     "sent_bytes",
@@ -32,7 +32,7 @@ def queue_rows(
     Raises:
         BundleError: damaged, without uptime_s, or with a value that is impossible.
     """
-    lines = _text(path, shown).splitlines()
+    lines = read_all(path, shown, MAX_BYTES).decode("utf-8", "replace").splitlines()
     names = lines[0].split(",") if lines else []
     if "uptime_s" not in names:
         raise BundleError(f"{shown}, line 1: no column uptime_s", "BUNDLE.md describes the file")
@@ -49,21 +49,6 @@ def queue_rows(
             "kind": row.get("kind"),
             **{name: _counter(row, name, shown, number) for name in COUNTERS if name in row},
         }
-
-
-def _text(path: Path, shown: str) -> str:
-    parts, size = [], 0
-    try:
-        for part, _ in pieces(path, shown):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_BYTES:
-                raise BundleError(f"{shown} is larger than {MAX_BYTES >> 20} MiB", "sample less")
-    except DamagedError as damage:
-        raise BundleError(
-            f"{shown}: {damage}", "restore it, or delete it: it is optional"
-        ) from None
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 def _bad(shown: str, number: int, what: str) -> BundleError:
