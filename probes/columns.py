@@ -46,7 +46,6 @@ SKB = {
     "skb.end_seq": "end_seq",
 }
 
-IDENTITY = ["sport", "dport", "daddr", "family", "saddr", "saddr6", "daddr6", "netns"]
 EXIT = ["tp.snd_cwnd", "sk.sk_pacing_rate", "tp.snd_ssthresh", "tp.app_limited", "jiffies32"]
 
 

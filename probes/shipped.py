@@ -35,6 +35,7 @@ HEADER = """\
  *   Settings for busy hosts: BPFTRACE_PERF_RB_PAGES=8192 (rows on their way), and
  *   BPFTRACE_MAX_MAP_KEYS=65536 (sockets).
  *   Needs root, BTF, fentry and bpftrace 0.19 or newer{module}.
+ *   From Linux 7.2 on bbr_cwnd_event is bbr_cwnd_event_tx_start(sk) and stands for event 0.
  *   `bbrscope collect --print-probe` writes the same for this very host: kprobes where there is no
  *   fentry, the words of bpftrace 0.17, the struct as the host has it, filters.
  *

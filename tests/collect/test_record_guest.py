@@ -56,6 +56,21 @@ send script sh /tmp/collect.sh -i lo
 bash -c 'until [ -e /tmp/go ]; do sleep 1; done; exec iperf3 -c 127.0.0.1 -C bbr -t 1' &
 echo 'touch /tmp/go; sleep 6' > /tmp/wait.sh
 bbrscope collect -q --pid $! --no-packets -o /tmp/process -- sh /tmp/wait.sh; keep process
+mkdir /sys/fs/cgroup/one; iperf3 -s -p 5202 -D
+cat > /tmp/both.sh <<'EOF'
+iperf3 -c 127.0.0.1 -C bbr -t 1
+echo 0 > /sys/fs/cgroup/one/cgroup.procs
+iperf3 -c 127.0.0.1 -p 5202 -C bbr -t 1
+EOF
+bbrscope collect -q --cgroup one --no-packets -o /tmp/group -- sh /tmp/both.sh; keep group
+# By hand: the shipped program where its words fit, else what --print-probe writes.
+probe=/repo/probes/bbr1.bt
+if [ "$(uname -r | cut -c1-5)" != 6.12. ]; then
+  probe=/tmp/probe.bt; bbrscope collect --print-probe > $probe
+fi
+bpftrace -B line $probe > /out/byhand & tracer=$!
+until grep -q '^+last' /out/byhand; do sleep 1; done
+iperf3 -c 127.0.0.1 -C bbr -t 1; kill -INT $tracer; wait $tracer
 pidof bpftrace tcpdump > /out/left
 exit 0
 """
@@ -223,6 +238,23 @@ def test_addresses_of_an_anonymized_recording_are_nowhere(guest: Path) -> None:
 
 def test_a_filter_for_another_port_records_nothing(guest: Path) -> None:
     assert check.check(guest / "elsewhere" / "events.csv.zst").events == 0
+
+
+def test_a_cgroup_is_recorded_and_its_neighbours_are_not(guest: Path) -> None:
+    peers = set()
+    for line in text(guest / "group" / "events.csv.zst").splitlines():
+        if line.startswith(("I,", "N,")):
+            peers.add(socket.ntohs(int(line.split(",")[4])))
+    assert peers == {5202}
+
+
+def test_a_program_run_by_hand_counts_what_it_prints(guest: Path) -> None:
+    said = (guest / "byhand").read_text()
+    for tag, row in (("M", "M0"), ("X", "X"), ("I", "I")):
+        attempted = re.search(rf"^@attempted_{tag}: (\d+)$", said, re.MULTILINE)
+        assert attempted is not None
+        printed = len(re.findall(rf"^{row},", said, re.MULTILINE))
+        assert int(attempted[1]) == printed > 0
 
 
 def test_a_process_is_recorded_from_its_first_connection(guest: Path) -> None:
