@@ -26,10 +26,9 @@ sleep 1
 busy() {{ read -r up idle < /proc/uptime; echo "$up $idle"; }}
 acks() {{ ip netns exec s1 nstat -az TcpInSegs | awk '/TcpInSegs/ {{print $2}}'; }}
 measure() {{
-  first=$(busy)
-  ip netns exec s1 nstat -n
+  first=$(busy) before=$(acks)
   ip netns exec s1 iperf3 -c 10.0.2.2 -t {SECONDS} > /dev/null
-  echo "$1 $first $(busy) $(acks)" >> /out/cost.txt
+  echo "$1 $first $(busy) $(($(acks) - before))" >> /out/cost.txt
 }}
 attached() {{ for i in $(seq 100); do sleep 1; grep -q "$1" /tmp/rows && return; done; }}
 line='tracepoint:tcp:tcp_probe {{ printf("%d %d\\n", pid, args->snd_cwnd); }}'
@@ -40,8 +39,6 @@ attached go; measure one_line; kill -INT $tracer; wait $tracer
 bbrscope collect --print-probe > /tmp/probe.bt
 bpftrace -B line /tmp/probe.bt > /tmp/rows & tracer=$!
 attached +last; measure recording; kill -INT $tracer; wait $tracer
-bpftrace -B line /tmp/probe.bt > /dev/null & tracer=$!
-sleep 60; measure recording_to_null; kill -INT $tracer; wait $tracer
 measure nothing_again
 """
 
