@@ -1,0 +1,150 @@
+"""``bbrscope demo``: the whole job on a shipped recording."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ...analyze.session import FlowReplay
+    from ...collect.store import Store
+
+RECORDING = "v2_single_1bdp"
+FOLDER = "bbrscope-demo"
+# Lines of the story that are shown: the flow's start and its first probes.
+EXCERPT = 14
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help=f"Folder to make [{FOLDER}, or {FOLDER}-2 ...].",
+)
+def command(output: Path | None) -> None:
+    """Do the whole job on a shipped recording and show what to type next.
+
+    Loads 25 s of a BBRv2 flow into a new store, replays it against the kernel, tells how its story
+    begins, and writes the HTML report. Nothing outside the new folder is touched, nothing is
+    fetched.
+
+    \b
+    bbrscope demo
+    bbrscope demo -o /tmp/look
+    """
+    from ...collect.store import open_store
+
+    folder = _make(output)
+    store = folder / "bbrscope.duckdb"
+    with open_store(store) as opened:
+        _ingest(opened)
+        _replay(opened)
+        _explain(opened)
+        report = _report(opened, folder)
+    _next(store, report)
+
+
+def _make(output: Path | None) -> Path:
+    """Make a folder that was not there before.
+
+    Raises:
+        BbrscopeError: it is there already, or cannot be made.
+    """
+    from ...collect.errors import BbrscopeError
+
+    if output is not None:
+        candidates = iter([output])
+    else:
+        names = itertools.chain([FOLDER], (f"{FOLDER}-{number}" for number in itertools.count(2)))
+        candidates = map(Path, names)
+    for path in candidates:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise BbrscopeError(
+                f"cannot make the folder {path}: {error.strerror}", "name another: -o FOLDER"
+            ) from error
+        return path
+    raise BbrscopeError(f"{output} exists", "name a new folder: -o FOLDER")
+
+
+def _step(text: str) -> None:
+    click.secho(f"\n== {text}", bold=True)
+
+
+def _ingest(store: Store) -> None:
+    from ... import fixtures
+    from ...collect.ingest import ingest
+    from .ingest import describe
+
+    _step("Ingest: a recording of a real BBRv2 kernel becomes tables")
+    click.echo(describe(ingest(store, fixtures.path(RECORDING)), store.path))
+
+
+def _replay(store: Store) -> None:
+    from ...analyze import results, session
+    from ..progress import progress
+
+    _step("Replay: the estimator runs over the same inputs; does it agree with the kernel?")
+    run_ids = [store.run_id(RECORDING)]
+    with progress(session.total_events(store.con, run_ids), "replaying") as advance:
+        for flows in session.replay_runs(store.con, run_ids, advance=advance):
+            results.keep(store, flows)
+            for flow in flows:
+                _agreement(flow)
+
+
+def _agreement(flow: FlowReplay) -> None:
+    """Say how the replay of a flow agreed, in both modes, and where it first did not."""
+    for mode, result in flow.passes.items():
+        click.echo(
+            f"flow {flow.flow}, {mode:8} {result.exact:>7,} of {result.compared:,} events exact in"
+            " every field of struct bbr, snd_cwnd and sk_pacing_rate"
+        )
+        if flow.divergences[mode]:
+            click.echo(f"  first divergence: {flow.divergences[mode]}")
+
+
+def _explain(store: Store) -> None:
+    from ...analyze import explain, names
+    from .. import story
+
+    _step("Explain: how the flow began")
+    flow = explain.flows_of(store.con, store.run_id(RECORDING))[0]
+    text = [
+        *story.header(flow, names.KERNEL),
+        *story.render(flow, explain.story(store.con, flow), names.KERNEL),
+    ]
+    for line in text[:EXCERPT]:
+        click.echo(line)
+    if len(text) > EXCERPT:
+        click.echo(f"      ...  {len(text) - EXCERPT} more lines: bbrscope explain {RECORDING}")
+
+
+def _report(store: Store, folder: Path) -> Path:
+    from .report import write_report
+
+    _step("Report: the same, drawn")
+    path = folder / f"{RECORDING}.html"
+    size = write_report(store, store.run_id(RECORDING), path)
+    click.echo(f"{path}: {size / 1e6:.2f} MB, one file, no network needed")
+    return path
+
+
+def _next(store: Path, report: Path) -> None:
+    _step("What to do next")
+    quoted = shlex.quote(str(store))
+    click.echo(f"Open the report in a browser:  {report.resolve().as_uri()}")
+    click.echo("Or type:")
+    click.echo(f"  export BBRSCOPE_STORE={quoted}")
+    click.echo(f"  bbrscope explain {RECORDING} --only inflight_hi")
+    click.echo(f"  bbrscope explain {RECORDING} --at 12.3s")
+    click.echo(f"  bbrscope sql \"FROM phases WHERE run = '{RECORDING}' AND flow = 1 LIMIT 10\"")
+    click.echo("Your own recordings:  bbrscope doctor, bbrscope collect, bbrscope ingest BUNDLE")

@@ -1,0 +1,1 @@
+"""The HTML report: one self-contained file, built from the store."""

@@ -1,0 +1,153 @@
+"""The data of the page as one JSON object: signals, lanes, charts and which goes where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...collect.schema.bindings import BINDINGS
+from . import charts
+from .pack import pack
+from .palette import CA_STATES, PHASES
+from .select import Flow, Run, drawn
+from .signals import FLOW_PANELS, QUEUE, Panel, Signal
+from .spans import Spans
+from .thin import Points
+
+LANE_NAMES = {"phase": "phase", "ca": "CA state", "binding": "limited by"}
+# What a lane writes where the full name is too long.
+SHORT = {name: name.removeprefix("PROBE_BW_") for name in PHASES} | {
+    "PROBE_BW_1.25": "1.25x",
+    "PROBE_BW_0.75": "0.75x",
+    "PROBE_BW_1.0": "1.0x",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A chart on the page: its place in the data, heading, and what its legend lists."""
+
+    index: int
+    key: str
+    title: str
+    unit: str
+    height: int
+    legend: Sequence[tuple[str, str, str, Signal | None]]
+
+
+@dataclass
+class Document:
+    """Everything that ``static/page.js`` reads, and the charts of each flow for the template."""
+
+    data: dict[str, Any]
+    shown: list[list[Shown]] = field(default_factory=list)
+
+    def json(self) -> str:
+        """Return the data as JSON that may stand inside a script element."""
+        text = json.dumps(self.data, separators=(",", ":"), ensure_ascii=True)
+        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def build(run: Run, window: tuple[float, float] | None) -> Document:
+    """Return the document of a loaded run; `window` is what the page opens with, in seconds."""
+    flows = run.main or run.flows
+    first = min(run.us(flow.row["first_ns"]) for flow in flows) / 1e6
+    last = max(run.us(flow.row["last_ns"]) for flow in flows) / 1e6
+    last = max(last, first + 1e-3)
+    document = Document(
+        {
+            "t0": first,
+            "t1": last,
+            "window": list(window or (first, last)),
+            "flows": [_flow(run, flow, index == 0) for index, flow in enumerate(flows)],
+            "panels": [],
+            "specs": {},
+        }
+    )
+    for index, flow in enumerate(flows):
+        document.shown.append(_flow_charts(document, run, flow, index))
+    return document
+
+
+def _flow(run: Run, flow: Flow, with_queue: bool) -> dict[str, Any]:
+    panels = [*FLOW_PANELS, QUEUE]
+    points = flow.signals | (run.queue if with_queue else {})
+    gaps = np.array(flow.gaps, np.int64).reshape(-1, 2)
+    return {
+        "flow": flow.number,
+        "end": run.us(flow.row["last_ns"]) / 1e6,
+        "signals": [
+            _signal(signal, points[signal.key])
+            for panel in panels
+            for signal in drawn(panel, points)
+        ],
+        "lanes": {lane: _spans(spans) for lane, spans in flow.lanes.items()},
+        "gaps": {"a": pack(gaps[:, 0]), "b": pack(gaps[:, 1])},
+    }
+
+
+def _signal(signal: Signal, points: Points) -> dict[str, Any]:
+    return {
+        "key": signal.key,
+        "shape": signal.shape,
+        "scale": signal.scale,
+        "t": pack(points.t),
+        "v": pack(points.v),
+    }
+
+
+def _spans(spans: Spans) -> dict[str, Any]:
+    names = sorted(set(spans.category))
+    numbers = np.array([names.index(name) for name in spans.category], np.int64)
+    return {"a": pack(spans.a), "b": pack(spans.b), "c": pack(numbers), "names": names}
+
+
+def _flow_charts(document: Document, run: Run, flow: Flow, index: int) -> list[Shown]:
+    shown = [_lanes(document, flow, index)]
+    for panel in FLOW_PANELS:
+        shown += _panel(document, panel, flow.signals, index)
+    if index == 0:
+        shown += _panel(document, QUEUE, run.queue, index)
+    return shown
+
+
+def _lanes(document: Document, flow: Flow, index: int) -> Shown:
+    names = {lane: LANE_NAMES[lane] for lane in flow.lanes}
+    spec = "lanes-" + "-".join(names)
+    if spec not in document.data["specs"]:
+        categories = [*PHASES, *CA_STATES, *BINDINGS]
+        chart = charts.lanes_chart(list(names.values()), categories)
+        document.data["specs"][spec] = charts.compiled(chart)
+    number = _place(document, {"flow": index, "spec": spec, "lanes": names, "labels": SHORT})
+    legend = [(lane, name, "", None) for lane, name in names.items()]
+    height = charts.LANE_HEIGHT * len(names)
+    return Shown(number, "lanes", "What the flow was doing", "", height, legend)
+
+
+def _panel(document: Document, panel: Panel, points: dict[str, Points], index: int) -> list[Shown]:
+    signals = drawn(panel, points)
+    if not signals:
+        return []
+    spec = "-".join([panel.key, *(signal.key for signal in signals)])
+    if spec not in document.data["specs"]:
+        chart = charts.panel_chart(panel, signals)
+        document.data["specs"][spec] = charts.compiled(chart)
+    about = {
+        "flow": index,
+        "spec": spec,
+        "keys": [signal.key for signal in signals],
+        "shapes": sorted({signal.shape for signal in signals}),
+        "queue": panel is QUEUE,
+    }
+    legend = [(s.key, s.label, s.about, s) for s in signals]
+    number = _place(document, about)
+    return [Shown(number, panel.key, panel.title, panel.unit, panel.height, legend)]
+
+
+def _place(document: Document, about: dict[str, Any]) -> int:
+    document.data["panels"].append(about)
+    return len(document.data["panels"]) - 1

@@ -1,0 +1,214 @@
+"""Facts about a run: where it comes from, how far to trust it, where its time went."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+from .prose import plural, quantity, seconds, share
+from .select import Flow, Row, Run, rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SETUP = {
+    "rate": "bottleneck rate",
+    "delay": "base RTT, ms",
+    "limit": "buffer, packets",
+    "ccs": "congestion control",
+    "n": "flows",
+    "starts": "flows start at, s",
+    "t": "seconds per flow",
+}
+
+
+def title(run: Run) -> list[tuple[str, str]]:
+    """Return the title block, name and value."""
+    row = run.row
+    facts = [
+        ("Scenario", row["description"] or row["scenario"] or "not described"),
+        ("Kernel of the sender", row["kernel"] or "not recorded"),
+        ("Decoded as", f"BBR {row['version']}, because {row['decoded_as']}"),
+        ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_probe(row)}"),
+        ("Set-up", _setup(row["setup"])),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _probe(row: Row) -> str:
+    how = f" by {row['probe']}" if row["probe"] else ""
+    return f"{plural(row['events'] or 0, 'kernel event')}{how}"
+
+
+def _started(row: Row) -> str:
+    if row["started_realtime_ns"] is None:
+        return ""
+    when = datetime.datetime.fromtimestamp(row["started_realtime_ns"] // 10**9, datetime.UTC)
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC, "
+
+
+def _setup(text: str | None) -> str:
+    try:
+        setup = json.loads(text or "{}")
+    except ValueError:
+        return text or ""
+    if not isinstance(setup, dict):
+        return str(setup)
+    known = [name for name in _SETUP if name in setup]
+    other = [name for name in setup if name not in _SETUP]
+    return "; ".join(f"{_SETUP.get(name, name)}: {setup[name]}" for name in known + other)
+
+
+def quality(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:
+    """What the recording lacks or what is odd in it, by kind, with the first of each."""
+    return rows(
+        con,
+        "SELECT kind, count(*) AS n, arg_min(detail, coalesce(line, 0)) AS detail"
+        " FROM capture_quality WHERE run_id = ? GROUP BY kind ORDER BY n DESC",
+        run.row["run_id"],
+    )
+
+
+def agreement(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:
+    """How the replay agreed with the kernel, per flow and mode."""
+    found = rows(
+        con, "SELECT * FROM replays WHERE run_id = ? ORDER BY flow, mode DESC", run.row["run_id"]
+    )
+    for row in found:
+        row["divergence"] = _divergence(row["first_divergence"])
+    return found
+
+
+def _divergence(text: str | None) -> str:
+    if not text:
+        return ""
+    try:
+        first: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return text
+    fields = first.get("fields") or {}
+    differs = ", ".join(
+        f"{name}: kernel {pair.get('expected')}, replay {pair.get('got')}"
+        for name, pair in list(fields.items())[:5]
+    )
+    return f"first at event {first.get('seq')} ({first.get('kind')}): {differs}"
+
+
+def verdict(run: Run, replays: list[Row], findings: list[Row]) -> list[tuple[str, str]]:
+    """Return (good or bad, sentence): how far to trust what the page says."""
+    return [_replayed(replays), _complete(run, findings)]
+
+
+def _replayed(replays: list[Row]) -> tuple[str, str]:
+    if not replays:
+        name = "bbrscope replay RUN"
+        return "bad", f"Not replayed: reasons are missing. Run `{name}`, then report again."
+    events = sum(row["events"] for row in replays if row["mode"] == "step")
+    if all(row["exact"] == row["events"] for row in replays):
+        return "good", (
+            f"The replay agrees with the kernel bit for bit on all {events:,} events compared, in "
+            "both modes: the reasons given are the kernel's own."
+        )
+    differ = sum(row["events"] - row["exact"] for row in replays)
+    return "bad", (
+        f"The replay differs from the kernel on {plural(differ, 'event')}: distrust reasons from "
+        "the first divergence on (see Replay agreement)."
+    )
+
+
+def _complete(run: Run, findings: list[Row]) -> tuple[str, str]:
+    row = run.row
+    lost = max(row["lost_declared"] or 0, row["lost_reported"] or 0)
+    parts = []
+    if lost:
+        parts.append(f"{plural(lost, 'row')} were lost while recording")
+    if row["half_events"]:
+        parts.append(f"{plural(row['half_events'], 'half event')} had to be dropped")
+    gaps = sum(len(flow.gaps) for flow in run.flows)
+    if gaps:
+        parts.append(f"events are missing in {plural(gaps, 'place')}")
+    if row["salvaged"]:
+        parts.append("it was read from a damaged file")
+    if parts:
+        return "bad", "The recording is incomplete: " + ", ".join(parts) + "."
+    if findings:
+        kinds = ", ".join(f"{found['n']} x {found['kind']}" for found in findings[:4])
+        return "bad", f"Nothing is known to be lost, but ingest noted: {kinds}."
+    return "good", "The recording is complete: no row lost, no event without its other half."
+
+
+def accounting(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> list[Row]:
+    """Time, data and loss per phase, and what mostly limited sending in it."""
+    name, number = run.row["run"], flow.number
+    found = rows(
+        con,
+        """
+        WITH carried AS (
+          SELECT phase_before AS phase, sum(acked) AS bytes, sum(lost) AS lost FROM states JOIN (
+            SELECT run_id, flow, seq, rs_acked_sacked::BIGINT * tp_mss_cache AS acked,
+              tp_lost::BIGINT - lag(tp_lost) OVER (ORDER BY seq) AS lost
+            FROM events WHERE run_id = ? AND flow = ?
+          ) USING (run_id, flow, seq) WHERE run = ? AND flow = ? GROUP BY phase_before
+        ), limits AS (
+          SELECT phase, arg_max(binding, duration_ns) AS binding, max(share) AS share
+          FROM binding_summary WHERE run = ? AND flow = ? GROUP BY phase
+        )
+        SELECT phase, count(*) AS n, sum(duration_ns) AS total, median(duration_ns) AS median,
+          max(duration_ns) AS longest, any_value(bytes) AS bytes, any_value(lost) AS lost,
+          any_value(binding) AS binding, any_value(share) AS binding_share
+        FROM phases LEFT JOIN carried USING (phase) LEFT JOIN limits USING (phase)
+        WHERE run = ? AND flow = ? GROUP BY phase ORDER BY min(seq)
+        """,
+        *(run.row["run_id"], number, name, number, name, number, name, number),
+    )
+    whole = max(sum(row["total"] for row in found), 1)
+    return [_account(row, whole) for row in found]
+
+
+def _account(row: Row, whole: int) -> Row:
+    total = row["total"] / 1e9
+    rate = quantity(row["bytes"] * 8 / total, "bit/s") if row["bytes"] and total else "\u2013"
+    limit = f"{row['binding']} ({share(row['binding_share'])})" if row["binding"] else "\u2013"
+    return {
+        "phase": row["phase"],
+        "n": row["n"],
+        "total": seconds(total),
+        "share": share(row["total"] / whole),
+        "median": seconds(row["median"] / 1e9),
+        "longest": seconds(row["longest"] / 1e9),
+        "rate": rate,
+        "lost": f"{row['lost'] or 0:,}",
+        "limit": limit,
+    }
+
+
+def manifest(con: duckdb.DuckDBPyConnection, run: Run) -> dict[str, list[tuple[str, str]]]:
+    """Everything recorded about the run and its host, by scope."""
+    facts: dict[str, list[tuple[str, str]]] = {
+        "run": [(name, str(value)) for name, value in run.row.items() if value is not None]
+    }
+    for row in rows(
+        con,
+        "SELECT scope, name, value FROM host_facts WHERE run_id = ? ORDER BY scope, name",
+        run.row["run_id"],
+    ):
+        facts.setdefault(row["scope"], []).append((row["name"], str(row["value"])))
+    return facts
+
+
+def reductions(run: Run) -> list[str]:
+    """What the page left out to stay small; empty if nothing."""
+    told = []
+    for flow in run.main:
+        for key, points in flow.signals.items():
+            if not points.exact:
+                told.append(
+                    f"flow {flow.number}, {key}: {len(points.t):,} of {points.recorded:,} points"
+                )
+        lane = flow.lanes.get("binding")
+        if lane is not None and lane.recorded > len(lane.a):
+            told.append(
+                f"flow {flow.number}, what limited it: {len(lane.a):,} of {lane.recorded:,} spans"
+            )
+    return told

@@ -1,0 +1,142 @@
+"""Assemble the page: select, draw, tell, and put it into the template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from . import document, facts, listing, palette, prose, select, vega, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import duckdb
+
+_STATIC = resources.files(__package__) / "static"
+_SCRIPTS = ("data.js", "window.js", "panels.js", "gestures.js", "page.js")
+# More flows than this are listed, but not drawn: the page would grow without bound.
+MOST_DRAWN = 12
+
+
+@dataclass(frozen=True)
+class Section:
+    """One drawn flow of the page."""
+
+    flow: select.Flow
+    name: str
+    story: list[prose.Prose]
+    limits: list[words.Limit]
+    charts: list[document.Shown]
+    colours: list[tuple[str, list[str]]]
+    phases: listing.Listing
+    bounds: listing.Listing
+    accounting: list[select.Row]
+
+
+def build(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    between: tuple[float, float] | None = None,
+    advance: Callable[[int], None] = lambda done: None,
+) -> str:
+    """Return the report of a run as one HTML page.
+
+    Args:
+        con: a store that is open.
+        run_id: the run.
+        between: window in seconds since the first flow began, embedded in full and shown first.
+        advance: called with the number of events of each flow that is done.
+    """
+    run = select.load_run(con, run_id)
+    for flow in run.main[MOST_DRAWN:]:
+        flow.main = False
+    if not run.main and run.flows:
+        run.flows[0].main = True
+    window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
+    for flow in run.main:
+        select.load_flow(con, run, flow, window)
+        advance(flow.row["events"])
+    select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
+    made = document.build(run, between)
+    sections = [
+        _section(con, run, flow, charts) for flow, charts in zip(run.main, made.shown, strict=True)
+    ]
+    return _render(con, run, made, sections)
+
+
+def _section(
+    con: duckdb.DuckDBPyConnection,
+    run: select.Run,
+    flow: select.Flow,
+    charts: list[document.Shown],
+) -> Section:
+    listings = listing.listings(con, run, flow)
+    order = list(palette.COLOURS)
+    return Section(
+        flow,
+        name_of(flow),
+        words.story(con, run, flow, listings),
+        words.limits(con, run, flow),
+        charts,
+        [
+            (document.LANE_NAMES[lane], sorted(set(spans.category), key=order.index))
+            for lane, spans in flow.lanes.items()
+        ],
+        listings.phases,
+        listings.bounds,
+        facts.accounting(con, run, flow),
+    )
+
+
+def name_of(flow: select.Flow) -> str:
+    """Return how a flow is called: its number and, if known, its ends."""
+    local, remote = flow.row["local"], flow.row["remote"]
+    return f"Flow {flow.number}" + (f": {local} \u2192 {remote}" if local and remote else "")
+
+
+def _render(
+    con: duckdb.DuckDBPyConnection,
+    run: select.Run,
+    made: document.Document,
+    sections: list[Section],
+) -> str:
+    from markupsafe import Markup
+
+    replays, findings = facts.agreement(con, run), facts.quality(con, run)
+    # Our own scripts and styles; everything else is escaped.
+    scripts = "\n".join((_STATIC / name).read_text("utf-8") for name in _SCRIPTS)
+    values: dict[str, Any] = {
+        "run": run,
+        "sections": sections,
+        "others": [flow for flow in run.flows if not flow.main],
+        "title": facts.title(run),
+        "verdict": facts.verdict(run, replays, findings),
+        "replays": replays,
+        "findings": findings,
+        "manifest": facts.manifest(con, run),
+        "reductions": facts.reductions(run),
+        "style": Markup((_STATIC / "page.css").read_text("utf-8")),
+        "light": Markup(palette.declarations(dark=False)),
+        "dark": Markup(palette.declarations(dark=True)),
+        "vega": Markup(vega.javascript()),
+        "script": Markup("(() => {\n" + scripts + "\n})();"),
+        "data": Markup(made.json()),
+        "variable": palette.variable,
+        "name_of": name_of,
+        "quantity": prose.quantity,
+        "seconds": prose.seconds,
+        "share": prose.share,
+        "plural": prose.plural,
+    }
+    html: str = _template().render(values)
+    return html
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string((_STATIC / "page.html.j2").read_text("utf-8"))

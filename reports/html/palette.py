@@ -1,0 +1,111 @@
+"""One colour for one thing, in every chart, table and lane; light and dark.
+
+Hues follow Okabe and Ito's set, which people with any colour vision can tell apart; where two
+lines share a hue they differ in dash. Charts name a colour as a CSS variable, so that a page can
+change theme, or be printed, without drawing anything again; figures ask for the value itself.
+"""
+
+from __future__ import annotations
+
+# name -> (light, dark)
+COLOURS: dict[str, tuple[str, str]] = {
+    # what the page is made of
+    "paper": ("#ffffff", "#14171b"),
+    "panel": ("#f6f7f9", "#1c2026"),
+    "ink": ("#1b1f24", "#e6e9ed"),
+    "soft": ("#5a6472", "#a3adba"),
+    "grid": ("#dfe3e8", "#2e343c"),
+    "link": ("#005a9c", "#7cc0ff"),
+    "good": ("#00734f", "#3fcf9f"),
+    "bad": ("#b3261e", "#ff8a7a"),
+    # the model
+    "max_bw": ("#0072b2", "#56b4e9"),
+    "bw_lo": ("#d55e00", "#ff8f4a"),
+    "lt_bw": ("#d55e00", "#ff8f4a"),
+    "bdp": ("#0072b2", "#56b4e9"),
+    "min_rtt": ("#0072b2", "#56b4e9"),
+    "inflight_hi": ("#a2297b", "#f09ad0"),
+    "inflight_lo": ("#d55e00", "#ff8f4a"),
+    # control
+    "pacing": ("#00875f", "#2fc79a"),
+    "cwnd": ("#b37700", "#f0b93a"),
+    # what was measured
+    "sample": ("#8b95a1", "#7f8995"),
+    "inflight": ("#30363d", "#cdd4dc"),
+    "rtt": ("#8b95a1", "#7f8995"),
+    "srtt": ("#b37700", "#f0b93a"),
+    "lost": ("#b3261e", "#ff8a7a"),
+    "retrans_out": ("#b37700", "#f0b93a"),
+    "ce": ("#5b4db5", "#a79bff"),
+    "backlog": ("#5b4db5", "#a79bff"),
+    "dropped": ("#b3261e", "#ff8a7a"),
+    "gap": ("#6b7280", "#9aa3af"),
+    # phases
+    "STARTUP": ("#e69f00", "#e6a817"),
+    "DRAIN": ("#d55e00", "#e8742a"),
+    "PROBE_BW_UP": ("#009e73", "#22b98d"),
+    "PROBE_BW_DOWN": ("#cc79a7", "#d98bb6"),
+    "PROBE_BW_CRUISE": ("#9fb0c3", "#5d6f84"),
+    "PROBE_BW_REFILL": ("#56b4e9", "#4aa8e0"),
+    "PROBE_BW_1.25": ("#009e73", "#22b98d"),
+    "PROBE_BW_0.75": ("#cc79a7", "#d98bb6"),
+    "PROBE_BW_1.0": ("#9fb0c3", "#5d6f84"),
+    "PROBE_BW_LT": ("#b3261e", "#ff8a7a"),
+    "PROBE_RTT": ("#5b4db5", "#8a7df0"),
+    # congestion states
+    "Open": ("#c8d2dc", "#3a444f"),
+    "Disorder": ("#f0e442", "#cfc43a"),
+    "CWR": ("#56b4e9", "#4aa8e0"),
+    "Recovery": ("#e69f00", "#e6a817"),
+    "Loss": ("#b3261e", "#ff8a7a"),
+    # what limits sending: bounds look like their lines, the rest is quiet
+    "pacing_max_bw": ("#8cc9b3", "#2b6b57"),
+    "pacing_bw_lo": ("#f2a36b", "#a85a22"),
+    "max_pacing_rate": ("#4f9f86", "#3f8f76"),
+    "policer": ("#b3261e", "#ff8a7a"),
+    "cwnd_target": ("#e0b24f", "#8f6a14"),
+    "inflight_hi_headroom": ("#d58fbd", "#8e4a78"),
+    "probe_rtt": ("#8d82d6", "#6559c0"),
+    "recovery": ("#e69f00", "#e6a817"),
+    "receive_window": ("#7a5c3e", "#b08c67"),
+    "application": ("#c8d2dc", "#3a444f"),
+    "unknown": ("#eceff2", "#252b32"),
+    # flows side by side
+    "flow1": ("#0072b2", "#56b4e9"),
+    "flow2": ("#d55e00", "#ff8f4a"),
+    "flow3": ("#00875f", "#2fc79a"),
+    "flow4": ("#a2297b", "#f09ad0"),
+    "flow5": ("#b37700", "#f0b93a"),
+    "flow6": ("#5b4db5", "#a79bff"),
+}
+
+
+PHASES = (
+    "STARTUP",
+    "DRAIN",
+    "PROBE_BW_UP",
+    "PROBE_BW_DOWN",
+    "PROBE_BW_CRUISE",
+    "PROBE_BW_REFILL",
+    "PROBE_BW_1.25",
+    "PROBE_BW_0.75",
+    "PROBE_BW_1.0",
+    "PROBE_BW_LT",
+    "PROBE_RTT",
+)
+CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
+
+
+def variable(name: str) -> str:
+    """Return the CSS expression for a colour of `COLOURS`.
+
+    >>> variable("PROBE_BW_1.25")
+    'var(--PROBE_BW_1_25)'
+    """
+    assert name in COLOURS, name
+    return f"var(--{name.replace('.', '_')})"
+
+
+def declarations(dark: bool) -> str:
+    """Return the CSS declarations of all colours for one theme."""
+    return "".join(f"--{name.replace('.', '_')}:{pair[dark]};" for name, pair in COLOURS.items())

@@ -1,0 +1,87 @@
+"""Text with links into the charts, and numbers as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class At:
+    """A place in the charts: `text` opens the window from `a` to `b`, in seconds on the axis."""
+
+    text: str
+    a: float
+    b: float
+
+    @property
+    def href(self) -> str:
+        return fragment(self.a, self.b)
+
+
+# A paragraph: text and places, one after the other.
+Prose = list[str | At]
+
+
+def fragment(a: float, b: float) -> str:
+    """Return the address fragment that opens a window of the charts.
+
+    >>> fragment(12.3, 14)
+    '#t=12.3000-14.0000'
+    """
+    return f"#t={a:.4f}-{b:.4f}"
+
+
+def seconds(value: float) -> str:
+    """Return a duration in the unit that suits it.
+
+    >>> seconds(25.1038), seconds(0.3814), seconds(0.00052)
+    ('25.10 s', '381 ms', '0.52 ms')
+    """
+    if abs(value) >= 1:
+        return f"{value:.2f} s"
+    milli = value * 1e3
+    return f"{milli:.0f} ms" if abs(milli) >= 10 else f"{milli:.2f} ms"
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a number with an SI prefix and its unit.
+
+    >>> quantity(29312000, "B"), quantity(9.35e6, "bit/s"), quantity(512, "B")
+    ('29.3 MB', '9.35 Mbit/s', '512 B')
+    """
+    for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def share(value: float) -> str:
+    """Return a share as a percentage; small ones keep a digit that counts.
+
+    >>> share(0.613), share(0.0037), share(0.00004), share(0)
+    ('61 %', '0.37 %', '< 0.01 %', '0 %')
+    """
+    percent = 100 * value
+    if percent == 0:
+        return "0 %"
+    if percent < 0.01:
+        return "< 0.01 %"
+    return f"{percent:.2f} %" if percent < 1 else f"{percent:.0f} %"
+
+
+def times(count: int) -> str:
+    """Return how often.
+
+    >>> times(1), times(2), times(14)
+    ('once', 'twice', '14 times')
+    """
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "packet"), plural(20300, "packet")
+    ('1 packet', '20,300 packets')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,84 @@
+"""Fewer points, same picture: drop what says nothing, then keep each column's extremes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Points:
+    """A signal: times and values, both int64, in order of time; `recorded` points before thinning.
+
+    `exact` says that nothing a chart could show was left out.
+    """
+
+    t: Array
+    v: Array
+    recorded: int
+    exact: bool
+
+
+def thin(t: Array, v: Array, columns: int, window: tuple[int, int] | None, keep: bool) -> Points:
+    """Thin a signal.
+
+    Points between two of the same value go first: a line or step through them looks the same. If
+    more than four per column are left, each of `columns` equal spans of time keeps its first, last,
+    smallest and largest (M4 of Jugel et al., VLDB 2014: what a line chart of that width shows).
+
+    Args:
+        t: times, not decreasing.
+        v: values.
+        columns: spans of time.
+        window: (from, to) in the unit of `t` that keeps every point.
+        keep: never go beyond the first step; for bounds, of which every change matters.
+    """
+    recorded = len(t)
+    telling = _changes(v)
+    t, v = t[telling], v[telling]
+    if keep or len(t) <= 4 * columns:
+        return Points(t, v, recorded, True)
+    chosen = _extremes(t, v, columns)
+    if window is not None:
+        chosen |= (t >= window[0]) & (t <= window[1])
+    return Points(t[chosen], v[chosen], recorded, bool(chosen.all()))
+
+
+def tallest(t: Array, v: Array, columns: int, window: tuple[int, int] | None) -> Points:
+    """Thin events that stand for themselves: of more than four per column, keep the largest."""
+    if len(t) <= 4 * columns:
+        return Points(t, v, len(t), True)
+    span = max(int(t[-1] - t[0]), 1)
+    column = (t - t[0]) * (4 * columns) // (span + 1)
+    order = np.lexsort((v, column))
+    chosen = np.zeros(len(t), bool)
+    chosen[order[np.flatnonzero(np.diff(column[order], append=-1))]] = True
+    if window is not None:
+        chosen |= (t >= window[0]) & (t <= window[1])
+    return Points(t[chosen], v[chosen], len(t), bool(chosen.all()))
+
+
+def _changes(v: Array) -> Array:
+    """Mask of points that differ from a neighbour, and the two ends."""
+    mask = np.ones(len(v), bool)
+    if len(v) > 2:
+        same = v[1:] == v[:-1]
+        mask[1:-1] = ~(same[:-1] & same[1:])
+    return mask
+
+
+def _extremes(t: Array, v: Array, columns: int) -> Array:
+    span = max(int(t[-1] - t[0]), 1)
+    column = (t - t[0]) * columns // (span + 1)
+    order = np.lexsort((v, column))
+    first = np.flatnonzero(np.diff(column, prepend=-1))
+    last = np.append(first[1:], len(t)) - 1
+    mask = np.zeros(len(t), bool)
+    # `order` sorts by value within each column, so a column's ends hold its extremes.
+    for chosen in (first, last, order[first], order[last]):
+        mask[chosen] = True
+    return mask

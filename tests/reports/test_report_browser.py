@@ -1,0 +1,283 @@
+"""The page in a real Chromium: what is drawn, what can be clicked, and that it asks for nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bbrscope.collect.store import open_store
+from bbrscope.reports.html import page
+
+pytestmark = pytest.mark.slow
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+
+_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
+    " --disable-background-networking --disable-component-update --disable-sync"
+    " --window-size=1280,1000"
+).split()
+# Each panel of a v2 run, by its place on the page.
+PANELS = ("lanes", "rates", "volumes", "rtt", "loss", "queue")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no chromium or chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    opened.execute_cdp_cmd("Network.enable", {})
+    yield opened
+    opened.quit()
+
+
+class Opened:
+    """A page that is open, and what a reader can see and do there."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.browser = browser
+        browser.get("about:blank")
+        for log in ("browser", "performance"):
+            browser.get_log(log)
+        browser.get(url)
+        self.wait("window.bbrscope && bbrscope.panels.every((panel) => panel.view)")
+        # Make every chart draw, the ones out of sight as well.
+        browser.execute_script("for (const panel of bbrscope.panels) panel.refresh(true)")
+
+    def run(self, script: str) -> Any:
+        return self.browser.execute_script(f"return ({script})")
+
+    def wait(self, condition: str, seconds: float = 15) -> None:
+        end = time.monotonic() + seconds
+        while not self.run(f"Boolean({condition})"):
+            assert time.monotonic() < end, f"never: {condition}"
+            time.sleep(0.05)
+
+    def window(self) -> list[float]:
+        time.sleep(0.2)
+        shown: list[float] = self.run("[bbrscope.win.t0, bbrscope.win.t1]")
+        views = self.run(
+            "bbrscope.panels.filter((p) => p.seen).map((p) => [p.view.signal('t0'),"
+            " p.view.signal('t1')])"
+        )
+        assert views
+        assert all(view == pytest.approx(shown) for view in views), "charts differ in time axis"
+        return shown
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        asked = []
+        for entry in self.browser.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked.append(message["params"]["request"]["url"])
+        return [url for url in asked if not url.startswith(("file:", "data:", "about:"))]
+
+
+def write(store_path: Path, run: str, folder: Path) -> str:
+    with open_store(store_path, read_only=True) as store:
+        html = page.build(store.con, store.run_id(run))
+    path = folder / f"{run}.html"
+    path.write_text(html, encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def url(shipped_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(shipped_path, "v2_single_1bdp", tmp_path_factory.mktemp("page"))
+
+
+def marks(opened: Opened, panel: str, role: str) -> int:
+    """Marks of a kind in a panel that have a shape on screen."""
+    return int(
+        opened.run(
+            f"[...document.querySelectorAll('.panel.{panel} .{role}.role-mark path')]"
+            ".filter((path) => (path.getAttribute('d') || '').length > 8"
+            " && path.getBoundingClientRect().width + path.getBoundingClientRect().height > 0"
+            ").length"
+        )
+    )
+
+
+def test_it_is_drawn_without_complaint_or_request(browser: Any, url: str) -> None:
+    opened = Opened(browser, url)
+    opened.window()
+    assert opened.run("[...document.querySelectorAll('.panel')].map((p) => p.classList[1])") == [
+        *PANELS
+    ]
+    for panel in PANELS[1:]:
+        signals = opened.run(f"document.querySelectorAll('.panel.{panel} button.chip').length")
+        stems = f"document.querySelectorAll('.panel.{panel} .mark-rule.role-mark line').length"
+        drawn = marks(opened, panel, "mark-line") + bool(opened.run(stems))
+        assert drawn == signals, panel
+        assert marks(opened, panel, "mark-rect") > 40, f"no phase bands in {panel}"
+    lanes = opened.run(
+        "new Set([...document.querySelectorAll('.panel.lanes .mark-rect.role-mark path')]"
+        ".map((path) => Math.round(path.getBoundingClientRect().top))).size"
+    )
+    assert lanes == 3
+    assert opened.complaints() == []
+    assert opened.requests() == []
+
+
+def test_clicking_a_phase_change_zooms_all_charts_there(browser: Any, url: str) -> None:
+    opened = Opened(browser, url)
+    whole = opened.window()
+    row = "[...document.querySelectorAll('tr[data-a]')].find((r) => /DOWN_BY_QUEUE/.test(r.textContent))"
+    at = float(opened.run(f"{row}.dataset.a"))
+    browser.execute_script(f"{row}.querySelector('.why').click()")
+    first, last = opened.window()
+    assert whole[0] < first < at < last < whole[1]
+    assert last - first < 3
+    assert opened.run("location.hash").startswith("#t=")
+    assert opened.run(f"{row}.classList.contains('inside')")
+    assert opened.run("document.querySelector('#from').value") == f"{first:.3f}"
+    drawn = opened.run(
+        "bbrscope.panels[1].view.data('lines').map((row) => row.t).filter((t) => t < "
+        f"{first - 0.1} || t > {last + 0.1}).length"
+    )
+    assert drawn == 0, "points outside the window are drawn"
+
+
+def test_a_fragment_opens_its_window_and_a_new_one_moves_it(browser: Any, url: str) -> None:
+    opened = Opened(browser, f"{url}#t=12.3-14.0")
+    assert opened.window() == pytest.approx([12.3, 14.0])
+    browser.execute_script("location.hash = '#t=3.5-4.25'")
+    opened.wait("bbrscope.win.t0 === 3.5")
+    assert opened.window() == pytest.approx([3.5, 4.25])
+    browser.execute_script("document.querySelector('#whole').click()")
+    assert opened.window() == pytest.approx(opened.run("[bbrscope.win.first, bbrscope.win.last]"))
+    assert opened.complaints() == []
+
+
+def test_drag_keys_and_legend_work(browser: Any, url: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    opened = Opened(browser, url)
+    plot = browser.find_element("css selector", ".panel.volumes .plot")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+    ActionChains(browser).move_to_element_with_offset(
+        plot, -200, 0
+    ).click_and_hold().move_by_offset(150, 0).release().perform()
+    first, last = opened.window()
+    assert 2 < last - first < 5
+    ActionChains(browser).move_to_element(plot).perform()
+    opened.wait("document.querySelector('.panel.volumes .chip[data-key=cwnd] output').textContent")
+    shown = opened.run(
+        "document.querySelector('.panel.volumes .chip[data-key=cwnd] output').textContent"
+    )
+    assert 10 <= int(shown) <= 120
+    plot.send_keys("+")
+    closer = opened.window()
+    assert closer[1] - closer[0] == pytest.approx((last - first) / 2, rel=0.01)
+    plot.send_keys(Keys.ARROW_RIGHT)
+    opened.wait("document.querySelector('#aloud').textContent.includes('cwnd')")
+    plot.send_keys("0")
+    assert opened.window()[0] == pytest.approx(0, abs=1e-3)
+    before = marks(opened, "volumes", "mark-line")
+    browser.find_element("css selector", ".panel.volumes .chip[data-key=cwnd]").click()
+    opened.wait(
+        "document.querySelector('.chip[data-key=cwnd]').getAttribute('aria-pressed') === 'false'"
+    )
+    assert marks(opened, "volumes", "mark-line") == before - 1
+    assert opened.complaints() == []
+
+
+def test_dark_and_light_differ_and_stay_readable(browser: Any, url: str) -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in colour[4:-1].split(",")[:3]]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    papers = []
+    for theme in ("light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        opened = Opened(browser, url)
+        paper = luminance(opened.run("getComputedStyle(document.body).backgroundColor"))
+        papers.append(paper)
+        lines = "[...document.querySelectorAll('.panel .mark-line.role-mark path')]"
+        strokes = opened.run(f"{lines}.map((path) => getComputedStyle(path).stroke)")
+        texts = opened.run(
+            "['p', 'th', 'a', '.soft'].map((one) =>"
+            " getComputedStyle(document.querySelector(`main ${one}`)).color)"
+        )
+        for colours, least in ((strokes, 2.5), (texts, 4.5)):
+            for colour in colours:
+                light, dark = sorted((luminance(colour), paper), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) > least, (theme, colour)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert papers[0] > 0.9
+    assert papers[1] < 0.05
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Any, url: str) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        opened = Opened(browser, url)
+        assert opened.run("document.documentElement.scrollWidth") <= 390
+        widths = opened.run("[...document.querySelectorAll('.plot svg')].map((s) => s.clientWidth)")
+        assert len(widths) == len(PANELS)
+        assert all(250 < width <= 390 for width in widths)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_printing_draws_every_chart_to_fit_the_paper(browser: Any, url: str) -> None:
+    opened = Opened(browser, url)
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    widths = opened.run("[...document.querySelectorAll('.plot svg')].map((s) => s.clientWidth)")
+    assert len(widths) == len(PANELS)
+    assert max(widths) <= 700
+    assert opened.run("document.querySelectorAll('details:not([open])').length") == 0
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert opened.run("document.querySelectorAll('details:not([open])').length") > 0
+
+
+def test_hostile_names_appear_as_text(
+    browser: Any, hostile_path: Path, hostile: str, tmp_path: Path
+) -> None:
+    opened = Opened(browser, write(hostile_path, "v2_x_spur", tmp_path))
+    assert hostile in opened.run("document.querySelector('dl.facts').textContent")
+    assert hostile in opened.run("document.querySelector('main').textContent")
+    assert opened.complaints() == []
+    assert opened.requests() == []
+
+
+RECORDINGS = {
+    "v2_latecomer_2bdp": (2, 0),
+    "v1_loss_1pct": (1, 0),
+    "v3_bwchange": (1, 0),
+    "lossy_v2_one_silent_miss": (1, 1),
+}
+
+
+@pytest.mark.parametrize("run", RECORDINGS)
+def test_other_recordings_are_drawn_with_their_flows_and_gaps(
+    run: str, browser: Any, all_path: Path, tmp_path: Path
+) -> None:
+    flows, gaps = RECORDINGS[run]
+    opened = Opened(browser, write(all_path, run, tmp_path))
+    assert opened.run("document.querySelectorAll('.flow').length") == flows
+    assert opened.run("document.querySelectorAll('.panel.lanes').length") == flows
+    assert opened.run("document.querySelectorAll('.panel.queue').length") == 1
+    drawn = opened.run("bbrscope.panels.find((p) => !p.about.lanes).view.data('gaps').length")
+    assert drawn == gaps
+    assert opened.run("document.querySelectorAll('.plot svg').length") == 5 * flows + 1
+    assert opened.complaints() == []
+    assert opened.requests() == []
