@@ -188,4 +188,3 @@ def _exit(bbr: Bbr, tp: Socket, old_cwnd: int, p: Params, log: Log) -> None:
         note(log, codes.CRUISE_AFTER_PRTT, bbr.probe_wait_us)
     else:
         bbr.mode = BBR_STARTUP
-
