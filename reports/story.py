@@ -350,7 +350,10 @@ def line_document(flow: Flow, line: Line, names: str) -> dict[str, Any]:
             {
                 "code": reason.code.name,
                 "sentence": naming.translate(reason.sentence, names),
-                "evidence": reason.evidence,
+                "evidence": {
+                    naming.translate(name, names): number
+                    for name, number in reason.evidence.items()
+                },
                 "function": kernel_function(reason.code, flow.version),
                 "draft": reason.code.draft,
             }

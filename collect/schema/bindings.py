@@ -111,7 +111,7 @@ limits AS (
 _WINDOW = f"""
 CASE WHEN next_phase = 'PROBE_RTT' THEN 'probe_rtt'
   WHEN version = 'v1' AND conserves THEN 'recovery'
-  WHEN lo <> {UNSET} AND lo <= hi_cap AND cwnd = greatest(lo, 4) THEN 'inflight_lo'
+  WHEN lo <> {UNSET} AND lo < hi_cap AND cwnd = greatest(lo, 4) THEN 'inflight_lo'
   WHEN hi_cap <> {UNSET} AND cwnd = greatest(hi_cap, 4)
     THEN CASE WHEN next_phase = 'PROBE_BW_CRUISE' THEN 'inflight_hi_headroom' ELSE 'inflight_hi' END
   WHEN (ca_state = 4 OR version = 'v1' AND ca_state = 3) AND cwnd < prior_cwnd THEN 'recovery'

@@ -1,0 +1,151 @@
+"""Explanations: every change that the kernel made has its reason, and the story tells it."""
+
+from __future__ import annotations
+
+import pytest
+from bbrscope.analyze import explain
+from bbrscope.analyze.bbr.codes import BY_NAME, CODES
+from bbrscope.analyze.explain import Flow, Line
+from bbrscope.collect.store import Store
+
+# What a decision must be about to explain a change of the field.
+EXPLAINED_BY = {
+    "mode": ("mode",),
+    "cycle_idx": ("mode", "phase", "policer"),
+    "inflight_hi": ("inflight_hi",),
+    "inflight_lo": ("inflight_lo",),
+    "bw_lo": ("bw_lo",),
+    "full_bw_reached": ("full_bw",),
+    "min_rtt_us": ("min_rtt",),
+}
+
+
+@pytest.fixture(params=["shipped", pytest.param("all_runs", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest) -> Store:
+    """First the shipped recordings, then (slow) every recording."""
+    found: Store = request.getfixturevalue(request.param)
+    return found
+
+
+def the_flow(store: Store, run: str) -> Flow:
+    return explain.flows_of(store.con, store.run_id(run))[0]
+
+
+def names(lines: list[Line]) -> list[str | None]:
+    return [line.name for line in lines]
+
+
+@pytest.mark.parametrize("field", EXPLAINED_BY)
+def test_every_change_the_kernel_made_has_a_decision(store: Store, field: str) -> None:
+    """Recorded state n against n + 1, and the decisions to change noted at event n: 100 %."""
+    unexplained = store.con.execute(
+        "WITH chained AS (SELECT e.run_id, e.flow, e.seq, e.kind,"
+        f" bbr_{field} AS old, lead(bbr_{field}) OVER w AS new"
+        " FROM events e JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow"
+        " AND e.seq >= f.pre_init WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq))"
+        " SELECT count(*), count(*) FILTER (NOT EXISTS (SELECT 1 FROM decisions d"
+        " JOIN decision_codes c USING (code) WHERE d.run_id = h.run_id AND d.flow = h.flow"
+        " AND d.seq = h.seq AND c.change AND c.about IN (SELECT unnest($1))))"
+        " FROM chained h WHERE old <> new AND kind <> 'init' AND NOT EXISTS (SELECT 1 FROM gaps g"
+        " WHERE g.run_id = h.run_id AND g.flow = h.flow AND g.seq = h.seq)",
+        [list(EXPLAINED_BY[field])],
+    ).fetchone()
+    assert unexplained is not None
+    changes, without = unexplained
+    assert changes > 0
+    assert without == 0
+
+
+def test_the_story_has_every_transition_and_every_change_of_a_bound(store: Store) -> None:
+    for run in store.runs():
+        for flow in explain.flows_of(store.con, store.run_id(run)):
+            told = explain.story(store.con, flow)
+            key = [run, flow.flow]
+            for about, view in (("phase", "transitions"), ("bound", "bounds_history")):
+                count = store.con.execute(
+                    f"SELECT count(*) FROM {view} WHERE run = ? AND flow = ?", key
+                ).fetchone()
+                lines = [
+                    ln for ln in told if (ln.about if ln.about == "phase" else "bound") == about
+                ]
+                lines = [ln for ln in lines if ln.about == "phase" or ln.about in explain.BOUNDS]
+                assert count == (len(lines),)
+
+
+def test_every_line_has_a_reason_in_words_or_says_why_not(store: Store) -> None:
+    for run in store.runs():
+        for flow in explain.flows_of(store.con, store.run_id(run)):
+            for line in explain.story(store.con, flow):
+                if line.name in ("GAP", "MID_FLOW"):
+                    assert not line.reasons
+                    continue
+                assert line.name in BY_NAME
+                assert line.reasons
+                assert all(reason.sentence for reason in line.reasons)
+                assert all("{" not in reason.sentence for reason in line.reasons)
+
+
+def test_startup_ends_with_the_verdict_that_filled_the_pipe(shipped: Store) -> None:
+    flow = the_flow(shipped, "v2_single_1bdp")
+    begun, left, *_ = [ln for ln in explain.story(shipped.con, flow) if ln.about == "phase"]
+    assert (begun.old, begun.new, begun.name) == (None, "STARTUP", "INIT")
+    assert (left.old, left.new, left.name) == ("STARTUP", "DRAIN", "DRAIN_ENTER")
+    assert left.reasons[0].code.name.startswith("FULLBW_REACHED")
+    assert left.reasons[1].code.name == "DRAIN_ENTER"
+
+
+def test_the_policer_explains_v1s_way_into_its_rate_and_out(shipped: Store) -> None:
+    flow = the_flow(shipped, "v1_x_lt")
+    lines = [line for line in explain.story(shipped.con, flow) if line.about == "phase"]
+    into = [line for line in lines if line.new == "PROBE_BW_LT" and line.old != "PROBE_RTT"]
+    out_of = [line for line in lines if line.old == "PROBE_BW_LT" and line.new != "PROBE_RTT"]
+    assert into
+    assert {line.name for line in into} <= {"LT_USE_RATIO", "LT_USE_DIFF"}
+    assert out_of
+    assert {line.name for line in out_of} == {"LT_END_48R"}
+
+
+def test_timeouts_and_their_undoing_are_told(shipped: Store) -> None:
+    told = names(explain.story(shipped.con, the_flow(shipped, "v2_x_spur")))
+    assert "CORE_RTO_COLLAPSE" in told
+    assert "CWND_UNDO" in told
+
+
+def test_the_flow_with_the_most_acks_comes_first(shipped: Store) -> None:
+    flows = explain.flows_of(shipped.con, shipped.run_id("v2_single_1bdp"))
+    acks = [flow.summary["main"] for flow in flows]
+    assert acks == sorted(acks, reverse=True)
+    assert [flow.tiny for flow in flows] == [False, True]
+
+
+def test_decisions_not_to_change_are_listed_only_when_asked_for(shipped: Store) -> None:
+    flow = the_flow(shipped, "v2_single_1bdp")
+    changed = explain.decisions_of(shipped.con, flow, "inflight_hi", keep=False)
+    both = explain.decisions_of(shipped.con, flow, "inflight_hi", keep=True)
+    assert {line.name for line in changed} < {line.name for line in both}
+    assert all(line.reasons[0].code.change for line in changed)
+    assert all(line.about == "inflight_hi" for line in both)
+    counted = shipped.con.execute(
+        "SELECT count(*) FROM decision_log WHERE run = ? AND flow = ? AND about = 'inflight_hi'",
+        [flow.run, flow.flow],
+    ).fetchone()
+    assert counted == (len(both),)
+
+
+def test_only_takes_a_subject_or_a_code() -> None:
+    assert {code.about for code in explain.matching("cwnd")} == {"cwnd"}
+    assert [code.name for code in explain.matching("cruise_enter")] == ["CRUISE_ENTER"]
+    assert {code.about for code in explain.matching("phase")} == {"mode", "phase"}
+    assert explain.matching("nonsense") == []
+    assert len(explain.matching(None)) == len(CODES)
+
+
+@pytest.mark.slow
+def test_a_change_inside_a_gap_is_told_without_a_reason(all_runs: Store) -> None:
+    flow = next(
+        f for f in explain.flows_of(all_runs.con, all_runs.run_id("lossy_v3_ecn")) if f.gaps
+    )
+    lines = [line for line in explain.story(all_runs.con, flow) if line.name == "GAP"]
+    assert lines
+    after = {gap[0] + 1 for gap in flow.gaps}
+    assert all(line.seq in after and line.doubt and not line.reasons for line in lines)
