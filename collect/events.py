@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import header, pairing, rows
+from .addresses import endpoints
 from .batch import Assembler, Finished
 from .errors import BundleError
 from .findings import CODES
@@ -45,7 +45,7 @@ class FlowInfo:
     generation: int
     has_init: bool
     pre_init: int
-    addresses: dict[str, Any] = field(default_factory=dict)
+    addresses: dict[str, str | int] = field(default_factory=dict)
 
 
 @dataclass
@@ -67,7 +67,8 @@ class EventReader:
         header: the declared rows, known from the start.
         findings: what is missing or odd.
         params: rows of v2's parameters, by recorded name, with flow (from 0) and ns.
-        row_counts: rows by tag. lost_reported: rows lost as the collector's messages say.
+        row_counts: rows by tag. skipped_counts: rows by tags that are no part of an event.
+        lost_reported: rows lost as the collector's messages say.
 
     Raises:
         BundleError: a row is impossible, or the file is damaged; with `salvage` such rows are
@@ -90,7 +91,9 @@ class EventReader:
         self.params: list[dict[str, int]] = []
         self.lost_reported = 0
         self.first_unpaired: tuple[int, str] | None = None
-        self._addresses: dict[int, dict[str, Any]] = {}
+        self._addresses: dict[int, dict[str, str | int]] = {}
+        self._older: dict[int, dict[str, str | int]] = {}
+        self.skipped_counts: dict[str, int] = {}
         self._bad_rows = 0
         self._source = TextSource(path, shown, salvage)
         self.header = self._read_header()
@@ -125,10 +128,17 @@ class EventReader:
                 int(row[pairing.F_GENERATION]),
                 bool(row[pairing.F_INIT]),
                 int(row[pairing.F_PRE_INIT]),
-                self._addresses.get(flow, {}),
+                self._addresses_of(flow, row),
             )
             for flow, row in enumerate(self._flows[: int(self._state[pairing.FLOWS])])
         ]
+
+    def _addresses_of(self, flow: int, row: Any) -> dict[str, str | int]:
+        """Return the addresses of a flow: from its init row, or of the socket when it began."""
+        if flow in self._addresses or row[pairing.F_GENERATION] > 0:
+            return self._addresses.get(flow, {})
+        key = int(self._sockets[int(row[pairing.F_SOCKET]), pairing.S_KEY]) & (1 << 64) - 1
+        return self._older.get(key, {})
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the events; each batch has its own memory."""
@@ -216,10 +226,13 @@ class EventReader:
             return
         tag, comma, _ = line.lstrip("#").partition(",")
         if line.startswith("#"):
-            if tag not in self.header.ignored_tags and line != _header_line(self.header, tag):
+            if tag not in self.header.skipped and line != _header_line(self.header, tag):
                 self._refuse(f"the header changes the columns of {tag[:20]!r}", number)
-        elif comma and tag in self.header.ignored_tags:
-            return
+        elif comma and tag in self.header.skipped:
+            self.skipped_counts[tag] = self.skipped_counts.get(tag, 0) + 1
+            if tag.rstrip("0123456789") == header.IDENTITY:
+                columns = self.header.skipped[tag]
+                self._identify(dict(zip(columns, line.split(",")[1:], strict=False)), number)
         elif comma and header.TAG.fullmatch(tag):
             self._refuse(f"there is no header line for rows of {tag[:20]!r}", number)
         else:
@@ -294,7 +307,8 @@ class EventReader:
                 code, words = "delivered_jump", CODES["delivered_jump"].format(**values)
             else:
                 code, words = self._words(slot)
-                self.first_unpaired = self.first_unpaired or (slot[pairing.B_LINE], words)
+                if code != "sequence_gap":
+                    self.first_unpaired = self.first_unpaired or (slot[pairing.B_LINE], words)
             finding = Finding(code, words, line=slot[pairing.B_LINE], ns=slot[pairing.B_NS])
             if slot[pairing.B_FLOW] >= 0:
                 finding.flow, finding.seq = slot[pairing.B_FLOW], int(finished.seq[index])
@@ -303,7 +317,9 @@ class EventReader:
     def _words(self, slot: list[int]) -> tuple[str, str]:
         kind, first, second = slot[pairing.B_KIND], slot[pairing.B_FIRST], slot[pairing.B_SECOND]
         values: dict[str, Any]
-        if kind == pairing.HALF:
+        if kind == pairing.GAP:
+            code, values = "sequence_gap", {"count": first}
+        elif kind == pairing.HALF:
             code, values = "half_event", self._parts(first, slot[pairing.B_SEEN])
             values["line"] = slot[pairing.B_LINE]
         else:
@@ -324,31 +340,40 @@ class EventReader:
         state, side = self._state, self._side
         for row in side[: int(state[pairing.SIDES])]:
             tag = self.header.tags[int(row[0])]
-            flow, ns, line = int(row[1]), int(row[2]), int(row[3])
-            values = dict(zip((c.name for c in tag.columns), row[SIDE_HEAD:], strict=False))
+            flow, ns, line = (int(number) for number in row[1:SIDE_HEAD])
+            values = row[SIDE_HEAD:]
             if tag.role == PARAMETERS:
-                names = [c.name for c in tag.columns if c.name.startswith("params.") and c.known]
-                numbers = {name: int(values[name]) for name in names}
-                self.params.append({"flow": flow, "ns": ns, **numbers})
+                names = [c.name if c.known else "" for c in tag.columns]
+                numbers = dict(zip(names, values.tolist(), strict=False))
+                params = {k: n for k, n in numbers.items() if k.startswith("params.")}
+                self.params.append({"flow": flow, "ns": ns, **params})
+                continue
+            try:
+                found = endpoints(self._texts(tag, values))
+            except ValueError as error:
+                self._refuse(f"{tag.name} has no address but {str(error)[:60]!r}", line)
             else:
-                self._addresses.setdefault(flow, {}).update(self._endpoints(values, line))
+                self._addresses.setdefault(flow, {}).update(found)
         state[pairing.SIDES] = 0
 
-    def _endpoints(self, values: dict[str, Any], line: int) -> dict[str, Any]:
-        """Decode ports and addresses of an init row; the ports are in network byte order."""
-        found: dict[str, Any] = {}
-        for name in ("sport", "dport"):
-            if name in values:
-                found[name] = int.from_bytes(int(values[name]).to_bytes(2, "little"), "big")
-        for name in header.ADDRESSES:
-            if name in values:
-                at, size = int(values[name]) >> 16, int(values[name]) & 0xFFFF
-                text = self._source.text[at : at + size].tobytes().decode("ascii", "replace")
-                try:
-                    found[name] = decode_address(text)
-                except ValueError:
-                    self._refuse(f"{name} {text[:60]!r} is no address", line)
-        return found
+    def _texts(self, tag: Tag, values: Any) -> dict[str, str]:
+        """Return the addresses and ports of an init row as they were recorded."""
+        texts = {}
+        for column, value in zip(tag.columns, values.tolist(), strict=False):
+            if column.name in header.ADDRESSES:
+                at, size = value >> 16, value & 0xFFFF
+                raw = self._source.text[at : at + size].tobytes()
+                texts[column.name] = raw.decode("ascii", "replace")
+            elif column.name in ("sport", "dport"):
+                texts[column.name] = str(value)
+        return texts
+
+    def _identify(self, row: dict[str, str], number: int) -> None:
+        """Note the addresses of a socket that is older than the recording."""
+        try:
+            self._older[int(row["sk"], 16)] = endpoints(row)
+        except (ValueError, KeyError):
+            self._refuse("no identity of a socket", number)
 
     def _sk(self, socket: int) -> str:
         return f"{int(self._sockets[socket, pairing.S_KEY]) & (1 << 64) - 1:x}"
@@ -438,25 +463,6 @@ class TextSource:
         """Step over the line at `start`."""
         self.start = self._raw.find(b"\n", self.start, self.end) + 1
         self.line += 1
-
-
-def decode_address(text: str) -> str:
-    """Return an address in its usual notation.
-
-    A number is an IPv4 address as the kernel stores it, four bytes in network order read as a
-    little-endian integer; anything else is IPv4 or IPv6 text, as bpftrace's ntop() prints it.
-
-    Raises:
-        ValueError: neither.
-
-    >>> decode_address("33556746"), decode_address("::ffff:10.9.0.2")
-    ('10.9.0.2', '10.9.0.2')
-    """
-    if text.isdecimal():
-        return str(IPv4Address(int(text).to_bytes(4, "little")))
-    address = ip_address(text)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
 
 
 def _why_bad(tag: Tag, column: int, why: int, line: str) -> str:

@@ -12,6 +12,8 @@ CODES = {
     "exits_stop": "exit rows stop here: {count} later events were recorded while probes detached",
     "delivered_jump": "tp.delivered grew by {grown} since the main before, rs.acked_sacked is "
     "{acked}: calls in between went unseen",
+    "sequence_gap": "{count} event(s) of this socket went unrecorded before this one: sequence "
+    "numbers jump",
     "lost_message": "the collector reports: {text}",
     "lost_declared": "the manifest says that {count} rows were lost",
     "no_init": "recording starts in the middle of this flow",
@@ -19,5 +21,19 @@ CODES = {
     "unknown_column": "column {name} of {tags} is not known: not stored",
     "cut_off": "{what}: read up to here",
     "bad_row": "{what}; row dropped",
+    "packets_not_dissected": "{name} was not dissected: {why}",
+    "capture_cut": "{name} ends early: {what}; its whole packets were kept",
+    "capture_no_tcp": "{name} holds no TCP segment among its {frames} packets",
+    "capture_mostly_other": "{name}: {other} of {frames} packets are not TCP, or too short to tell",
+    "capture_no_syn": "{name}: {count} connections begin before the capture: their window scale is "
+    "not known",
+    "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
+    "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
+    "calls retransmissions of them are copies",
+    "clock_drift": "CLOCK_REALTIME moved by {drift:.3f} ms against CLOCK_MONOTONIC while recording",
+    "clock_shift": "packets of {name} were moved by {shift:.3f} ms: by the clocks in the manifest, "
+    "events would precede the ACKs that caused them ({pairs} pairs)",
+    "clock_from_acks": "the manifest has no clocks: packets of {name} are placed by {pairs} ACKs",
+    "capture_unmatched": "no event could be joined to a packet of {name}",
     "row_count": "{tag}: {found} rows, the manifest says {said}",
 }

@@ -72,15 +72,18 @@ def _local_addresses(flows: list[FlowInfo], bundle: Bundle) -> dict[int, tuple[s
         sport, dport = _ends(flow)
         peer = ends.get((dport, sport))
         if "saddr" in flow.addresses:
-            found[flow.flow] = (flow.addresses["saddr"], "")
+            found[flow.flow] = (str(flow.addresses["saddr"]), "")
         elif sport is not None and peer is not None and "daddr" in peer.addresses:
-            found[flow.flow] = (peer.addresses["daddr"], f"flow {peer.flow + 1}, its other end")
+            found[flow.flow] = (
+                str(peer.addresses["daddr"]),
+                f"flow {peer.flow + 1}, its other end",
+            )
         elif (sport, dport) in clients:
             found[flow.flow] = clients[sport, dport]
     return found
 
 
-def _ends(flow: FlowInfo) -> tuple[int | None, int | None]:
+def _ends(flow: FlowInfo) -> tuple[str | int | None, str | int | None]:
     return flow.addresses.get("sport"), flow.addresses.get("dport")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import BundleError
+from .findings import CODES
 from .schema.fields import (
     EVENT_FIELDS,
     EXIT_FIELDS,
@@ -46,9 +47,15 @@ SK = Field("sk", 64, "address", "socket address, hexadecimal")
 # The addresses and ports of an init row; they go to the flow, not to the event.
 SPORT = Field("sport", 16, "network byte order", "local port")
 DPORT = Field("dport", 16, "network byte order", "remote port")
-ADDRESSES = ("saddr", "daddr")
+ADDRESSES = ("family", "saddr", "daddr", "saddr6", "daddr6")
+# Counts the events of a socket: what is missing from the row shows in it.
+SEQNO = Field("seqno", 32, "events", "number of the event on its socket")
+# Known, but of no use to the store.
+UNSTORED = ("netns", "max_header", "sk.cookie", "tp.rtt_min")
+IDENTITY = "N"
+SKIPPED_TAGS = ("K", "R", "T", IDENTITY)
 
-BY_NAME = {f.name: f for f in (NS, SK, SPORT, DPORT, *EVENT_FIELDS, *PARAMS)}
+BY_NAME = {f.name: f for f in (NS, SK, SPORT, DPORT, SEQNO, *EVENT_FIELDS, *PARAMS)}
 EXITS = {f.name for f in EXIT_FIELDS}
 STORED = {f.name for f in EVENT_FIELDS}
 
@@ -79,10 +86,13 @@ class Tag:
 
 @dataclass(frozen=True)
 class Header:
-    """All declared tags, and findings about what will not be stored."""
+    """All declared tags, and findings about what will not be stored.
+
+    `skipped` are the tags whose rows are no part of an event, with their columns.
+    """
 
     tags: tuple[Tag, ...]
-    ignored_tags: frozenset[str]
+    skipped: dict[str, list[str]]
     findings: tuple[tuple[str, str], ...] = field(default=())
 
     def columns(self) -> set[str]:
@@ -102,27 +112,32 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         BundleError: a tag is declared twice, lacks ns or sk, repeats a column, or no tag is known.
     """
     tags: dict[str, Tag] = {}
-    ignored: set[str] = set()
+    skipped: dict[str, list[str]] = {}
     findings: list[tuple[str, str]] = []
     for number, line in lines:
         name, *columns = line.split(",")
-        if name in tags or name in ignored:
+        if name in tags or name in skipped:
             raise BundleError(f"{where}, line {number}: {name} is declared twice", LAYOUT_HELP)
         match = TAG.fullmatch(name)
         if match is None or match[1] not in ROLES or len(name) > MAX_TAG:
-            ignored.add(name)
-            findings.append(("unknown_tag", f"rows of {name[:40]!r} are not known: skipped"))
+            skipped[name] = columns
+            if match is None or match[1] not in SKIPPED_TAGS:
+                findings.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
             continue
         kind, role = ROLES[match[1]]
         _check_columns(columns, f"{where}, line {number}")
         order = int(match[2] or 0)
         tags[name] = Tag(name, kind, role, order, tuple(_column(c, kind, role) for c in columns))
     if not tags:
-        raise BundleError(f"{where} declares no row that bbrscope knows", LAYOUT_HELP)
+        only = f" (only {', '.join(map(repr, list(skipped)[:8]))})" if skipped else ""
+        raise BundleError(
+            f"{where} declares no rows of kernel events{only}",
+            "record BBR's callbacks, by fentry or kprobe; BUNDLE.md describes the rows",
+        )
     numbered = _number_parts(list(tags.values()))
     _check_repeats(numbered, where)
     findings += _unstored(numbered)
-    return Header(tuple(numbered), frozenset(ignored), tuple(findings))
+    return Header(tuple(numbered), skipped, tuple(findings))
 
 
 def _check_columns(columns: list[str], where: str) -> None:
@@ -138,7 +153,7 @@ def _check_columns(columns: list[str], where: str) -> None:
 
 def _column(name: str, kind: str, role: str) -> HeaderColumn:
     """Decide where a column of a tag goes."""
-    if name in ADDRESSES:
+    if name in ADDRESSES or name in UNSTORED:
         return HeaderColumn(name, None, None, True)
     known = BY_NAME.get(name)
     if known is None:
@@ -192,6 +207,9 @@ def _unstored(tags: list[Tag]) -> list[tuple[str, str]]:
             if not column.known:
                 unknown.setdefault(column.name, []).append(tag.name)
     return [
-        ("unknown_column", f"column {name[:80]!r} of {', '.join(where)} is not known: not stored")
+        (
+            "unknown_column",
+            CODES["unknown_column"].format(name=repr(name[:80]), tags=", ".join(where)),
+        )
         for name, where in unknown.items()
     ]

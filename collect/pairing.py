@@ -33,6 +33,7 @@ from .plan import (
     TAG_FIRST,
     TAG_KIND,
     TAG_PART,
+    TAG_SEQNO,
     TAG_SIDE,
     TAG_START,
 )
@@ -54,7 +55,7 @@ from .schema.recording import KINDS
 INIT, MAIN = KINDS.index("init"), KINDS.index("main")
 
 # Slot kinds below zero are findings; those from zero on index KINDS.
-HALF, ORPHAN, DUPLICATE, MOVED = -1, -2, -3, -4
+HALF, ORPHAN, DUPLICATE, MOVED, GAP = -1, -2, -3, -4, -5
 
 # Why `consume` returned, besides rows.py's reasons to stop.
 BACKWARDS, BATCH_FULL, SOCKETS_FULL, SIDE_FULL = 10, 11, 12, 13
@@ -64,9 +65,9 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 
 
 # What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
 # the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first
-# event's struct bbr, and whether init was seen.
-S_KEY, S_FLOW, S_GENERATION, S_SLOT, S_NS, S_TAG, S_EVENTS, S_BITS, S_INIT = range(9)
-SOCKET_SIZE = 9
+# event's struct bbr, whether init was seen, and the number of its next event (0: unknown).
+S_KEY, S_FLOW, S_GENERATION, S_SLOT, S_NS, S_TAG, S_EVENTS, S_BITS, S_INIT, S_NEXT = range(10)
+SOCKET_SIZE = 10
 
 # What a row of `slots` holds: flow, kind, time, line, time of exit, bits of the parts seen, and two
 # numbers for a finding.
@@ -88,6 +89,8 @@ PART_SPAN_NS = 100_000
 
 # Rows read at once.
 BLOCK_ROWS = 512
+# A row opens at most one event and makes at most one finding.
+SLOTS_PER_ROW = 2
 
 
 class Batch(NamedTuple):
@@ -211,6 +214,17 @@ def place_in_flow(socket: int, kind: int, sockets: Any, flows: Any, state: Any) 
 
 
 @jit
+def check_number(socket: int, number: int, ns: int, sockets: Any, slots: Any, state: Any) -> None:
+    """Find events that are missing from their numbers, which begin at 0 with every new socket."""
+    missing = (number - sockets[socket, S_NEXT]) & 0xFFFFFFFF
+    if sockets[socket, S_NEXT] > 0 and number > 0 and missing > 0:
+        slot = new_slot(slots, state, GAP, sockets[socket, S_FLOW], ns, state[LINE])
+        slots[slot, B_FIRST] = missing
+        state[SUSPECT] = 1
+    sockets[socket, S_NEXT] = (number + 1) & 0xFFFFFFFF
+
+
+@jit
 def state_bits(row: int, first: int, count: int, columns: Any, values: Any) -> int:
     """Return the OR of a row's fields of struct bbr."""
     bits = 0
@@ -305,6 +319,9 @@ def pair_rows(
                     close_event(socket, kinds, sockets, slots, state)
                 if kind == INIT or sockets[socket, S_FLOW] < 0:
                     place_in_flow(socket, kind, sockets, flows, state)
+                if tags[tag, TAG_SEQNO] >= 0:
+                    number = values[row, tags[tag, TAG_SEQNO]]
+                    check_number(socket, number, ns, sockets, slots, state)
                 flow = sockets[socket, S_FLOW]
                 sockets[socket, S_SLOT] = new_slot(slots, state, kind, flow, ns, state[LINE])
             slot = sockets[socket, S_SLOT]
@@ -364,7 +381,7 @@ def store_rows(
 @jit
 def room(slots: Any, sockets: Any, flows: Any, side: Any, state: Any) -> int:
     """Return GOOD, or which memory is too full for one more block of rows."""
-    if state[SLOTS] + BLOCK_ROWS > len(slots):
+    if state[SLOTS] + SLOTS_PER_ROW * BLOCK_ROWS > len(slots):
         return BATCH_FULL
     if state[SOCKETS] + BLOCK_ROWS > len(sockets) or state[FLOWS] + BLOCK_ROWS > len(flows):
         return SOCKETS_FULL
@@ -431,7 +448,7 @@ def consume(
                 state[POS] = next_line(text, state[POS])
             return BACKWARDS
         if why != GOOD:
-            return why
+            return int(why)
     return GOOD
 
 

@@ -27,7 +27,7 @@ TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
 # What a row of Plan.tags holds: the tag's letters as a little-endian number, index into KINDS, its
 # bit, whether it opens an event, whether its values go to Python as they are (init's entry,
 # parameters), bits of the entry rows before it, its first column and how many it has, and which of
-# them are the time and the socket.
+# them are the time, the socket and the number of the event on its socket (-1: none).
 (
     TAG_KEY,
     TAG_KIND,
@@ -39,7 +39,8 @@ TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
     TAG_COUNT,
     TAG_NS,
     TAG_SK,
-) = range(10)
+    TAG_SEQNO,
+) = range(11)
 
 # What a row of Plan.columns holds: NUMBER, WIDE ...; the bounds of the kernel's type, as far as
 # int64 has them; the largest value that needs no second look (-1: every value does); whether it is
@@ -124,7 +125,8 @@ def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     key = int.from_bytes(tag.name.encode(), "little")
     kind = KINDS.index(tag.kind)
     names = [column.name for column in tag.columns]
-    place = (start, len(names), names.index("ns"), names.index("sk"))
+    seqno = names.index("seqno") if "seqno" in names else -1
+    place = (start, len(names), names.index("ns"), names.index("sk"), seqno)
     return key, kind, tag.part, tag.part == 1, side, before, *place
 
 
