@@ -136,7 +136,8 @@ def test_it_is_drawn_without_complaint_or_request(browser: Any, url: str) -> Non
 def test_clicking_a_phase_change_zooms_all_charts_there(browser: Any, url: str) -> None:
     opened = Opened(browser, url)
     whole = opened.window()
-    row = "[...document.querySelectorAll('tr[data-a]')].find((r) => /DOWN_BY_QUEUE/.test(r.textContent))"
+    rows = "[...document.querySelectorAll('tr[data-a]')]"
+    row = f"{rows}.find((row) => /DOWN_BY_QUEUE/.test(row.textContent))"
     at = float(opened.run(f"{row}.dataset.a"))
     browser.execute_script(f"{row}.querySelector('.why').click()")
     first, last = opened.window()
@@ -170,16 +171,14 @@ def test_drag_keys_and_legend_work(browser: Any, url: str) -> None:
     opened = Opened(browser, url)
     plot = browser.find_element("css selector", ".panel.volumes .plot")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
-    ActionChains(browser).move_to_element_with_offset(
-        plot, -200, 0
-    ).click_and_hold().move_by_offset(150, 0).release().perform()
+    drag = ActionChains(browser).move_to_element_with_offset(plot, -200, 0)
+    drag.click_and_hold().move_by_offset(150, 0).release().perform()
     first, last = opened.window()
     assert 2 < last - first < 5
     ActionChains(browser).move_to_element(plot).perform()
-    opened.wait("document.querySelector('.panel.volumes .chip[data-key=cwnd] output').textContent")
-    shown = opened.run(
-        "document.querySelector('.panel.volumes .chip[data-key=cwnd] output').textContent"
-    )
+    chip = "document.querySelector('.panel.volumes .chip[data-key=cwnd]')"
+    opened.wait(f"{chip}.querySelector('output').textContent")
+    shown = opened.run(f"{chip}.querySelector('output').textContent")
     assert 10 <= int(shown) <= 120
     plot.send_keys("+")
     closer = opened.window()
@@ -190,9 +189,7 @@ def test_drag_keys_and_legend_work(browser: Any, url: str) -> None:
     assert opened.window()[0] == pytest.approx(0, abs=1e-3)
     before = marks(opened, "volumes", "mark-line")
     browser.find_element("css selector", ".panel.volumes .chip[data-key=cwnd]").click()
-    opened.wait(
-        "document.querySelector('.chip[data-key=cwnd]').getAttribute('aria-pressed') === 'false'"
-    )
+    opened.wait(f"{chip}.getAttribute('aria-pressed') === 'false'")
     assert marks(opened, "volumes", "mark-line") == before - 1
     assert opened.complaints() == []
 
