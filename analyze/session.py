@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..collect.errors import BbrscopeError
 from . import gaps as gap_finder
 from . import run_params
 from .bbr import codes, loops, params
@@ -81,7 +82,11 @@ class FlowReplay:
 
 
 def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
-    """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel."""
+    """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
+
+    Raises:
+        BbrscopeError: the run has packets alone.
+    """
     row = con.execute(
         "SELECT run, version, decoded_as, coalesce(lost_declared, 0) + coalesce(lost_reported, 0)"
         " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
@@ -89,6 +94,11 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     ).fetchone()
     assert row is not None
     run, version, decoded_as, rows_lost = row
+    if version is None:
+        raise BbrscopeError(
+            f"run {run} has packets but no kernel events: there is nothing to replay or explain",
+            f"see what its packets tell: bbrscope metrics {run}",
+        )
     facts = con.execute(
         "SELECT max(exit_ns), count(rs_tx_in_flight), list(DISTINCT flow ORDER BY flow)"
         " FROM events WHERE run_id = ?",

@@ -21,6 +21,11 @@ MANIFEST = "manifest.json"
 EVENTS = "events.csv.zst"
 QUEUE = "queue.csv.zst"
 PACKETS = "packets.pcap.zst"
+# What else the capture may be called in bundles made by hand.
+PACKET_FILES = (
+    PACKETS,
+    *(f"packets.{kind}{end}" for kind in ("pcap", "pcapng") for end in ("", ".gz", ".zst")),
+)
 ATTACHMENT = re.compile(r"iperf[0-9]+\.json")
 
 MAX_MANIFEST = 4 << 20
@@ -85,6 +90,11 @@ class Bundle:
         path = self.folder / name
         return path if path.is_file() else None
 
+    def packets(self) -> Path | None:
+        """Return the packet capture, if there is one."""
+        found = (self.optional(name) for name in PACKET_FILES)
+        return next((path for path in found if path is not None), None)
+
     def attachments(self) -> list[Path]:
         """Return the small files that are kept as they are, by name."""
         found = (path for path in self.folder.iterdir() if ATTACHMENT.fullmatch(path.name))
@@ -111,7 +121,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
 
 def wanted(name: str) -> bool:
     """Tell whether a file of this name belongs to a bundle."""
-    return name in (MANIFEST, EVENTS, QUEUE, PACKETS) or bool(ATTACHMENT.fullmatch(name))
+    return name in (MANIFEST, EVENTS, QUEUE, *PACKET_FILES) or bool(ATTACHMENT.fullmatch(name))
 
 
 def _read(folder: Path, shown: str) -> Bundle:

@@ -15,6 +15,8 @@ from .errors import BundleError, StoreError
 from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
+from .packets_run import add_packets, load_capture, load_packets
+from .packets_source import looks_like_capture
 from .queue_samples import queue_rows
 from .rowsets import insert
 from .store import Store
@@ -34,13 +36,16 @@ class Outcome:
     run: str
     run_id: int
     already: bool
-    version: str
+    version: str | None
     kernel: str | None
     flows: int
     events: int
     rows: int
     findings: dict[str, int]
     lost: int
+    packets: int = 0
+    mains: int = 0
+    matched: int = 0
 
 
 def ingest(
@@ -50,21 +55,26 @@ def ingest(
     replace: bool = False,
     salvage: bool = False,
     progress: Callable[[int], None] | None = None,
+    packets: bool = True,
 ) -> Outcome:
     """Load the bundle at `path` into the store, wholly or not at all.
 
     Args:
         store: opened for writing.
-        path: folder or ``.tar.zst``.
+        path: folder or ``.tar.zst``; or a packet capture, which makes a run of packets alone.
         name: name of the run instead of the bundle's own.
         replace: replace a run of that name that came from another bundle.
         salvage: keep the whole events of a damaged event stream.
-        progress: called with the compressed bytes of the event stream read so far.
+        progress: called with the compressed bytes of event stream and packets read so far.
+        packets: dissect the packet capture, if the bundle has one and tshark is there. A bundle
+            that was loaded without gets its packets when it is loaded again.
 
     Raises:
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
         StoreError: the name is taken, or the file cannot be written.
     """
+    if looks_like_capture(path):
+        return _outcome(store.con, *load_capture(store, path, name, replace, progress))
     with open_bundle(path) as bundle:
         run = name or bundle.manifest.name
         if not RUN_NAME.fullmatch(run):
@@ -73,7 +83,8 @@ def ingest(
             )
         known = _known(store.con, bundle.digest)
         if known and (name is None or known.run == run):
-            return known
+            added = packets and add_packets(store, known.run_id, bundle, progress)
+            return _outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
             old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
             if old and not replace:
@@ -83,7 +94,7 @@ def ingest(
                 )
             if old:
                 store.delete_run(old[0])
-            return _Loader(con, bundle, run, salvage, progress).load()
+            return _Loader(con, bundle, run, salvage, progress, packets).load()
 
 
 @dataclass
@@ -95,6 +106,7 @@ class _Loader:
     run: str
     salvage: bool
     progress: Callable[[int], None] | None
+    packets: bool
     run_id: int = 0
 
     def load(self) -> Outcome:
@@ -114,6 +126,8 @@ class _Loader:
         findings = self._judge(reader)
         insert(self.con, "capture_quality", (vars(f) for f in self._rows_of(findings)))
         self._load_flows(reader)
+        if self.packets:
+            load_packets(self.con, self.run_id, self.bundle, self.progress)
         self._load_rest()
         self._load_run(reader, decided, findings)
         return _outcome(self.con, self.run_id, already=False)
@@ -321,4 +335,11 @@ def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outc
         "SELECT kind, count(*) FROM capture_quality WHERE run_id = ? GROUP BY kind ORDER BY kind",
         [run_id],
     ).fetchall()
-    return Outcome(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost)
+    captured = con.execute(
+        "SELECT coalesce(sum(packets), 0), coalesce(sum(mains), 0), coalesce(sum(mains_matched), 0)"
+        " FROM captures WHERE run_id = ?",
+        [run_id],
+    ).fetchall()[0]
+    return Outcome(
+        run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost, *captured
+    )

@@ -91,11 +91,10 @@ class Store:
         ):
             self.con.execute(statement)
 
-    def runs(self) -> list[str]:
-        """Return the names of the runs, in the order of ingestion."""
-        return [
-            row[0] for row in self.con.execute("SELECT run FROM runs ORDER BY run_id").fetchall()
-        ]
+    def runs(self, with_events: bool = False) -> list[str]:
+        """Return the names of the runs, or of those with events, in the order of ingestion."""
+        query = f"SELECT run FROM runs WHERE events > 0 OR NOT {with_events} ORDER BY run_id"
+        return [row[0] for row in self.con.execute(query).fetchall()]
 
     def run_id(self, name: str) -> int:
         """Return the id of the run called `name`.
@@ -241,17 +240,26 @@ def _views_digest() -> str:
 def _refresh_views(store: Store) -> None:
     """Bring the views up to this bbrscope's definitions: they hold no data.
 
-    A store that is only read gets temporary ones, which come before those in the file.
+    A store that is only read gets temporary ones, which come before those in the file. Tables that
+    came with a newer bbrscope begin empty.
     """
     digest = _views_digest()
-    held = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchone()
-    if held == (digest,):
+    held = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchall()
+    if held == [(digest,)]:
         return
+    present = {
+        row[0] for row in store.con.execute("SELECT table_name FROM duckdb_tables").fetchall()
+    }
+    missing = [table for table in schema.TABLES if table.name not in present]
     if store.read_only:
+        for table in missing:
+            store.con.execute(table.ddl(temporary=True))
         for view in schema.VIEWS:
             store.con.execute(view.ddl(temporary=True))
         return
     with store.transaction() as con:
+        for table in missing:
+            con.execute(table.ddl())
         for view in schema.VIEWS:
             con.execute(view.ddl())
         con.execute("DELETE FROM meta WHERE key = 'views'")

@@ -50,7 +50,7 @@ def all_path(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("all") / "all.duckdb"
     with open_store(path) as store:
         for manifest in sorted(traces.glob("*/manifest.json")):
-            ingest(store, manifest.parent)
+            ingest(store, manifest.parent, packets=False)
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)

@@ -22,19 +22,30 @@ if TYPE_CHECKING:
 @click.option("--as", "name", metavar="NAME", help="Name of the run [the bundle's own].")
 @click.option("--replace", is_flag=True, help="Replace another run of the same name.")
 @click.option("--salvage", is_flag=True, help="Keep the whole events of a damaged recording.")
+@click.option("--no-packets", is_flag=True, help="Leave the packet capture aside: much faster.")
 def command(
-    bundles: tuple[Path, ...], store: Path, name: str | None, replace: bool, salvage: bool
+    bundles: tuple[Path, ...],
+    store: Path,
+    name: str | None,
+    replace: bool,
+    salvage: bool,
+    no_packets: bool,
 ) -> None:
-    """Load run bundles: folders, or .tar.zst of one.
+    """Load run bundles: folders, or .tar.zst of one; or packet captures alone.
 
     Each bundle is loaded wholly or not at all. A bundle that the store has already changes
-    nothing. What a recording lacks (lost rows, half events) is printed and kept in the table
-    capture_quality.
+    nothing, but for packets that were left aside before. What a recording lacks (lost rows, half
+    events) is printed and kept in the table capture_quality.
+
+    Packets are dissected by tshark and joined to the events: see tables packets, streams and
+    captures, views ack_timeline and loss_timeline. A capture alone (pcap, pcapng, .gz, .zst) makes
+    a run with packets and no events.
 
     \b
     bbrscope ingest recordings/*
     bbrscope ingest run.tar.zst --store lab.duckdb --as monday
     bbrscope ingest broken_run --salvage
+    bbrscope ingest server.pcapng.gz
     """
     from ...collect.store import open_for_loading
 
@@ -42,17 +53,21 @@ def command(
         raise click.UsageError("--as names one run: give one BUNDLE with it")
     with open_for_loading(store) as opened:
         for bundle in bundles:
-            outcome = _ingest(opened, bundle, name, replace, salvage)
+            outcome = _ingest(opened, bundle, name, replace, salvage, not no_packets)
             click.echo(describe(outcome, opened.path))
 
 
-def _ingest(opened: Store, bundle: Path, name: str | None, replace: bool, salvage: bool) -> Outcome:
-    from ...collect.bundle import EVENTS
+def _ingest(
+    opened: Store, bundle: Path, name: str | None, replace: bool, salvage: bool, packets: bool
+) -> Outcome:
+    from ...collect.bundle import EVENTS, PACKET_FILES
     from ...collect.ingest import ingest
     from ..progress import progress
 
     stream = bundle / EVENTS
     total = (stream if stream.is_file() else bundle).stat().st_size if bundle.exists() else 0
+    captures = (bundle / name for name in PACKET_FILES) if packets and stream.is_file() else ()
+    total += sum(path.stat().st_size for path in captures if path.is_file())
     with progress(total, bundle.name) as advance:
         seen = 0
 
@@ -61,7 +76,7 @@ def _ingest(opened: Store, bundle: Path, name: str | None, replace: bool, salvag
             advance(done - seen)
             seen = done
 
-        return ingest(opened, bundle, name, replace, salvage, report)
+        return ingest(opened, bundle, name, replace, salvage, report, packets)
 
 
 def describe(outcome: Outcome, store: Path) -> str:
@@ -70,6 +85,12 @@ def describe(outcome: Outcome, store: Path) -> str:
         return f"{outcome.run}: already in {store}, nothing changed"
     flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
     text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} events"
+    if outcome.version is None:
+        text = f"{outcome.run}: packets alone"
+    if outcome.packets:
+        text += f", {outcome.packets:,} packets"
+    if outcome.mains:
+        text += f" (ACKs of {outcome.matched / outcome.mains:.2%} of main events)"
     if outcome.lost:
         text += f", {outcome.lost:,} rows lost"
     if not outcome.findings:

@@ -92,7 +92,7 @@ def _replay(
 
     documents, exact = [], True
     with open_store(path) as opened:
-        run_ids = [opened.run_id(name) for name in names or opened.runs()]
+        run_ids = [opened.run_id(name) for name in names or opened.runs(with_events=True)]
         total = session.total_events(opened.con, run_ids)
         with progress(total, "replaying") as advance:
             workers = jobs or os.cpu_count() or 1

@@ -1,0 +1,241 @@
+"""Load a packet capture into the store: dissect it, tell whose packets they are, join the events.
+
+Everything is columnar: tshark writes fields, Arrow parses them, DuckDB does the rest. The capture
+passes through in one go into a staging table, because whose flow a packet belongs to, and what its
+time is on the events' clock, is known only when all were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import packets_match as match
+from .bundle import Clock
+from .findings import CODES
+from .packets_tshark import FIELDS, Dissection, column, tshark_version
+from .rowsets import insert
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# The offset of the clocks may wander this much over a recording before a reader is told: NTP slews
+# by at most 500 ppm, and a step is larger than any ACK's way through the sender.
+TOLERATED_DRIFT_NS = 1_000_000
+# Packets whose ACK number pairs with one event say how the clocks relate; fewer say little.
+ENOUGH_PAIRS = 10
+
+
+@dataclass
+class Capture:
+    """What became of one capture: the row of table captures, and findings by their code."""
+
+    row: dict[str, Any]
+    findings: dict[str, str]
+
+
+def load(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    path: Path,
+    shown: str,
+    clocks: tuple[Clock, ...],
+    progress: Callable[[int], None] | None = None,
+) -> Capture:
+    """Fill captures, streams, packets, ack_matches and loss_matches of a run.
+
+    Call it inside a transaction, when the run's events and flows are loaded.
+
+    Args:
+        con: the store's connection.
+        run_id: the run that the capture belongs to.
+        path: pcap or pcapng; plain, gzip or zstd.
+        shown: what to call it in messages.
+        clocks: the manifest's readings; without them the ACKs themselves tell the offset.
+        progress: called with the bytes of the file read so far.
+
+    Raises:
+        HostError: tshark is not installed.
+        BundleError: not a capture.
+    """
+    try:
+        row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
+        findings = _findings(row)
+        _match(con, run_id, row, clocks)
+        insert(con, "captures", [row])
+        return Capture(row, findings | _judge(row))
+    finally:
+        con.execute("DROP TABLE IF EXISTS temp.staged_packets")
+        con.execute("DROP TABLE IF EXISTS temp.staged_streams")
+
+
+class _Batches:
+    """tshark's batches, counted, as an iterator that remembers why it failed.
+
+    DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.frames = 0
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+        self.frames += batch.num_rows
+        return batch
+
+
+def _stage(
+    con: duckdb.DuckDBPyConnection,
+    path: Path,
+    shown: str,
+    progress: Callable[[int], None] | None,
+) -> dict[str, Any]:
+    """Dissect the capture into temporary tables; return what is known of it already."""
+    import duckdb
+    import pyarrow as pa
+
+    with Dissection(path, shown, progress) as dissection:
+        counted = _Batches(dissection.batches())
+        schema = pa.schema([(column(field), pa.string()) for field in FIELDS])
+        con.register("incoming_frames", pa.RecordBatchReader.from_batches(schema, counted))
+        try:
+            con.execute(match.STAGE)
+        except duckdb.Error:
+            if counted.error is not None:
+                raise counted.error from None
+            raise
+        finally:
+            con.unregister("incoming_frames")
+        damage = dissection.damage
+    con.execute(match.STAGE_STREAMS)
+    row = _one(con, match.STAGED, {})
+    return row | {"frames": counted.frames, "tshark": tshark_version(), "damage": damage}
+
+
+def _one(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the only row of a query by the names of its columns."""
+    result = con.execute(query, values)
+    names = [part[0] for part in result.description]
+    found = result.fetchall()
+    assert len(found) == 1  # aggregates without GROUP BY
+    return dict(zip(names, found[0], strict=True))
+
+
+def _match(
+    con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], clocks: tuple[Clock, ...]
+) -> None:
+    """Tell flows and times, store the packets, and join them to the events."""
+    line = _Line.of(clocks)
+    run: dict[str, Any] = {"run_id": run_id}
+    events = _one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", run)["n"]
+    row["clock"] = "manifest" if line.known else "acks" if events else "realtime"
+    if line.known:
+        row |= {"offset_ns": line.offset, "drift_ns": line.drift}
+    con.execute(match.OWNERS, run | line.values() | {"known": line.known})
+    pairs = _one(con, match.PAIRS, run | line.values())
+    row |= _shift(row, pairs, line)
+    shift = row.get("shift_ns")
+    con.execute(match.KEEP_STREAMS, run | line.values() | {"shift": shift})
+    con.execute(match.KEEP_PACKETS, run | line.values() | {"shift": shift})
+    if events and shift is not None:
+        limit = max(match.LEAST_LIMIT_NS, 2 * (row["lag_p99_ns"] or 0))
+        con.execute(match.ACKS, run | {"limit": limit})
+        con.execute(match.LOSSES, run)
+        row |= _one(con, match.SHARES, run)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC as a straight line through the manifest's readings."""
+
+    known: bool
+    at: int = 0
+    span: int = 1
+    offset: int = 0
+    drift: int = 0
+
+    @classmethod
+    def of(cls, clocks: tuple[Clock, ...]) -> _Line:
+        if not clocks:
+            return cls(False)
+        first, last = clocks[0], clocks[-1]
+        offset = first.realtime_ns - first.monotonic_ns
+        drift = last.realtime_ns - last.monotonic_ns - offset
+        span = max(1, last.realtime_ns - first.realtime_ns)
+        return cls(True, first.realtime_ns, span, offset, drift)
+
+    def values(self) -> dict[str, int]:
+        """Parameters of `packets_match.CLOCK`."""
+        return {"at": self.at, "span": self.span, "offset": self.offset, "drift": self.drift}
+
+
+def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str, Any]:
+    """Refine the clock on the ACKs: no event can precede the packet that caused it.
+
+    With the manifest's clocks, packets are moved only if they would break that rule; without, they
+    are moved until it just holds, so that times are late by at most the least lag.
+    """
+    count, earliest = pairs["pairs"], pairs.pop("earliest")
+    if row["clock"] == "realtime":
+        return {"shift_ns": 0, "pairs": 0}
+    if not line.known:
+        if count < ENOUGH_PAIRS:
+            return {"clock": "none", "pairs": count}
+        shift = earliest
+    else:
+        shift = min(0, earliest) if count >= ENOUGH_PAIRS else 0
+    moved = {
+        name: None if value is None or name == "pairs" else value - shift
+        for name, value in pairs.items()
+    }
+    return moved | {"pairs": count, "shift_ns": shift}
+
+
+def _findings(row: dict[str, Any]) -> dict[str, str]:
+    """Say what of the capture could not be dissected; takes the counts for it out of the row."""
+    counts = {name: row.pop(name) for name in ("no_syn", "cut_options", "doubles")}
+    other = row["frames"] - row["packets"]
+    found: dict[str, dict[str, Any]] = {}
+    if row["damage"] is not None:
+        found["capture_cut"] = {"what": row["damage"]}
+    if not row["packets"]:
+        found["capture_no_tcp"] = {"frames": row["frames"]}
+    elif other > row["packets"]:
+        found["capture_mostly_other"] = {"other": other, "frames": row["frames"]}
+    for name, count in counts.items():
+        if count:
+            found[f"capture_{name}"] = {"count": count}
+    return _worded(row, found)
+
+
+def _judge(row: dict[str, Any]) -> dict[str, str]:
+    """Say how far the capture and the events can be joined."""
+    drift, shift, clock = row.get("drift_ns") or 0, row.get("shift_ns") or 0, row["clock"]
+    found: dict[str, dict[str, Any]] = {}
+    if abs(drift) > TOLERATED_DRIFT_NS:
+        found["clock_drift"] = {"drift": drift / 1e6}
+    if clock == "manifest" and shift < 0:
+        found["clock_shift"] = {"shift": -shift / 1e6, "pairs": row["pairs"]}
+    if clock == "acks":
+        found["clock_from_acks"] = {"pairs": row["pairs"]}
+    if clock == "none" or (row.get("mains") and not row.get("mains_matched")):
+        found["capture_unmatched"] = {}
+    return _worded(row, found)
+
+
+def _worded(row: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {code: CODES[code].format(name=row["name"], **values) for code, values in found.items()}

@@ -1,0 +1,265 @@
+"""The SQL that makes rows of packets out of tshark's text, and joins them to the events.
+
+Parameters by name: ``$run_id``; ``$at``, ``$span``, ``$offset``, ``$drift`` are the line by which
+CLOCK_REALTIME becomes CLOCK_MONOTONIC; ``$shift`` moves it so that no event precedes its ACK.
+"""
+
+from __future__ import annotations
+
+# An ACK is processed within this time of passing the capture point, or within twice the 99th
+# percentile seen on pairs that leave no choice, whatever is more.
+LEAST_LIMIT_NS = 20_000_000
+# Flow and connection of the same addresses belong together if their times overlap but for this.
+SLACK_NS = 5_000_000_000
+
+
+def _last(name: str) -> str:
+    """The innermost occurrence: an encapsulated packet has several IP headers."""
+    return f"CASE WHEN contains({name}, ',') THEN split_part({name}, ',', -1) ELSE {name} END"
+
+
+def _number(name: str, sql_type: str) -> str:
+    return f"TRY_CAST({_last(name)} AS {sql_type})"
+
+
+def _nanoseconds(name: str, sql_type: str) -> str:
+    """Seconds in decimal as ns, without going through a float."""
+    return f"(TRY_CAST({_last(name)} AS DECIMAL(28, 9)) * 1000000000)::{sql_type}"
+
+
+def _edges(name: str) -> str:
+    """SACK edges as list; tshark gives them relative to the first acknowledgement number."""
+    return f"CASE WHEN {name} <> '' THEN TRY_CAST(string_split({name}, ',') AS UINTEGER[]) END"
+
+
+def _address(version4: str, version6: str) -> str:
+    plain = f"CASE WHEN {version6} <> '' THEN {_last(version6)} ELSE {_last(version4)} END"
+    return f"({plain})"
+
+
+# Frames without TCP are left out, and ICMP errors, which quote a TCP header of the other direction.
+STAGE = f"""
+CREATE TEMP TABLE staged_packets AS
+SELECT frame_number::UINTEGER AS packet,
+  {_nanoseconds("frame_time_epoch", "UBIGINT")} AS realtime_ns,
+  {_number("tcp_stream", "UINTEGER")} AS stream,
+  {_address("ip_src", "ipv6_src")} AS src, {_number("tcp_srcport", "USMALLINT")} AS sport,
+  {_address("ip_dst", "ipv6_dst")} AS dst, {_number("tcp_dstport", "USMALLINT")} AS dport,
+  {_number("ip_id", "USMALLINT")} AS ip_id,
+  coalesce({_number("ipv6_tclass", "UTINYINT")}, {_number("ip_dsfield", "UTINYINT")}) AS dsfield,
+  dsfield & 3 AS ecn,
+  frame_len::UINTEGER AS frame_len, frame_cap_len::UINTEGER AS captured_len,
+  {_number("tcp_seq_raw", "UINTEGER")} AS seq_raw,
+  {_number("tcp_flags", "USMALLINT")} AS flags,
+  CASE WHEN flags & 16 <> 0 THEN {_number("tcp_ack_raw", "UINTEGER")} END AS ack_raw,
+  {_number("tcp_seq", "UINTEGER")} AS seq,
+  CASE WHEN flags & 16 <> 0 THEN {_number("tcp_ack", "UINTEGER")} END AS ack,
+  coalesce({_number("tcp_len", "UINTEGER")}, 0) AS len,
+  {_number("tcp_window_size_value", "USMALLINT")} AS window_raw,
+  {_number("tcp_window_size", "UINTEGER")} AS "window",
+  {_edges("tcp_options_sack_le")} AS sack_left, {_edges("tcp_options_sack_re")} AS sack_right,
+  {_number("tcp_options_timestamp_tsval", "UINTEGER")} AS tsval,
+  {_number("tcp_options_timestamp_tsecr", "UINTEGER")} AS tsecr,
+  {_number("tcp_options_mss_val", "USMALLINT")} AS mss_option,
+  {_number("tcp_options_wscale_shift", "UTINYINT")} AS wscale_option,
+  tcp_analysis_retransmission <> '' AS retransmission,
+  tcp_analysis_fast_retransmission <> '' AS fast_retransmission,
+  tcp_analysis_spurious_retransmission <> '' AS spurious_retransmission,
+  tcp_analysis_out_of_order <> '' AS out_of_order,
+  tcp_analysis_lost_segment <> '' AS previous_missing,
+  {_number("tcp_analysis_duplicate_ack_num", "UINTEGER")} AS dup_ack,
+  {_number("tcp_analysis_acks_frame", "UINTEGER")} AS acks_packet,
+  {_nanoseconds("tcp_analysis_ack_rtt", "BIGINT")} AS ack_rtt_ns,
+  {_number("tcp_analysis_bytes_in_flight", "UINTEGER")} AS bytes_in_flight,
+  tcp_analysis_window_full <> '' AS window_full,
+  tcp_analysis_zero_window <> '' AS zero_window
+FROM incoming_frames
+WHERE tcp_stream <> '' AND tcp_seq_raw <> '' AND icmp_type = '' AND icmpv6_type = ''
+"""
+
+# The two directions of each connection. The one with more payload carries the data; of two that
+# carry the same, the one that spoke first.
+STAGE_STREAMS = """
+CREATE TEMP TABLE staged_streams AS
+WITH sides AS (
+  SELECT stream, src, sport, dst, dport, min(realtime_ns) AS first_rt, max(realtime_ns) AS last_rt,
+    min(packet) AS first_packet, count(*) AS packets, count_if(len > 0) AS segments,
+    sum(len)::BIGINT AS payload_bytes, sum(frame_len)::BIGINT AS wire_bytes,
+    bool_or(flags & 2 <> 0) AS syn
+  FROM staged_packets GROUP BY stream, src, sport, dst, dport
+)
+SELECT *, CASE WHEN row_number() OVER (PARTITION BY stream
+  ORDER BY payload_bytes DESC, first_packet) = 1 THEN 'data' ELSE 'ack' END AS direction,
+  NULL::INTEGER AS flow, NULL::INTEGER AS ack_flow
+FROM sides
+"""
+
+# A packet seen by two taps comes twice within a moment, the same in every header field; TCP itself
+# never sends an IPv4 packet twice under one identification, apart from 0 (don't fragment).
+STAGED = """
+SELECT (SELECT count(*) FROM staged_packets) AS packets,
+  (SELECT count(DISTINCT stream) FROM staged_streams) AS streams,
+  (SELECT min(realtime_ns) FROM staged_packets) AS first_realtime_ns,
+  (SELECT max(realtime_ns) FROM staged_packets) AS last_realtime_ns,
+  (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
+     HAVING NOT bool_or(syn))) AS no_syn,
+  (SELECT count(*) FROM staged_packets WHERE captured_len < frame_len - len) AS cut_options,
+  (SELECT coalesce(sum(n - 1), 0)::BIGINT FROM (SELECT count(*) AS n FROM staged_packets
+     WHERE ip_id <> 0 GROUP BY stream, src, sport, ip_id, seq_raw, ack_raw, len, flags, tsval
+     HAVING n > 1 AND max(realtime_ns) - min(realtime_ns) < 5000000)) AS doubles
+"""
+
+
+def clock(realtime: str) -> str:
+    """A CLOCK_REALTIME column on CLOCK_MONOTONIC, before the shift."""
+    return (
+        f"({realtime}::BIGINT - $offset::BIGINT"
+        f" - ($drift::HUGEINT * ({realtime}::HUGEINT - $at::HUGEINT) // $span::HUGEINT)::BIGINT)"
+    )
+
+
+def _plain(address: str) -> str:
+    """An address that kernel and capture write alike: IPv4 without its IPv6 mapping."""
+    return f"regexp_replace(lower({address}), '^::ffff:([0-9.]+)$', '\\1')"
+
+
+# Whose flow each direction is: the same addresses and ports and, where one 4-tuple was used again,
+# the longest time in common. The local address may be unknown.
+OWNERS = f"""
+UPDATE staged_streams SET flow = found.flow, ack_flow = found.ack_flow
+FROM (
+  WITH ends AS (
+    SELECT flow, {_plain("local_address")} AS local, local_port,
+      {_plain("remote_address")} AS remote, remote_port,
+      first_ns::BIGINT AS first_ns, last_ns::BIGINT AS last_ns
+    FROM flows WHERE run_id = $run_id
+  ), sides AS (
+    SELECT stream, src, sport, dst, dport, {_plain("src")} AS here, {_plain("dst")} AS there,
+      {clock("first_rt")} AS first_ns, {clock("last_rt")} AS last_ns
+    FROM staged_streams
+  ), candidates AS (
+    SELECT s.stream, s.src, s.sport, e.flow, e.sends,
+      CASE WHEN $known THEN least(s.last_ns, e.last_ns) - greatest(s.first_ns, e.first_ns)
+        ELSE 0 END AS overlap
+    FROM sides s JOIN (
+      SELECT *, true AS sends FROM ends UNION ALL BY NAME
+      SELECT flow, local AS remote, local_port AS remote_port, remote AS local,
+        remote_port AS local_port, first_ns, last_ns, false AS sends FROM ends
+    ) e ON e.local_port = s.sport AND e.remote_port = s.dport
+      AND coalesce(e.local, s.here) = s.here AND coalesce(e.remote, s.there) = s.there
+  ), chosen AS (
+    SELECT stream, src, sport, sends, arg_max(flow, overlap) AS flow FROM candidates
+    WHERE overlap > -{SLACK_NS} GROUP BY stream, src, sport, sends
+  )
+  SELECT stream, src, sport, max(flow) FILTER (sends) AS flow,
+    max(flow) FILTER (NOT sends) AS ack_flow
+  FROM chosen GROUP BY stream, src, sport
+) found
+WHERE staged_streams.stream = found.stream AND staged_streams.src = found.src
+  AND staged_streams.sport = found.sport
+"""
+
+# Acknowledgement numbers that one packet carries and one main() found as snd_una leave no choice:
+# their lags tell how the clocks relate. A few pairs are wrong, where the capture missed the ACK
+# and saw a later one, so the earliest is taken at 0.1 %.
+PAIRS = f"""
+WITH acks AS (
+  SELECT s.ack_flow AS flow, p.ack_raw AS ack, min({clock("p.realtime_ns")}) AS ns
+  FROM staged_packets p JOIN staged_streams s
+    ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport
+  WHERE s.ack_flow IS NOT NULL AND p.ack_raw IS NOT NULL
+  GROUP BY s.ack_flow, p.ack_raw HAVING count(*) = 1
+), mains AS (
+  SELECT flow, tp_snd_una AS ack, min(ns)::BIGINT AS ns FROM events
+  WHERE run_id = $run_id AND kind = 'main' GROUP BY flow, tp_snd_una HAVING count(*) = 1
+), lags AS (
+  SELECT m.ns - a.ns AS lag FROM acks a JOIN mains m USING (flow, ack)
+)
+SELECT count(*) AS pairs, quantile_disc(lag, 0.001) AS earliest, min(lag) AS lag_min_ns,
+  quantile_disc(lag, 0.5) AS lag_p50_ns, quantile_disc(lag, 0.99) AS lag_p99_ns,
+  max(lag) AS lag_max_ns
+FROM lags
+"""
+
+
+def _time(realtime: str) -> str:
+    """packets.ns: NULL without a clock, never below 0."""
+    return f"CASE WHEN $shift IS NOT NULL THEN greatest({clock(realtime)} + $shift::BIGINT, 0) END"
+
+
+KEEP_STREAMS = f"""
+INSERT INTO streams BY NAME
+SELECT $run_id::INTEGER AS run_id, * EXCLUDE (first_rt, last_rt, first_packet),
+  {_time("first_rt")} AS first_ns, {_time("last_rt")} AS last_ns
+FROM staged_streams ORDER BY stream, direction
+"""
+
+KEEP_PACKETS = f"""
+INSERT INTO packets BY NAME
+SELECT $run_id::INTEGER AS run_id, p.*, {_time("p.realtime_ns")} AS ns, s.direction, s.flow,
+  s.ack_flow, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr
+FROM staged_packets p JOIN staged_streams s
+  ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport
+"""
+
+# The ACK that each main() processed. An ACK calls main() once or (nothing new in it) not at all,
+# and in order; several packets may carry the same number. First guess: the last packet of that
+# number before the event. ACKs processed in a batch guess the same packet: going back in time from
+# event to event, each then takes the packet before the one taken last, place(k) = min(guess(k),
+# place(k - 1) - 1), which is a running minimum of guess + k, less k.
+ACKS = """
+INSERT INTO ack_matches BY NAME
+WITH acks AS (
+  SELECT ack_flow AS flow, ack_raw AS ack, ns::BIGINT AS ns, packet,
+    row_number() OVER (PARTITION BY ack_flow, ack_raw ORDER BY ns, packet) AS place
+  FROM packets WHERE run_id = $run_id AND ack_flow IS NOT NULL AND ack_raw IS NOT NULL
+), mains AS (
+  SELECT flow, seq, tp_snd_una AS ack, ns::BIGINT AS ns FROM events
+  WHERE run_id = $run_id AND kind = 'main'
+), guesses AS (
+  SELECT m.flow, m.seq, m.ack, m.ns, a.place,
+    row_number() OVER (PARTITION BY m.flow, m.ack ORDER BY m.seq DESC) AS k
+  FROM mains m ASOF JOIN acks a ON m.flow = a.flow AND m.ack = a.ack AND m.ns >= a.ns
+), settled AS (
+  SELECT flow, seq, ack, ns,
+    min(place + k) OVER (PARTITION BY flow, ack ORDER BY k) - k AS place
+  FROM guesses
+)
+SELECT $run_id::INTEGER AS run_id, s.flow, s.seq, a.packet, s.ns - a.ns AS lag_ns
+FROM settled s JOIN acks a USING (flow, ack, place)
+WHERE s.ns - a.ns <= $limit::BIGINT
+"""
+
+# The lost packet is the last one sent up to the same sequence number before it was marked lost, the
+# retransmission the first one after. Joined by skb.end_seq: what recordings hold as skb.seq reads
+# as a time in us, not as a sequence number.
+LOSSES = """
+INSERT INTO loss_matches BY NAME
+WITH sent AS (
+  SELECT flow, (seq_raw::BIGINT + len) % 4294967296 AS end_seq, ns, packet FROM packets
+  WHERE run_id = $run_id AND flow IS NOT NULL AND len > 0
+), losses AS (
+  SELECT flow, seq, ns, skb_end_seq AS end_seq FROM events
+  WHERE run_id = $run_id AND kind = 'skb_marked_lost'
+)
+SELECT $run_id::INTEGER AS run_id, x.flow, x.seq, b.packet AS lost_packet,
+  a.packet AS resent_packet
+FROM losses x
+ASOF LEFT JOIN sent b ON b.flow = x.flow AND b.end_seq = x.end_seq AND x.ns >= b.ns
+ASOF LEFT JOIN sent a ON a.flow = x.flow AND a.end_seq = x.end_seq AND x.ns < a.ns
+"""
+
+SHARES = """
+WITH span AS (
+  SELECT min(ns) AS first_ns, max(ns) AS last_ns FROM packets WHERE run_id = $run_id
+)
+SELECT count_if(e.kind = 'main') AS mains,
+  count_if(e.kind = 'main' AND m.packet IS NOT NULL) AS mains_matched,
+  count_if(e.kind = 'skb_marked_lost') AS losses,
+  count_if(e.kind = 'skb_marked_lost' AND l.lost_packet IS NOT NULL) AS losses_seen,
+  count_if(e.kind = 'skb_marked_lost' AND l.resent_packet IS NOT NULL) AS losses_resent
+FROM events e JOIN span ON e.ns BETWEEN span.first_ns AND span.last_ns
+LEFT JOIN ack_matches m ON m.run_id = e.run_id AND m.flow = e.flow AND m.seq = e.seq
+LEFT JOIN loss_matches l ON l.run_id = e.run_id AND l.flow = e.flow AND l.seq = e.seq
+WHERE e.run_id = $run_id
+"""

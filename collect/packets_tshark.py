@@ -1,0 +1,209 @@
+"""Run tshark over a capture and read its fields as Arrow batches, in bounded memory.
+
+A thread unpacks the capture into tshark's standard input, tshark dissects in its own process, and
+Arrow parses its output, so that two cores share the work. Only one pass: what tshark says of a
+packet depends on the packets before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, cast
+
+from .errors import BundleError, HostError
+from .packets_source import pieces
+from .zstd import DamagedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GET_TSHARK = "install it (Debian, Ubuntu: apt install tshark; Fedora: dnf install wireshark-cli)"
+
+# What tshark is asked for; Arrow names have _ for the dot. All occurrences are printed, separated
+# by commas: an encapsulated packet has two IP headers, an ACK several SACK blocks.
+FIELDS = (
+    "frame.number frame.time_epoch frame.len frame.cap_len "
+    "ip.src ip.dst ip.id ip.dsfield ipv6.src ipv6.dst ipv6.tclass icmp.type icmpv6.type "
+    "tcp.stream tcp.srcport tcp.dstport tcp.seq tcp.seq_raw tcp.ack tcp.ack_raw tcp.len tcp.flags "
+    "tcp.window_size_value tcp.window_size tcp.options.sack_le tcp.options.sack_re "
+    "tcp.options.timestamp.tsval tcp.options.timestamp.tsecr tcp.options.mss_val "
+    "tcp.options.wscale.shift tcp.analysis.retransmission tcp.analysis.fast_retransmission "
+    "tcp.analysis.spurious_retransmission tcp.analysis.out_of_order tcp.analysis.lost_segment "
+    "tcp.analysis.duplicate_ack_num tcp.analysis.acks_frame tcp.analysis.ack_rtt "
+    "tcp.analysis.bytes_in_flight tcp.analysis.window_full tcp.analysis.zero_window"
+).split()
+
+# Settings that the results depend on, whatever the user's own are; payload stays undissected,
+# which is faster and keeps dissectors of a hundred protocols away from a stranger's bytes.
+OPTIONS = (
+    "-o tcp.relative_sequence_numbers:TRUE -o tcp.analyze_sequence_numbers:TRUE "
+    "-o tcp.track_bytes_in_flight:TRUE -o tcp.calculate_timestamps:FALSE "
+    "-o tcp.desegment_tcp_streams:FALSE -o tcp.check_checksum:FALSE -o ip.check_checksum:FALSE "
+    "-o tcp.try_heuristic_first:FALSE -d tcp.port==1-65535,data"
+).split()
+
+BLOCK = 4 << 20
+
+
+def column(field: str) -> str:
+    """Return the Arrow column of a tshark field."""
+    return field.replace(".", "_")
+
+
+def find_tshark() -> str:
+    """Return the path of tshark.
+
+    Raises:
+        HostError: it is not installed.
+    """
+    found = shutil.which("tshark")
+    if found is None:
+        raise HostError("tshark is not installed: it dissects packet captures", GET_TSHARK)
+    return found
+
+
+@lru_cache(maxsize=1)
+def tshark_version() -> str:
+    """Return the version of the installed tshark, e.g. ``4.0.17``; empty if it does not say.
+
+    capinfos comes with tshark and starts fifty times as fast.
+    """
+    program = shutil.which("capinfos") or find_tshark()
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\(Wireshark\) ([\w.]+)", said.stdout)
+    return found[1] if found else ""
+
+
+class Dissection:
+    """One run of tshark over one capture; a context manager.
+
+    Args:
+        path: the capture: pcap or pcapng, plain, gzip or zstd.
+        shown: what to call it in messages.
+        progress: called with the bytes of the file read so far.
+
+    Attributes:
+        damage: after the batches: why the capture ends early, or None.
+
+    Raises:
+        HostError: tshark is not installed.
+    """
+
+    def __init__(
+        self, path: Path, shown: str, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self._path = path
+        self._shown = shown
+        self._progress = progress
+        self._stop = threading.Event()
+        self._feeding: BaseException | None = None
+        self.damage: str | None = None
+        tshark = find_tshark()
+        self._scratch = tempfile.TemporaryDirectory(prefix="bbrscope-tshark-")
+        self._said = open(Path(self._scratch.name) / "said", "w+b")  # noqa: SIM115 - see close()
+        fields = [word for field in FIELDS for word in ("-e", field)]
+        self._process = subprocess.Popen(
+            [tshark, "-n", "-r", "-", *OPTIONS, "-T", "fields", *fields],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            # The user's own preferences and profiles must not change what is stored.
+            env={**os.environ, "WIRESHARK_CONFIG_DIR": self._scratch.name, "LC_ALL": "C.UTF-8"},
+        )
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._feeder.start()
+
+    def __enter__(self) -> Dissection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End tshark if it still runs, and remove what it left."""
+        self._stop.set()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._feeder.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._said.close()
+        self._scratch.cleanup()
+
+    def _feed(self) -> None:
+        """Write the plain capture into tshark."""
+        sink = cast(IO[bytes], self._process.stdin)
+        try:
+            for done, piece in pieces(self._path):
+                if self._stop.is_set():
+                    break
+                sink.write(piece)
+                if self._progress is not None:
+                    self._progress(done)
+        except BrokenPipeError:
+            pass  # tshark ended early, and will say why
+        except (DamagedError, OSError) as error:
+            self._feeding = error
+        finally:
+            with suppress(OSError):
+                sink.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the fields as text, a column per entry of `FIELDS`.
+
+        Raises:
+            BundleError: it is no capture that tshark understands, or cannot be read.
+        """
+        import pyarrow as pa
+        from pyarrow import csv
+
+        stdout = cast(IO[bytes], self._process.stdout)
+        names = [column(field) for field in FIELDS]
+        if stdout.peek(1):  # type: ignore[attr-defined]  # a BufferedReader has it
+            yield from csv.open_csv(
+                stdout,
+                read_options=csv.ReadOptions(column_names=names, block_size=BLOCK),
+                parse_options=csv.ParseOptions(delimiter="\t", quote_char=False),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+                ),
+            )
+        self._feeder.join()
+        self._judge(self._process.wait())
+
+    def _judge(self, status: int) -> None:
+        """Tell a capture that was cut off from one that cannot be read at all."""
+        self._said.seek(0)
+        lines = self._said.read(1 << 16).decode("utf-8", "replace").splitlines()
+        said = " ".join(line.removeprefix("tshark: ") for line in lines if "Running as" not in line)
+        if isinstance(self._feeding, OSError):
+            raise BundleError(f"cannot read {self._shown}: {self._feeding}", "check the file")
+        if self._feeding is not None:
+            self.damage = str(self._feeding)
+        elif status == 0:
+            pass
+        elif "cut short" in said:
+            self.damage = "the file ends in the middle of a packet"
+        elif "isn't a capture file" in said:
+            raise BundleError(
+                f"{self._shown} is not a packet capture that tshark understands",
+                "give a pcap or pcapng file; gzip and zstd are fine",
+            )
+        else:
+            self.damage = f"tshark stopped with status {status}: {said[:300]}"
