@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ..collect.errors import BbrscopeError
 from .bbr.codes import BY_NAME, CODES, Code
 from .sentences import evidence_of, fill
 
@@ -27,6 +28,9 @@ _FULL_PIPE = ("FULLBW_REACHED_PLATEAU", "FULLBW_REACHED_LOSS", "FULLBW_REACHED_E
 # What a line about a phase is explained by; a policer's rate in use is a phase of its own.
 _PHASE_ABOUT = ("mode", "phase", "policer")
 _ASIDE = ("PRTT_DWELL_START", "LT_SAMPLE_START", "LT_RESET_APPLIMITED", "LT_INTERVAL_FIRST")
+
+# Told one by one they would take minutes and gigabytes, and nobody would read them.
+MOST_DECISIONS = 500_000
 
 # A flow below this many ACKs carries no data worth telling, like iperf3's control connection.
 TINY_ACKS = 50
@@ -182,20 +186,28 @@ def story(con: duckdb.DuckDBPyConnection, flow: Flow) -> list[Line]:
 
 
 def decisions_of(
-    con: duckdb.DuckDBPyConnection, flow: Flow, only: str | None, keep: bool
+    con: duckdb.DuckDBPyConnection,
+    flow: Flow,
+    only: str | None,
+    keep: bool,
+    between: tuple[int, int] | None = None,
 ) -> list[Line]:
     """Every decision, one line each; those to keep things as they are only if asked for.
 
     Args:
         only: what they are about, or a code's name; None: all.
         keep: include decisions that changed nothing.
+        between: from and to [ns since the flow's first event]; None: the whole flow.
+
+    Raises:
+        BbrscopeError: more than MOST_DECISIONS.
     """
     codes = matching(only)
     chosen = [code for code in codes if keep or code.change]
     events = _Events(con, flow)
     lines = [
         _event_line(seq, number, evidence)
-        for seq, found in _decisions(con, flow, chosen).items()
+        for seq, found in _decisions(con, flow, chosen, between).items()
         for number, evidence in found
     ]
     return [_finish(line, flow, events) for line in events.attach(lines)]
@@ -214,12 +226,29 @@ def matching(only: str | None) -> list[Code]:
 Found = dict[int, list[tuple[int, tuple[int, ...]]]]
 
 
-def _decisions(con: duckdb.DuckDBPyConnection, flow: Flow, chosen: Iterable[Code]) -> Found:
+def _decisions(
+    con: duckdb.DuckDBPyConnection,
+    flow: Flow,
+    chosen: Iterable[Code],
+    between: tuple[int, int] | None = None,
+) -> Found:
     """Decisions with the chosen codes, by event, in their order."""
+    first, last = flow.summary["first_ns"], flow.summary["last_ns"]
+    if between is not None:
+        first, last = first + between[0], min(first + between[1], last)
+    where = (
+        "FROM decisions WHERE run_id = ? AND flow = ? AND code IN (SELECT unnest(?))"
+        " AND ns BETWEEN ? AND ?"
+    )
+    values = [flow.run_id, flow.flow, sorted({code.number for code in chosen}), first, last]
+    (count,) = con.execute(f"SELECT count(*) {where}", values).fetchone() or (0,)
+    if count > MOST_DECISIONS:
+        raise BbrscopeError(
+            f"flow {flow.flow} of {flow.run} has {count:,} such decisions, too many to tell",
+            "narrow them with --between and --only, or bbrscope sql 'FROM decision_log ...'",
+        )
     rows = con.execute(
-        "SELECT seq, code, e0, e1, e2, e3 FROM decisions WHERE run_id = ? AND flow = ?"
-        " AND code IN (SELECT unnest(?)) ORDER BY seq, ord",
-        [flow.run_id, flow.flow, sorted({code.number for code in chosen})],
+        f"SELECT seq, code, e0, e1, e2, e3 {where} ORDER BY seq, ord", values
     ).fetchall()
     found: Found = defaultdict(list)
     for seq, code, *evidence in rows:

@@ -65,8 +65,14 @@ class Stretch:
         ]
 
 
-def fold_stretches(items: Sequence[Line | Cycle]) -> list[Line | Cycle | Stretch]:
-    """Fold what lies between the rare changes (STARTUP, DRAIN, PROBE_RTT, time-outs, policer)."""
+def fold_stretches(
+    items: Sequence[Line | Cycle], probe_rtt: bool = False
+) -> list[Line | Cycle | Stretch]:
+    """Fold what lies between the rare changes (STARTUP, DRAIN, time-outs, policer).
+
+    Args:
+        probe_rtt: PROBE_RTT is not rare either, in a long recording.
+    """
     folded: list[Line | Cycle | Stretch] = []
     stretch: list[Line] = []
 
@@ -76,7 +82,7 @@ def fold_stretches(items: Sequence[Line | Cycle]) -> list[Line | Cycle | Stretch
 
     for item in items:
         lines = [item] if isinstance(item, Line) else list(item.lines)
-        if all(map(_is_routine, lines)):
+        if all(_is_routine(line, probe_rtt) for line in lines):
             stretch.extend(lines)
         else:
             close()
@@ -85,11 +91,12 @@ def fold_stretches(items: Sequence[Line | Cycle]) -> list[Line | Cycle | Stretch
     return folded
 
 
-def _is_routine(line: Line) -> bool:
+def _is_routine(line: Line, probe_rtt: bool) -> bool:
     if line.about in BOUNDS:
         return True
     return line.about == "phase" and all(
-        str(phase).startswith("PROBE_BW_") and phase != "PROBE_BW_LT"
+        (str(phase).startswith("PROBE_BW_") and phase != "PROBE_BW_LT")
+        or (probe_rtt and phase == "PROBE_RTT")
         for phase in (line.old, line.new)
     )
 

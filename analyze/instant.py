@@ -10,8 +10,8 @@ from ..collect.errors import BbrscopeError
 from .bbr.codes import BY_NAME, CODES
 from .bbr.ints import U32_MAX
 from .bbr.records import BBR_PROBE_RTT, CA_STATES
-from .explain import BOUNDS, Flow, Line, story
-from .sentences import UNSET, evidence_of, fill, gain, mbps, milliseconds, rate
+from .explain import BOUNDS, Flow
+from .sentences import evidence_of, fill, gain, mbps, milliseconds, rate, value
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,21 +98,19 @@ def at(con: duckdb.DuckDBPyConnection, flow: Flow, t_ns: int) -> Instant:
         )
     row = _event(con, flow, t_ns)
     phase = con.execute(
-        "SELECT max_by(phase, seq), max_by(t_ns, seq) FROM phases"
+        "SELECT max_by(phase, seq), max_by(t_ns, seq), max(seq) FROM phases"
         " WHERE run = ? AND run_id = ? AND flow = ? AND seq <= ?",
         [flow.run, flow.run_id, flow.flow, row["seq"]],
     ).fetchone()
     assert phase is not None
-    lines = [line for line in story(con, flow) if line.seq <= row["seq"]]
     state = {name.removeprefix("bbr_"): row[name] for name in _STATE if row[name] is not None}
     state |= {name: row[name] for name in _OUTSIDE}
-    began = next((line.seq for line in reversed(lines) if line.about == "phase"), 0)
-    waits = [_end(flow.version, phase[0], state), *_waits(con, flow, row, began)]
+    waits = [_end(flow.version, phase[0], state), *_waits(con, flow, row, phase[2])]
     rows = [
         ("phase", f"{phase[0]} since {phase[1] / 1e9:.3f} s, {_gains(state)}"),
         ("bandwidth", _bandwidth(flow, state)),
         ("volume", _volume(state)),
-        *_bounds(flow, state, lines),
+        *_bounds(con, flow, state, row["seq"]),
         ("RTT", _rtt(con, flow, state)),
         ("recovery", _recovery(flow, state)),
     ]
@@ -234,16 +232,22 @@ def _volume(state: dict[str, Any]) -> str:
     return text + f", extra_acked {max(state['extra_acked_0'], state['extra_acked_1'])} packets"
 
 
-def _bounds(flow: Flow, state: dict[str, Any], lines: list[Line]) -> list[tuple[str, str]]:
+def _bounds(
+    con: duckdb.DuckDBPyConnection, flow: Flow, state: dict[str, Any], seq: int
+) -> list[tuple[str, str]]:
     """The bounds and when which decision last moved them."""
+    found = con.execute(
+        "SELECT bound, max_by(t_ns, seq), max_by(coalesce(name, 'unknown'), seq)"
+        " FROM bounds_history WHERE run = ? AND run_id = ? AND flow = ? AND seq <= ?"
+        " GROUP BY bound",
+        [flow.run, flow.run_id, flow.flow, seq],
+    ).fetchall()
+    moved = {bound: (t_ns, name) for bound, t_ns, name in found}
     rows = []
     for bound in BOUNDS if flow.version != "v1" else ():
-        number = state[bound]
-        unset = number == U32_MAX
-        words = UNSET if unset else mbps(number, state["mss"]) if bound == "bw_lo" else str(number)
-        moved = next((line for line in reversed(lines) if line.about == bound), None)
-        if moved:
-            words += f" since {moved.t_ns / 1e9:.3f} s ({moved.name or 'unknown'})"
+        words = value("old_bw" if bound == "bw_lo" else "old", state[bound], state["mss"])
+        if bound in moved:
+            words += f" since {moved[bound][0] / 1e9:.3f} s ({moved[bound][1]})"
         rows.append((bound, words))
     return rows
 

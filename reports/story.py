@@ -200,6 +200,8 @@ def render(
         text = list(_table(items, flow.version, names, width))
         if len(text) > PAGE:
             text = list(_table(fold_stretches(items), flow.version, names, width))
+        if len(text) > PAGE:
+            text = list(_table(fold_stretches(items, True), flow.version, names, width))
     yield from text
     if not steps:
         yield "  nothing changed" + (

@@ -1,4 +1,4 @@
-"""The tables that analysis fills: how the replay agreed with the kernel, what was decided and why."""
+"""The tables that analysis fills: agreement with the kernel, and what was decided and why."""
 
 from __future__ import annotations
 

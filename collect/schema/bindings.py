@@ -122,7 +122,8 @@ _BINDING = f"""
 CASE WHEN gap OR next_ns IS NULL THEN 'unknown'
   WHEN in_flight >= cwnd THEN {_WINDOW}
   WHEN window_left < mss THEN 'receive_window'
-  WHEN NOT must_retransmit AND app_limited <> 0 AND (next_phase <> 'PROBE_RTT' OR app_limited <> old_app_limited)
+  WHEN NOT must_retransmit AND app_limited <> 0
+    AND (next_phase <> 'PROBE_RTT' OR app_limited <> old_app_limited)
     AND (app_limited <> old_app_limited OR app_limited = sent) THEN 'application'
   WHEN pacing_waits THEN CASE WHEN pacing_rate = max_pacing_rate THEN 'max_pacing_rate'
     WHEN policed THEN 'policer' WHEN slowed THEN 'pacing_bw_lo' ELSE 'pacing_max_bw' END

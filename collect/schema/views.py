@@ -202,31 +202,39 @@ ORDER BY t.run_id, t.flow, t.seq
 )
 
 
-def _history(bound: str) -> str:
-    """Changes of one bound; the decision is the event's last about it: it left the value."""
-    column = f"e.bbr_{bound}"
+_BOUNDS = ("inflight_hi", "inflight_lo", "bw_lo")
+
+
+def _history(bounds: tuple[str, ...]) -> str:
+    """Changes of bounds; the decision is the event's last about it: it left the value."""
+    pairs = ", ".join(f"e.bbr_{b} AS old_{b}, {lead(f'e.bbr_{b}')} AS new_{b}" for b in bounds)
+    moved = " OR ".join(f"old_{b} <> new_{b}" for b in bounds)
+    values = ", ".join(f"{{bound: '{b}', old: old_{b}, new: new_{b}}}" for b in bounds)
     return f"""
-SELECT h.run_id, h.run, h.flow, h.seq, h.ns, (h.ns - h.first_ns)::BIGINT AS t_ns, h.old, h.new,
-  CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
+WITH h AS (
+  SELECT run_id, run, flow, first_ns, gap, (seq + gap::INTEGER) AS seq,
+    CASE WHEN gap THEN next_ns ELSE ns END AS ns, b.bound, b.old, b.new
+  FROM (
+    SELECT *, unnest([{values}]) AS b FROM (
+      SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap, {lead("e.ns")} AS next_ns,
+        {pairs}
+      {SOURCE} {FLOW_WINDOW}
+    ) WHERE {moved}
+  ) WHERE b.old <> b.new
+), d AS (
+  SELECT d.run_id, r.run, d.flow, d.seq, c.about AS bound, max_by(d.code, d.ord) AS code,
+    max_by(c.name, d.ord) AS name, max_by(d.e0, d.ord) AS e0, max_by(d.e1, d.ord) AS e1,
+    max_by(d.e2, d.ord) AS e2, max_by(d.e3, d.ord) AS e3
+  FROM decisions d JOIN runs r USING (run_id) JOIN decision_codes c USING (code)
+  WHERE c.change AND c.about IN {bounds if len(bounds) > 1 else f"('{bounds[0]}')"}
+  GROUP BY ALL
+)
+SELECT h.run_id, h.run, h.flow, h.seq, h.ns, (h.ns - h.first_ns)::BIGINT AS t_ns, h.bound, h.old,
+  h.new, CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
   CASE WHEN h.gap THEN 'GAP' ELSE d.name END AS name,
   CASE WHEN h.gap THEN NULL ELSE d.e0 END AS e0, CASE WHEN h.gap THEN NULL ELSE d.e1 END AS e1,
   CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
-FROM (
-  SELECT run_id, run, flow, first_ns, gap, (seq + gap::INTEGER) AS seq,
-    CASE WHEN gap THEN next_ns ELSE ns END AS ns, old, new
-  FROM (
-    SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap,
-      {column} AS old, {lead(column)} AS new, {lead("e.ns")} AS next_ns
-    {SOURCE} {FLOW_WINDOW}
-  ) WHERE old <> new
-) h LEFT JOIN (
-  SELECT d.run_id, r.run, d.flow, d.seq, max_by(d.code, d.ord) AS code, max_by(c.name, d.ord)
-    AS name, max_by(d.e0, d.ord) AS e0, max_by(d.e1, d.ord) AS e1, max_by(d.e2, d.ord) AS e2,
-    max_by(d.e3, d.ord) AS e3
-  FROM decisions d JOIN runs r USING (run_id) JOIN decision_codes c USING (code)
-  WHERE c.change AND c.about = '{bound}'
-  GROUP BY ALL
-) d USING (run_id, run, flow, seq)
+FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound)
 """
 
 
@@ -248,10 +256,8 @@ INFLIGHT_HI_HISTORY = View(
     "inflight_hi_history",
     "Every change of inflight_hi (v2, v3) with the decision that made it.",
     _HISTORY_COLUMNS,
-    _history("inflight_hi") + "ORDER BY h.run_id, h.flow, h.seq",
+    "SELECT * EXCLUDE (bound) FROM (" + _history(("inflight_hi",)) + ") ORDER BY run_id, flow, seq",
 )
-
-_BOUNDS = ("inflight_hi", "inflight_lo", "bw_lo")
 
 BOUNDS_HISTORY = View(
     "bounds_history",
@@ -263,11 +269,7 @@ BOUNDS_HISTORY = View(
         Column("new", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
         *_HISTORY_COLUMNS[8:],
     ),
-    "SELECT run_id, run, flow, seq, ns, t_ns, bound, old, new, code, name, e0, e1, e2, e3 FROM ("
-    + " UNION ALL ".join(
-        f"SELECT *, '{bound}' AS bound FROM ({_history(bound)})" for bound in _BOUNDS
-    )
-    + ") ORDER BY run_id, flow, seq, bound",
+    "FROM (" + _history(_BOUNDS) + ") ORDER BY run_id, flow, seq, bound",
 )
 
 ROUNDS = View(

@@ -169,7 +169,7 @@ def _lines(
     from ...analyze import explain
 
     if everything or (only is not None and not _is_story(only)):
-        lines = explain.decisions_of(store.con, flow, only, everything)
+        lines = explain.decisions_of(store.con, flow, only, everything, between)
     else:
         lines = explain.story(store.con, flow)
         if only is not None:

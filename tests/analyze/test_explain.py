@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from bbrscope.analyze import explain
+from bbrscope.analyze import explain, results, session
 from bbrscope.analyze.bbr.codes import BY_NAME, CODES
 from bbrscope.analyze.explain import Flow, Line
-from bbrscope.collect.store import Store
+from bbrscope.collect.errors import BbrscopeError
+from bbrscope.collect.store import Store, open_store
+from bbrscope.reports.story import trust
 
 # What a decision must be about to explain a change of the field.
 EXPLAINED_BY = {
@@ -149,3 +153,37 @@ def test_a_change_inside_a_gap_is_told_without_a_reason(all_runs: Store) -> None
     assert lines
     after = {gap[0] + 1 for gap in flow.gaps}
     assert all(line.seq in after and line.doubt and not line.reasons for line in lines)
+
+
+def test_too_many_decisions_are_refused_with_a_way_out(
+    shipped: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = the_flow(shipped, "v2_single_1bdp")
+    monkeypatch.setattr(explain, "MOST_DECISIONS", 100)
+    with pytest.raises(BbrscopeError, match="too many to tell"):
+        explain.decisions_of(shipped.con, flow, None, keep=True)
+    assert explain.decisions_of(shipped.con, flow, None, True, (12 * 10**9, 12 * 10**9 + 10**7))
+
+
+def test_a_recording_that_starts_mid_flow_says_so(shipped_path: Path, tmp_path: Path) -> None:
+    """The first thousand events of a shipped recording are taken away, init among them."""
+    copy = tmp_path / "mid.duckdb"
+    copy.write_bytes(shipped_path.read_bytes())
+    with open_store(copy) as store:
+        con, run_id = store.con, store.run_id("v2_x_spur")
+        con.execute("DELETE FROM events WHERE run_id = ? AND seq < 1000", [run_id])
+        con.execute("UPDATE events SET seq = seq - 1000 WHERE run_id = ?", [run_id])
+        con.execute(
+            "UPDATE flows SET has_init = false, init = 0, pre_init = 0, events = events - 1000,"
+            " first_ns = (SELECT min(ns) FROM events e WHERE e.run_id = flows.run_id)"
+            " WHERE run_id = ?",
+            [run_id],
+        )
+        for flows in session.replay_runs(con, [run_id]):
+            results.keep(store, flows)
+        (flow,) = explain.flows_of(con, run_id)
+        first, *others = explain.story(con, flow)
+        assert (first.name, first.old, first.t_ns) == ("MID_FLOW", None, 0)
+        assert others
+        assert "starts in the middle" in " ".join(trust(flow))
+        assert flow.summary["exact"] == flow.summary["replayed"] > 4000

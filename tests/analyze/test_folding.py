@@ -97,3 +97,11 @@ def test_repeated_decisions_fold_only_when_adjacent() -> None:
         ("REFILL_BY_CLOCK", 1),
         ("CRUISE_STAY", 1),
     ]
+
+
+def test_in_a_long_story_probe_rtt_is_part_of_the_stretch() -> None:
+    routine = [line(i, *(UP, DOWN, REFILL)[i % 3]) for i in range(14)]
+    rtt = line(20, "phase", "PROBE_BW_DOWN", "PROBE_RTT", "PRTT_ENTER_EXPIRED")
+    (told,) = fold_stretches([*routine, rtt, *routine], probe_rtt=True)
+    assert isinstance(told, Stretch)
+    assert len(told.lines) == 29
