@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from . import columns, layout
 from .columns import Version
 
-# bpftrace 0.17 builds a row on the BPF stack: 512 bytes, at most 8 per value.
+# bpftrace 0.17 builds rows on the BPF stack of 512 bytes: 36 values of v2's or v3's struct fit, 41
+# do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
+VALUES_ON_STACK = 32
 VALUES_PER_ROW = 62
 
 
@@ -26,7 +28,8 @@ class Attach:
     "kfunc"); `argument` how an fentry argument is read ("args." or "args->"); `module` the module
     of the functions, "" when they are built in; `parameters` the parameter names of the main
     function, which give kprobe its registers; `jiffies` and `clock` the expressions that read
-    them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used.
+    them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
+    `values_per_row` how many values this bpftrace can print at once.
     """
 
     rung: str
@@ -38,6 +41,7 @@ class Attach:
     jiffies: str = "jiffies"
     clock: str = "nsecs(monotonic)"
     raw: bool = False
+    values_per_row: int = VALUES_PER_ROW
 
     def trace(self, name: str) -> tuple[str, str, str]:
         """(attach point, socket, skb) of a TCP tracepoint.
@@ -166,7 +170,7 @@ class Program:
         names = self.present(names)
         all_names = [*extra, *names]
         values = [*extra.values(), *(expression(name, self.attach) for name in names)]
-        count = -(-len(values) // VALUES_PER_ROW)
+        count = -(-len(values) // self.attach.values_per_row)
         size = -(-len(values) // count)
         parts = [
             (f"{tag}{i}" if count > 1 else tag, slice(i * size, (i + 1) * size))

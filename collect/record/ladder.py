@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...probes.program import Attach
+from ...probes.program import VALUES_ON_STACK, VALUES_PER_ROW, Attach
 from .bpftrace import Bpftrace, tracefs
 from .target import Target
 
@@ -94,6 +94,7 @@ def spoken(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
         jiffies=jiffies,
         clock="nsecs(monotonic)" if bpftrace.has_monotonic else "nsecs",
         raw=bpftrace.raw_tracepoints,
+        values_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else VALUES_ON_STACK,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...probes import known
 from ...probes.columns import VERSIONS
-from ...probes.program import Attach, Host, Program
+from ...probes.program import VALUES_ON_STACK, Attach, Host, Program
 
 TEMPLATE = Path(__file__).with_name("collect.sh")
 MODULE = "@MODULE@"
@@ -33,7 +33,9 @@ def probe(name: str) -> str:
     """A version's probe with the module left open."""
     host = Host(known.layout(name), known.CB)
     parameters = ("sk", "rs") if name == "v2" else ("sk", "ack", "flag", "rs")
-    attach = Attach("fentry", module=MODULE, parameters=parameters)
+    # Written before it is known which bpftrace will run it: rows that the oldest can print.
+    rows = VALUES_ON_STACK
+    attach = Attach("fentry", module=MODULE, parameters=parameters, values_per_row=rows)
     text = Program(VERSIONS[name], host, attach).text()
     for point, line in (("start", "BEGIN\n{\n"), ("end", "END\n{\n")):
         text = text.replace(line, line + CLOCK.format(point=point))

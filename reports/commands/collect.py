@@ -10,6 +10,8 @@ import click
 
 from ...collect.errors import BbrscopeError
 
+# Rows that are not the first of an event.
+NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
 SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "": 1}
 
 
@@ -139,7 +141,9 @@ def report(path: Path, manifest: dict[str, object]) -> None:
 
     rows = manifest["events"]
     assert isinstance(rows, dict)
-    counted = sum(n for tag, n in rows.items() if tag[-1] != "1" and tag[0] not in "XPNRK")
+    counted = sum(
+        n for tag, n in rows.items() if tag[-1] not in "123456789" and tag[:2] not in NO_EVENTS
+    )
     completeness = manifest.get("completeness")
     flows = completeness["sockets"] if isinstance(completeness, dict) else 0
     click.echo(f"{path}: {counted} events of {flows} flows by {manifest['probe']}", err=True)
