@@ -140,27 +140,33 @@ def _complete(run: Run, findings: list[Row]) -> tuple[str, str]:
 
 def accounting(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> list[Row]:
     """Time, data and loss per phase, and what mostly limited sending in it."""
-    name, number = run.row["run"], flow.number
     found = rows(
         con,
         """
         WITH carried AS (
-          SELECT phase_before AS phase, sum(acked) AS bytes, sum(lost) AS lost FROM states JOIN (
-            SELECT run_id, flow, seq, rs_acked_sacked::BIGINT * tp_mss_cache AS acked,
-              tp_lost::BIGINT - lag(tp_lost) OVER (ORDER BY seq) AS lost
-            FROM events WHERE run_id = ? AND flow = ?
-          ) USING (run_id, flow, seq) WHERE run = ? AND flow = ? GROUP BY phase_before
+          SELECT ns, rs_acked_sacked::BIGINT * tp_mss_cache AS acked,
+            tp_lost::BIGINT - lag(tp_lost) OVER (ORDER BY seq) AS lost
+          FROM events WHERE run_id = ? AND flow = ?
+        ), sums AS (
+          -- What an event carries belongs to the phase that it found.
+          SELECT phase, sum(acked) AS bytes, sum(lost) AS lost
+          FROM carried ASOF JOIN flow_phases ON carried.ns > flow_phases.start_ns GROUP BY phase
         ), limits AS (
-          SELECT phase, arg_max(binding, duration_ns) AS binding, max(share) AS share
-          FROM binding_summary WHERE run = ? AND flow = ? GROUP BY phase
+          SELECT phase, binding, sum(duration_ns) AS lasted,
+            lasted / greatest(sum(lasted) OVER (PARTITION BY phase), 1) AS share
+          FROM flow_binding GROUP BY phase, binding
+        ), most AS (
+          SELECT phase, arg_max(binding, lasted) AS binding, max(share) AS share
+          FROM limits GROUP BY phase
         )
         SELECT phase, count(*) AS n, sum(duration_ns) AS total, median(duration_ns) AS median,
           max(duration_ns) AS longest, any_value(bytes) AS bytes, any_value(lost) AS lost,
           any_value(binding) AS binding, any_value(share) AS binding_share
-        FROM phases LEFT JOIN carried USING (phase) LEFT JOIN limits USING (phase)
-        WHERE run = ? AND flow = ? GROUP BY phase ORDER BY min(seq)
+        FROM flow_phases LEFT JOIN sums USING (phase) LEFT JOIN most USING (phase)
+        GROUP BY phase ORDER BY min(seq)
         """,
-        *(run.row["run_id"], number, name, number, name, number, name, number),
+        run.row["run_id"],
+        flow.number,
     )
     whole = max(sum(row["total"] for row in found), 1)
     return [_account(row, whole) for row in found]

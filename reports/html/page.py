@@ -27,7 +27,6 @@ class Section:
     name: str
     story: list[prose.Prose]
     limits: list[words.Limit]
-    charts: list[document.Shown]
     colours: list[tuple[str, list[str]]]
     phases: listing.Listing
     bounds: listing.Listing
@@ -54,22 +53,19 @@ def build(
     if not run.main and run.flows:
         run.flows[0].main = True
     window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
+    sections = []
     for flow in run.main:
         select.load_flow(con, run, flow, window)
+        sections.append(_section(con, run, flow))
         advance(flow.row["events"])
     select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-    made = document.build(run, between)
-    sections = [
-        _section(con, run, flow, charts) for flow, charts in zip(run.main, made.shown, strict=True)
-    ]
-    return _render(con, run, made, sections)
+    return _render(con, run, document.build(run, between), sections)
 
 
 def _section(
     con: duckdb.DuckDBPyConnection,
     run: select.Run,
     flow: select.Flow,
-    charts: list[document.Shown],
 ) -> Section:
     listings = listing.listings(con, run, flow)
     order = list(palette.COLOURS)
@@ -77,8 +73,7 @@ def _section(
         flow,
         name_of(flow),
         words.story(con, run, flow, listings),
-        words.limits(con, run, flow),
-        charts,
+        words.limits(con),
         [
             (document.LANE_NAMES[lane], sorted(set(spans.category), key=order.index))
             for lane, spans in flow.lanes.items()
@@ -109,6 +104,7 @@ def _render(
     values: dict[str, Any] = {
         "run": run,
         "sections": sections,
+        "charts": made.shown,
         "others": [flow for flow in run.flows if not flow.main],
         "title": facts.title(run),
         "verdict": facts.verdict(run, replays, findings),

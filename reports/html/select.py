@@ -104,6 +104,7 @@ def load_flow(
     con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, window: tuple[int, int] | None
 ) -> None:
     """Read a flow's signals, lanes and gaps; `window` (us) keeps every point."""
+    _keep_views(con, run, flow)
     signals = [signal for panel in FLOW_PANELS for signal in panel.signals]
     columns = _signal_columns(con, run, flow, signals)
     states, events = columns["held_ns"], columns["ns"]
@@ -113,9 +114,9 @@ def load_flow(
         if points is not None:
             flow.signals[signal.key] = points
     end = run.us(flow.row["last_ns"])
-    flow.lanes["phase"] = spans(*_timed(con, run, flow, "start_ns, phase", "phases", "seq"), end)
+    flow.lanes["phase"] = spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end)
     flow.lanes["ca"] = spans(_axis(events, run), _strings(columns["ca"]), end)
-    binding = spans(*_timed(con, run, flow, "ns, binding", "binding", "seq"), end)
+    binding = spans(*_timed(con, run, "ns, binding", "flow_binding"), end)
     flow.lanes["binding"] = coarse(binding, 4 * run.columns, window)
     flow.gaps = [
         (run.us(gap["ns"]), run.us(gap["next_ns"]))
@@ -200,14 +201,25 @@ def _points(
     return thin(t[chosen], data[chosen], columns, window, signal.keep)
 
 
+# Views that several parts of a flow's report ask: worked out once, then held in temporary tables.
+_KEPT = {"phases": "flow_phases", "binding": "flow_binding"}
+
+
+def _keep_views(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> None:
+    """Make temporary tables flow_phases and flow_binding of the flow that is being told."""
+    for view, table in _KEPT.items():
+        con.execute(
+            f"CREATE OR REPLACE TEMP TABLE {table} AS FROM {view}"
+            " WHERE run = ? AND run_id = ? AND flow = ?",
+            [run.row["run"], run.row["run_id"], flow.number],
+        )
+
+
 def _timed(
-    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, columns: str, view: str, order: str
+    con: duckdb.DuckDBPyConnection, run: Run, columns: str, table: str
 ) -> tuple[Array, Array]:
-    """Two columns of a view, for one flow: a time, on the page's axis, and a name."""
-    result = con.execute(
-        f"SELECT {columns} FROM {view} WHERE run = ? AND flow = ? ORDER BY {order}",
-        [run.row["run"], flow.number],
-    ).fetchnumpy()
+    """A time, on the page's axis, and a name, out of one of the tables of `_keep_views`."""
+    result = con.execute(f"SELECT {columns} FROM {table} ORDER BY seq").fetchnumpy()
     ns, names = result.values()
     return _axis(ns, run), _strings(names)
 

@@ -74,13 +74,9 @@ def _gaps(flow: Flow) -> Prose:
     ]
 
 
-def _phases(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, *names: str) -> list[Row]:
+def _phases(con: duckdb.DuckDBPyConnection, *names: str) -> list[Row]:
     return rows(
-        con,
-        "SELECT * FROM phases WHERE run = ? AND flow = ? AND list_contains(?, phase) ORDER BY seq",
-        run.row["run"],
-        flow.number,
-        list(names),
+        con, "SELECT * FROM flow_phases WHERE list_contains(?, phase) ORDER BY seq", list(names)
     )
 
 
@@ -92,7 +88,7 @@ def _place(run: Run, row: Row, text: str) -> At:
 
 
 def _startup(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, listing: Listing) -> Prose:
-    found = _phases(con, run, flow, "STARTUP")
+    found = _phases(con, "STARTUP")
     if not found:
         return []
     first = found[0]
@@ -103,7 +99,7 @@ def _startup(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, listing: List
     ended = _line_at(listing, run.us(first["end_ns"]) / 1e6, first["end_name"])
     if ended:
         told.append(f" {ended.why}")
-    drain = _phases(con, run, flow, "DRAIN")
+    drain = _phases(con, "DRAIN")
     if drain:
         told += [" ", _place(run, drain[0], "DRAIN")]
         told.append(f" took {seconds(drain[0]['duration_ns'] / 1e9)}.")
@@ -114,7 +110,7 @@ def _startup(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, listing: List
 
 def _probing(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, listing: Listing) -> Prose:
     """How often it probed for more bandwidth, and what ended the probes, most frequent first."""
-    probes = _phases(con, run, flow, *_PROBES)
+    probes = _phases(con, *_PROBES)
     if not probes:
         return []
     starts = [row["start_ns"] / 1e9 for row in probes]
@@ -149,7 +145,7 @@ def _line_at(listing: Listing, at: float, name: str) -> Line | None:
 
 
 def _probe_rtt(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> Prose:
-    found = _phases(con, run, flow, "PROBE_RTT")
+    found = _phases(con, "PROBE_RTT")
     if not found:
         return []
     total = sum(row["duration_ns"] for row in found)
@@ -215,14 +211,12 @@ class Limit:
     share: float
 
 
-def limits(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> list[Limit]:
+def limits(con: duckdb.DuckDBPyConnection) -> list[Limit]:
     """Return what limited sending, the most first."""
     found = rows(
         con,
-        "SELECT binding, share FROM binding_summary WHERE run = ? AND flow = ? AND phase = 'ALL'"
-        " ORDER BY share DESC",
-        run.row["run"],
-        flow.number,
+        "SELECT binding, sum(duration_ns) / greatest(sum(sum(duration_ns)) OVER (), 1) AS share"
+        " FROM flow_binding GROUP BY binding ORDER BY share DESC",
     )
     return [
         Limit(row["binding"], str(BINDING_WORDS.get(row["binding"], row["binding"])), row["share"])

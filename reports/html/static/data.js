@@ -36,13 +36,15 @@ class Signal {
     this.v = raw.map((value) => (value < 0 ? NaN : value * about.scale));
   }
 
-  // Value at an instant: what holds (step), the nearest measurement (line), or nothing (stem).
+  // Value at an instant: what holds (step), the nearest measurement (line; equal ones between two
+  // equal ones are not kept), or what happened within `near` seconds (stem).
   at(time, near) {
     const i = lastAtOrBefore(this.t, time);
-    if (this.shape === "step") return i < 0 || time > this.end ? NaN : this.v[i];
-    const j = i + 1 < this.t.length && (i < 0 || this.t[i + 1] - time < time - this.t[i]) ? i + 1 : i;
-    if (j < 0 || Math.abs(this.t[j] - time) > near) return this.shape === "stem" ? 0 : NaN;
-    return this.v[j];
+    if (time > this.end || (i < 0 && this.shape !== "stem")) return NaN;
+    if (this.shape === "step") return this.v[i];
+    const closer = i + 1 < this.t.length && (i < 0 || this.t[i + 1] - time < time - this.t[i]);
+    const j = closer ? i + 1 : i;
+    return this.shape === "stem" && (j < 0 || Math.abs(this.t[j] - time) > near) ? 0 : this.v[j];
   }
 
   // Rows for a chart that is `width` pixels wide: of each pixel column the first, the last, the
@@ -95,6 +97,11 @@ class Spans {
     this.b = unpack(about.b, 1e-6);
     this.c = about.c ? unpack(about.c, 1) : null;
     this.names = about.names || [];
+  }
+
+  covers(time) {
+    const i = lastAtOrBefore(this.a, time);
+    return i >= 0 && time < this.b[i];
   }
 
   name(i) { return this.c ? this.names[this.c[i]] : ""; }

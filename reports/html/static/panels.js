@@ -110,6 +110,7 @@ class Panel {
 
   read(key, time, near) {
     if (this.about.lanes) return this.label(this.flow.lanes[key].at(time));
+    if (!this.about.queue && this.flow.gaps.covers(time)) return "gap";
     return format(this.flow.signals[key].at(time, near));
   }
 
