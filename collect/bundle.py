@@ -49,12 +49,12 @@ class Clock:
 class Manifest:
     """A checked manifest; `raw` is the whole JSON object.
 
-    `rows` counts rows by tag (None: the collector did not say), `lost` is the collector's own
-    count of lost rows, `clocks` is empty when they were not sampled.
+    `hz` is None if the collector could not tell, `rows` counts rows by tag (None: it did not say),
+    `lost` is its own count of lost rows, `clocks` is empty when they were not sampled.
     """
 
     name: str
-    hz: int
+    hz: int | None
     rows: dict[str, int] | None
     lost: int
     clocks: tuple[Clock, ...]
@@ -165,7 +165,7 @@ def read_manifest(path: Path, shown: str) -> Manifest:
     check = _Checker(shown, raw)
     return Manifest(
         name=check.name(),
-        hz=check.integer(check.group("constants"), "constants.HZ", 1, 100_000),
+        hz=check.hz(),
         rows=check.rows(),
         lost=check.integer(raw, "events_lost", 0, 1 << 62, default=0),
         clocks=check.clocks(),
@@ -203,6 +203,11 @@ class _Checker:
             raise self.fail(f"{key} must be a whole number {low}..{high} (found {value!r:.60})")
         return value
 
+    def hz(self) -> int | None:
+        if self.group("constants").get("HZ") is None:
+            return None
+        return self.integer(self.group("constants"), "constants.HZ", 1, 100_000)
+
     def rows(self) -> dict[str, int] | None:
         if self.raw.get("events") is None:
             return None
@@ -216,6 +221,8 @@ class _Checker:
         found = []
         for point in ("start", "end"):
             reading = group.get(point)
+            if reading is None:
+                return ()
             if not isinstance(reading, dict):
                 raise self.fail(f"clocks.{point} must be an object (found {reading!r:.60})")
             values = [

@@ -160,7 +160,7 @@ class EventReader:
             if self.progress:
                 self.progress(self._source.compressed)
         self._note_cut()
-        pairing.close_all(self._plan.kinds, self._sockets, self._batch.slots, state)
+        self._close_before(SLOTS_PER_BATCH)
         yield from self._flush()
 
     def _sync_source(self) -> None:
@@ -280,12 +280,17 @@ class EventReader:
             self._state,
         )
 
+    def _close_before(self, slot: int) -> None:
+        plan, slots = self._plan, self._batch.slots
+        pairing.close_before(slot, plan.kinds, self._sockets, slots, self._state)
+
     def _flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the closed events of the batch, and go on with a new one."""
         state = self._state
         opened = int(np.count_nonzero(self._sockets[: state[pairing.SOCKETS], pairing.S_SLOT] >= 0))
         if opened > SLOTS_PER_BATCH // 2:
-            pairing.close_all(self._plan.kinds, self._sockets, self._batch.slots, state)
+            # Sockets that end without their exit rows leave an event open for good.
+            self._close_before(int(state[pairing.SLOTS]) - SLOTS_PER_BATCH // 4)
         old, fresh = self._batch, self._assembler.new_batch()
         count = int(state[pairing.SLOTS])
         plan = self._plan

@@ -82,7 +82,7 @@ def ingest(
                 f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
             )
         known = _known(store.con, bundle.digest)
-        if known and (name is None or known.run == run):
+        if known and (known.run == run or (name is None and not replace)):
             added = packets and add_packets(store, known.run_id, bundle, progress)
             return _outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
@@ -158,6 +158,7 @@ class _Loader:
             raise
         finally:
             self.con.unregister("incoming_events")
+            self.con.execute("RESET memory_limit")
 
     def _judge(self, reader: EventReader) -> list[Finding]:
         """Check the rows against the manifest; complete the findings."""
@@ -182,8 +183,11 @@ class _Loader:
         if self.bundle.manifest.rows is None:
             return []
         wrong = []
-        for tag, found in reader.row_counts.items():
-            said = self.bundle.manifest.rows.get(tag, 0)
+        said_of = self.bundle.manifest.rows
+        absent = (tag for tag in said_of if tag not in reader.header.skipped)
+        counts = dict.fromkeys(absent, 0) | reader.row_counts
+        for tag, found in counts.items():
+            said = said_of.get(tag, 0)
             if found != said:
                 wrong.append(CODES["row_count"].format(tag=tag, found=found, said=said))
         if wrong and not self.salvage:

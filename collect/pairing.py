@@ -461,10 +461,10 @@ def next_line(text: Any, pos: int) -> int:
 
 
 @jit
-def close_all(kinds: Any, sockets: Any, slots: Any, state: Any) -> None:
-    """Close every open event."""
+def close_before(limit: int, kinds: Any, sockets: Any, slots: Any, state: Any) -> None:
+    """Close the open events whose slots come before `limit`."""
     for socket in range(state[SOCKETS]):
-        if sockets[socket, S_SLOT] >= 0:
+        if sockets[socket, S_SLOT] >= 0 and sockets[socket, S_SLOT] < limit:
             close_event(socket, kinds, sockets, slots, state)
 
 

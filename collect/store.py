@@ -142,7 +142,9 @@ def open_store(path: Path, read_only: bool = False) -> Store:
         con = duckdb.connect(str(path), read_only=read_only)
     except duckdb.Error as error:
         if not exists:
-            path.unlink(missing_ok=True)
+            # A disk that cannot be written to refuses this, too.
+            with suppress(OSError):
+                path.unlink()
         raise _explain(path, error) from error
     store = Store(path, con, read_only)
     try:
