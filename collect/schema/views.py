@@ -337,8 +337,8 @@ FLOW_SUMMARY = View(
         Column("remote", "VARCHAR", "", "address:port; NULL: unknown"),
         Column("events", "BIGINT", "events", "events of all kinds"),
         Column("duration_ns", "BIGINT", "ns", "first event to last"),
-        Column("delivered", "BIGINT", "packets", "acked or SACKed"),
-        Column("delivered_bytes", "BIGINT", "bytes", "the same times tp.mss_cache"),
+        Column("delivered", "BIGINT", "packets", "acked or SACKed (growth of tp.delivered)"),
+        Column("delivered_bytes", "BIGINT", "bytes", "the same times the mean tp.mss_cache"),
         Column("throughput_mbps", "DOUBLE", "Mbit/s", "delivered_bytes over the duration"),
         Column("lost", "BIGINT", "packets", "marked lost (growth of tp.lost)"),
         Column("min_rtt_us", "UINTEGER", "us", "at the last event; NULL: none"),
@@ -365,7 +365,8 @@ FLOW_SUMMARY = View(
 WITH s AS (
   SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns, {PHASE} AS phase,
     {lead(PHASE)} AS next_phase, {lead("e.ns")} AS next_ns, e.rs_acked_sacked AS acked,
-    e.tp_mss_cache AS mss, e.tp_lost AS lost, e.tp_srtt_us AS srtt, e.rs_rtt_us AS rtt, e.kind,
+    e.tp_delivered AS delivered, e.tp_mss_cache AS mss, e.tp_lost AS lost,
+    e.tp_srtt_us AS srtt, e.rs_rtt_us AS rtt, e.kind,
     coalesce(greatest(e.bbr_bw_hi_0, e.bbr_bw_hi_1), e.bbr_bw_s_0_v) AS max_bw,
     e.bbr_min_rtt_us AS min_rtt, e.bbr_inflight_hi AS hi, e.bbr_inflight_lo AS lo,
     e.bbr_bw_lo AS bw_lo, e.gap
@@ -375,8 +376,10 @@ WITH s AS (
   FROM s
 ), sums AS (
   SELECT run_id, run, version, flow, sum(d) AS span,
-    sum(acked) FILTER (kind = 'main') AS delivered,
-    sum(acked::BIGINT * mss) FILTER (kind = 'main') AS bytes,
+    ((arg_max(delivered, seq)::BIGINT - arg_min(delivered, seq) + 4294967296) % 4294967296)
+    AS delivered,
+    sum(acked::BIGINT * mss) FILTER (kind = 'main')
+    / nullif(sum(acked) FILTER (kind = 'main'), 0) AS size,
     arg_min(lost, seq) AS lost_first, arg_max(lost, seq) AS lost_last,
     arg_max(min_rtt, seq) AS min_rtt, min(rtt) FILTER (rtt > 0) AS rtt_min,
     avg(srtt / 8) FILTER (kind = 'main' AND srtt > 0) AS srtt_mean,
@@ -391,9 +394,10 @@ WITH s AS (
 SELECT s.run_id, s.run, s.flow, s.version,
   f.local_address || ':' || f.local_port AS local, f.remote_address || ':' || f.remote_port
   AS remote, f.events, (f.last_ns - f.first_ns)::BIGINT AS duration_ns,
-  coalesce(s.delivered, 0)::BIGINT AS delivered, coalesce(s.bytes, 0)::BIGINT AS delivered_bytes,
-  CASE WHEN f.last_ns > f.first_ns THEN coalesce(s.bytes, 0) * 8e3 / (f.last_ns - f.first_ns) END
-  AS throughput_mbps,
+  s.delivered::BIGINT AS delivered,
+  round(s.delivered * coalesce(s.size, s.mss, 0))::BIGINT AS delivered_bytes,
+  CASE WHEN f.last_ns > f.first_ns THEN s.delivered * coalesce(s.size, s.mss, 0) * 8e3
+    / (f.last_ns - f.first_ns) END AS throughput_mbps,
   (s.lost_last::BIGINT - s.lost_first + 4294967296) % 4294967296 AS lost,
   CASE WHEN s.min_rtt <> {UNSET} THEN s.min_rtt END AS min_rtt_us, s.rtt_min AS rtt_min_us,
   s.srtt_mean AS srtt_mean_us, s.srtt_p95 AS srtt_p95_us, s.mss, s.max_bw,
