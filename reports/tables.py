@@ -194,9 +194,9 @@ def _write_json(reader: pa.RecordBatchReader) -> None:
         for row in rows:
             entry = dict(zip(names, map(_finite, row), strict=True))
             lines.append(json.dumps(entry, default=_jsonable))
-        click.echo(before + ",\n".join(lines), nl=False)
+        sys.stdout.write(before + ",\n".join(lines))
         before = ",\n"
-    click.echo("[]" if before == "[\n" else "\n]")
+    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
 
 
 def _write_csv(reader: pa.RecordBatchReader) -> None:
@@ -205,10 +205,10 @@ def _write_csv(reader: pa.RecordBatchReader) -> None:
     writer.writerow(reader.schema.names)
     for rows in _rows(reader):
         writer.writerows([[_csv_value(value) for value in row] for row in rows])
-        click.echo(out.getvalue(), nl=False)
+        sys.stdout.write(out.getvalue())
         out.seek(0)
         out.truncate()
-    click.echo(out.getvalue(), nl=False)
+    sys.stdout.write(out.getvalue())
 
 
 def _csv_value(value: Any) -> Any:
