@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from ...analyze.session import FlowReplay
     from ...collect.store import Store
 
@@ -37,13 +39,15 @@ def command(output: Path | None) -> None:
     bbrscope demo
     bbrscope demo -o /tmp/look
     """
+    from ...analyze import warm
     from ...collect.store import open_store
 
     folder = _make(output)
+    compiling = warm.start("v2")  # ten seconds on the first run, beside the loading
     store = folder / "bbrscope.duckdb"
     with open_store(store) as opened:
         _ingest(opened)
-        _replay(opened)
+        _replay(opened, compiling)
         _explain(opened)
         report = _report(opened, folder)
     _next(store, report)
@@ -88,11 +92,12 @@ def _ingest(store: Store) -> None:
     click.echo(describe(ingest(store, fixtures.path(RECORDING)), store.path))
 
 
-def _replay(store: Store) -> None:
+def _replay(store: Store, compiling: Popen[bytes]) -> None:
     from ...analyze import results, session
     from ..progress import progress
 
     _step("Replay: the estimator runs over the same inputs; does it agree with the kernel?")
+    compiling.wait()
     run_ids = [store.run_id(RECORDING)]
     with progress(session.total_events(store.con, run_ids), "replaying") as advance:
         for flows in session.replay_runs(store.con, run_ids, advance=advance):
