@@ -125,6 +125,16 @@ def wanted(name: str) -> bool:
 
 
 def _read(folder: Path, shown: str) -> Bundle:
+    try:
+        return _read_files(folder, shown)
+    except OSError as error:
+        raise BundleError(
+            f"cannot read {shown}: {error.strerror} ({error.filename})",
+            "check its permissions and the disk it is on",
+        ) from error
+
+
+def _read_files(folder: Path, shown: str) -> Bundle:
     for name in (MANIFEST, EVENTS):
         if not (folder / name).is_file():
             raise BundleError(f"{shown} has no {name}: it is not a run bundle", COMPLETE)
@@ -152,6 +162,8 @@ def read_manifest(path: Path, shown: str) -> Manifest:
         raise BundleError(f"{shown} is larger than {MAX_MANIFEST >> 20} MiB", COMPLETE)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
+        # JSON can spell halves of characters that no file and no store can hold.
+        json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{shown} is not JSON: {error}", "record again or restore it") from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:

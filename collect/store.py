@@ -102,9 +102,10 @@ class Store:
         Raises:
             BbrscopeError: no such run; the message lists names that look alike.
         """
-        found = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchone()
-        if found is not None:
-            return int(found[0])
+        # A result must be read to its end before the connection does anything else.
+        found = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchall()
+        if found:
+            return int(found[0][0])
         names = self.runs()
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if near:
@@ -139,7 +140,8 @@ def open_store(path: Path, read_only: bool = False) -> Store:
         raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
     _check_path(path, exists)
     try:
-        con = duckdb.connect(str(path), read_only=read_only)
+        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
+        con = duckdb.connect(str(path.absolute()), read_only=read_only)
     except duckdb.Error as error:
         if not exists:
             # A disk that cannot be written to refuses this, too.

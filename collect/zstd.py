@@ -37,8 +37,13 @@ class ZstdFile:
     def __init__(self, path: Path, shown: str) -> None:
         import zstandard
 
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
-        if self._file.read(4) != MAGIC:
+        self._shown = shown
+        try:
+            self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+            magic = self._file.read(len(MAGIC))
+        except OSError as error:
+            raise _unreadable(shown, error) from error
+        if magic != MAGIC:
             self._file.close()
             raise BundleError(f"{shown} is not a zstd file", "compress it with `zstd FILE`")
         # The decompressor takes a cut-off file for one that ends, so look for the end first.
@@ -81,12 +86,20 @@ class ZstdFile:
                 count = self._plain.readinto(target[filled:])
             except zstandard.ZstdError as error:
                 raise DamagedError(f"its compressed data is corrupt ({error})", False) from error
+            except OSError as error:
+                raise _unreadable(self._shown, error) from error
             if not count:
                 break
             filled += count
         if filled == 0 and not self._whole:
             raise DamagedError("its compressed data is cut off", True)
         return filled
+
+
+def _unreadable(shown: str, error: OSError) -> BundleError:
+    return BundleError(
+        f"cannot read {shown}: {error.strerror}", "check its permissions and the disk it is on"
+    )
 
 
 def read_all(path: Path, shown: str, limit: int) -> bytes:

@@ -3,11 +3,11 @@
     python tests/bench/bench_ingest.py [BUNDLE] [--events 1000000] [--keep FOLDER]
 
 Repeats a recording (default: the shipped v2_single_1bdp) with later times and other sockets until
-it has that many events, loads it into a fresh store on one core, and prints events per second and the
-peak memory of the process: of the event stream alone (decompress, parse, pair, make Arrow batches)
-and of the whole ingest (DuckDB's file written and closed). Every figure is the best of three, each
-in a process of its own whose code is compiled already; the time is CPU time, which other work on
-the machine disturbs less. Memory must not depend on --events.
+it has that many events, loads it into a fresh store on one core, and prints events per second and
+peak memory: of the event stream alone (decompress, parse, pair, make Arrow batches) and of the
+whole ingest (DuckDB's file written and closed). Every figure is the best of three, each in a
+process of its own whose code is compiled already; the time is CPU time, which other work on the
+machine disturbs less. Memory must not depend on --events.
 """
 
 from __future__ import annotations

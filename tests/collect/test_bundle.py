@@ -196,3 +196,11 @@ def test_a_collector_that_knows_neither_hz_nor_clocks_may_say_so(make_bundle: Ma
     with open_bundle(make_bundle(ROW, constants={"HZ": None}, clocks=clocks)) as bundle:
         assert bundle.manifest.hz is None
         assert bundle.manifest.clocks == ()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "events.csv.zst"])
+def test_a_file_that_cannot_be_read_is_named(name: str, make_bundle: Make) -> None:
+    folder = make_bundle(ROW)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/proc/self/mem")  # opens, but reading its start fails
+    assert refusal(folder).fact.startswith(f"cannot read {folder}: ")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,6 +113,23 @@ def test_loading_a_bundle_twice_changes_nothing(store: Store, tmp_path: Path) ->
     for again in (fixtures.path(SPUR), copied, packed):
         assert load(store, again).already
     assert content(store) == before
+
+
+def test_plain_python_loads_the_same_as_compiled_code(store: Store, tmp_path: Path) -> None:
+    load(store, fixtures.path(SPUR))
+    compiled = content(store)
+    plain = tmp_path / "plain.duckdb"
+    subprocess.run(
+        [
+            Path(sys.executable).with_name("bbrscope"),
+            *("ingest", "--no-packets", "--store", plain, fixtures.path(SPUR)),
+        ],
+        env={**os.environ, "BBRSCOPE_PLAIN": "1"},
+        check=True,
+        capture_output=True,
+    )
+    with open_store(plain, read_only=True) as opened:
+        assert content(opened) == compiled
 
 
 def test_a_run_is_removed_wholly_and_no_other_with_it(store: Store) -> None:

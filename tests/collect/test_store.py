@@ -52,6 +52,16 @@ def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
     assert not (tmp_path / "none.duckdb").exists()
 
 
+@pytest.mark.parametrize("name", [":memory:", "md:x", "s3:x"])
+def test_a_store_is_a_file_whatever_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(Path(name)) as store:
+        assert store.runs() == []
+    assert (tmp_path / name).is_file()
+
+
 def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     text, empty = tmp_path / "text.duckdb", tmp_path / "empty.duckdb"
     text.write_text("not a database, though as long as a header of one\n" * 400)
