@@ -18,6 +18,7 @@ COMMANDS = {
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
     "explain": "Tell what a flow decided, when and why.",
+    "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
     "sql": "Query the store, read-only.",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",
