@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..analyze.what_if import Moment, WhatIf
+    from ..analyze.what_if import Drift, Moment, WhatIf
 
 _MIN_EVENTS = 100  # control connections say nothing about rules
 
@@ -97,12 +97,19 @@ def _print(answer: WhatIf) -> None:
     pacing = [rate * 8 / 1e6 for rate in drift.mean_pacing]
     click.echo(f"    mean pacing (Mbit/s)     {pacing[0]:10.2f}  {pacing[1]:10.2f}")
     click.echo(f"    phase changes            {drift.transitions[0]:10}  {drift.transitions[1]:10}")
+    _print_trust(drift)
+
+
+def _print_trust(drift: Drift) -> None:
+    exact, close = 100 * drift.exact_share, 100 * drift.close_share
     click.echo(
-        f"  trust: exact for the first {100 * drift.exact_share:.1f} % of the time; after that the"
-        " recorded inputs are those of\n  packets sent under the old rules (open loop), and cwnd and"
-        f" pacing stay within 5 % of the\n  recorded ones on {100 * drift.close_share:.1f} % of"
-        f" events; same phase on {100 * drift.same_phase_share:.1f} %."
+        f"  trust: exact for the first {exact:.1f} % of the time. After that the recorded inputs"
     )
+    click.echo("  are those of packets sent under the old rules (open loop); cwnd and pacing stay")
+    click.echo(
+        f"  within 5 % of the recorded ones on {close:.1f} % of events, and the phase is the same"
+    )
+    click.echo(f"  on {100 * drift.same_phase_share:.1f} %.")
 
 
 def _without(names: list[str], others: list[str]) -> list[str]:

@@ -11,6 +11,11 @@ from bbrscope import fixtures
 from bbrscope.analyze import results, session
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
+from hypothesis import settings
+
+# The first call of a compiled function takes as long as its compilation: no deadlines.
+settings.register_profile("bbrscope", deadline=None)
+settings.load_profile("bbrscope")
 
 _ROOT = Path(__file__).resolve().parents[1]
 

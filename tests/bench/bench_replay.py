@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-
 from bbrscope import fixtures
 from bbrscope.analyze import run_params, session
 from bbrscope.analyze.bbr import params
