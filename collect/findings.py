@@ -12,8 +12,7 @@ CODES = {
     "exits_stop": "exit rows stop here: {count} later events were recorded while probes detached",
     "delivered_jump": "tp.delivered grew by {grown} since the main before, rs.acked_sacked is "
     "{acked}: calls in between went unseen",
-    "sequence_gap": "{count} event(s) of this socket went unrecorded before this one: sequence "
-    "numbers jump",
+    "sequence_gap": "before this event {count} of its socket are missing, by their numbers",
     "lost_message": "the collector reports: {text}",
     "lost_declared": "the manifest says that {count} rows were lost",
     "no_init": "recording starts in the middle of this flow",

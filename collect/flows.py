@@ -54,7 +54,8 @@ def _note(flow: FlowInfo, source: str, events: bool) -> str | None:
     if not flow.has_init:
         notes.append("recording starts in the middle of this flow")
     if flow.pre_init:
-        notes.append(f"{flow.pre_init} event(s) before init, on a zeroed state")
+        plural = "" if flow.pre_init == 1 else "s"
+        notes.append(f"{flow.pre_init} event{plural} before init, on a zeroed state")
     if source:
         notes.append(f"local address from {source}")
     return "; ".join(notes) or None

@@ -246,7 +246,7 @@ def test_sequence_numbers_name_the_events_that_are_missing(make_bundle: Make) ->
     found, reader = read(make_bundle(["#E,ns,sk,seqno,event", *rows]))
     assert len(found) == 6
     assert codes(reader) == [("sequence_gap", 4, 2)]
-    assert reader.findings[0].detail.startswith("2 event(s)")
+    assert "before this event 2 of its socket are missing" in reader.findings[0].detail
 
 
 def test_lost_messages_are_counted_and_chatter_is_not(make_bundle: Make) -> None:

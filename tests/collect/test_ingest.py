@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -356,6 +358,20 @@ def test_the_kernel_recordings_load_with_exactly_the_losses_they_have(
     assert silent.findings == {"delivered_jump": 1}
     assert load(store, traces / "v1_x_lt").version == "v1"
     assert load(store, traces / "v3_x_gso2").findings == {}
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_recording(tmp_path: Path) -> None:
+    """Half a million events are 400 MB of text; the interpreter itself takes about 270 MiB."""
+    program = Path(__file__).resolve().parents[1] / "bench" / "bench_ingest.py"
+    big = tmp_path / "big"
+    events = runpy.run_path(str(program))["enlarge"](fixtures.path("v2_single_1bdp"), big, 600_000)
+    answer = subprocess.run(
+        [sys.executable, program, big, "--measure", "whole"], check=True, capture_output=True
+    )
+    found = json.loads(answer.stdout)
+    assert found["events"] == events > 500_000
+    assert found["peak"] - found["before"] < 300
 
 
 @pytest.mark.slow
