@@ -8,6 +8,7 @@ time is on the events' clock, is known only when all were seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import packets_match as match
 from .bundle import Clock
 from .findings import CODES
-from .packets_tshark import FIELDS, Dissection, column, tshark_version
+from .packets_tshark import Dissection, arrow_schema, tshark_version
 from .rowsets import insert
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def load(
         HostError: tshark is not installed.
         BundleError: not a capture.
     """
+    import duckdb
+
     try:
         row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
         findings = _findings(row)
@@ -68,8 +71,10 @@ def load(
         insert(con, "captures", [row])
         return Capture(row, findings | _judge(row))
     finally:
-        con.execute("DROP TABLE IF EXISTS temp.staged_packets")
-        con.execute("DROP TABLE IF EXISTS temp.staged_streams")
+        # After an error the transaction is void, and takes the tables with it.
+        with suppress(duckdb.TransactionException):
+            for name in ("staged_packets", "staged_streams"):
+                con.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 class _Batches:
@@ -110,8 +115,8 @@ def _stage(
 
     with Dissection(path, shown, progress) as dissection:
         counted = _Batches(dissection.batches())
-        schema = pa.schema([(column(field), pa.string()) for field in FIELDS])
-        con.register("incoming_frames", pa.RecordBatchReader.from_batches(schema, counted))
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(), counted)
+        con.register("incoming_frames", reader)
         try:
             con.execute(match.STAGE)
         except duckdb.Error:

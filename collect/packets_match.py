@@ -19,28 +19,27 @@ def _last(name: str) -> str:
 
 
 def _number(name: str, sql_type: str) -> str:
-    return f"TRY_CAST({_last(name)} AS {sql_type})"
+    return f"TRY_CAST({name} AS {sql_type})"
 
 
 def _nanoseconds(name: str, sql_type: str) -> str:
     """Seconds in decimal as ns, without going through a float."""
-    return f"(TRY_CAST({_last(name)} AS DECIMAL(28, 9)) * 1000000000)::{sql_type}"
+    return f"({name} * 1000000000)::{sql_type}"
 
 
 def _edges(name: str) -> str:
     """SACK edges as list; tshark gives them relative to the first acknowledgement number."""
-    return f"CASE WHEN {name} <> '' THEN TRY_CAST(string_split({name}, ',') AS UINTEGER[]) END"
+    return f"TRY_CAST(string_split({name}, ',') AS UINTEGER[])"
 
 
 def _address(version4: str, version6: str) -> str:
-    plain = f"CASE WHEN {version6} <> '' THEN {_last(version6)} ELSE {_last(version4)} END"
-    return f"({plain})"
+    return f"coalesce({_last(version6)}, {_last(version4)})"
 
 
 # Frames without TCP are left out, and ICMP errors, which quote a TCP header of the other direction.
 STAGE = f"""
 CREATE TEMP TABLE staged_packets AS
-SELECT frame_number::UINTEGER AS packet,
+SELECT {_number("frame_number", "UINTEGER")} AS packet,
   {_nanoseconds("frame_time_epoch", "UBIGINT")} AS realtime_ns,
   {_number("tcp_stream", "UINTEGER")} AS stream,
   {_address("ip_src", "ipv6_src")} AS src, {_number("tcp_srcport", "USMALLINT")} AS sport,
@@ -48,7 +47,8 @@ SELECT frame_number::UINTEGER AS packet,
   {_number("ip_id", "USMALLINT")} AS ip_id,
   coalesce({_number("ipv6_tclass", "UTINYINT")}, {_number("ip_dsfield", "UTINYINT")}) AS dsfield,
   dsfield & 3 AS ecn,
-  frame_len::UINTEGER AS frame_len, frame_cap_len::UINTEGER AS captured_len,
+  {_number("frame_len", "UINTEGER")} AS frame_len,
+  {_number("frame_cap_len", "UINTEGER")} AS captured_len,
   {_number("tcp_seq_raw", "UINTEGER")} AS seq_raw,
   {_number("tcp_flags", "USMALLINT")} AS flags,
   CASE WHEN flags & 16 <> 0 THEN {_number("tcp_ack_raw", "UINTEGER")} END AS ack_raw,
@@ -62,19 +62,19 @@ SELECT frame_number::UINTEGER AS packet,
   {_number("tcp_options_timestamp_tsecr", "UINTEGER")} AS tsecr,
   {_number("tcp_options_mss_val", "USMALLINT")} AS mss_option,
   {_number("tcp_options_wscale_shift", "UTINYINT")} AS wscale_option,
-  tcp_analysis_retransmission <> '' AS retransmission,
-  tcp_analysis_fast_retransmission <> '' AS fast_retransmission,
-  tcp_analysis_spurious_retransmission <> '' AS spurious_retransmission,
-  tcp_analysis_out_of_order <> '' AS out_of_order,
-  tcp_analysis_lost_segment <> '' AS previous_missing,
+  tcp_analysis_retransmission IS NOT NULL AS retransmission,
+  tcp_analysis_fast_retransmission IS NOT NULL AS fast_retransmission,
+  tcp_analysis_spurious_retransmission IS NOT NULL AS spurious_retransmission,
+  tcp_analysis_out_of_order IS NOT NULL AS out_of_order,
+  tcp_analysis_lost_segment IS NOT NULL AS previous_missing,
   {_number("tcp_analysis_duplicate_ack_num", "UINTEGER")} AS dup_ack,
   {_number("tcp_analysis_acks_frame", "UINTEGER")} AS acks_packet,
   {_nanoseconds("tcp_analysis_ack_rtt", "BIGINT")} AS ack_rtt_ns,
   {_number("tcp_analysis_bytes_in_flight", "UINTEGER")} AS bytes_in_flight,
-  tcp_analysis_window_full <> '' AS window_full,
-  tcp_analysis_zero_window <> '' AS zero_window
+  tcp_analysis_window_full IS NOT NULL AS window_full,
+  tcp_analysis_zero_window IS NOT NULL AS zero_window
 FROM incoming_frames
-WHERE tcp_stream <> '' AND tcp_seq_raw <> '' AND icmp_type = '' AND icmpv6_type = ''
+WHERE stream IS NOT NULL AND seq_raw IS NOT NULL AND icmp_type IS NULL AND icmpv6_type IS NULL
 """
 
 # The two directions of each connection. The one with more payload carries the data; of two that

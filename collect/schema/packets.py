@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .model import Column, Table, View
 from .recording import FLOW, RUN_ID
 from .view_parts import NS, RUN, SEQ, T_NS
@@ -76,58 +78,79 @@ STREAMS = Table(
     ),
 )
 
+# Told to DuckDB, which would otherwise try every method on every column.
+_COMPRESSION = {"BOOLEAN": "rle", "VARCHAR": "", DIRECTION_TYPE: "", "UINTEGER[]": ""}
+
+
+def _compressed(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(
+        replace(column, compression=_COMPRESSION.get(column.type, "bitpacking"))
+        for column in columns
+    )
+
+
 PACKETS = Table(
     "packets",
     "One row per captured TCP segment, as tshark dissects it. What tshark infers depends on what "
     "the capture point saw: after a bottleneck's queue, dropped packets are missing (previous "
     "segment lost) and their retransmissions look out of order or new.",
-    (
-        RUN_ID,
-        Column("packet", "UINTEGER", "", "number of the frame in the capture, from 1"),
-        Column("ns", "UBIGINT", "ns", _PACKET_NS),
-        Column("realtime_ns", "UBIGINT", "ns", "CLOCK_REALTIME as captured, to the last digit"),
-        _STREAM,
-        _DIRECTION,
-        _SENT_BY,
-        _ACKS,
-        *_ENDS,
-        Column("ip_id", "USMALLINT", "", "IPv4 identification; NULL: IPv6"),
-        Column("dsfield", "UTINYINT", "", "IPv4 DS field or IPv6 traffic class"),
-        Column("ecn", "UTINYINT", "", "ECN codepoint: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE"),
-        Column("frame_len", "UINTEGER", "bytes", "the frame as sent"),
-        Column("captured_len", "UINTEGER", "bytes", "of these captured"),
-        Column("seq_raw", "UINTEGER", "", "sequence number as sent"),
-        Column("ack_raw", "UINTEGER", "", "acknowledgement number as sent; NULL: no ACK flag"),
-        Column("seq", "UINTEGER", "bytes", "sequence number from the connection's first, mod 2^32"),
-        Column("ack", "UINTEGER", "bytes", "the same of the acknowledgement; NULL: no ACK flag"),
-        Column("len", "UINTEGER", "bytes", "TCP payload"),
-        Column(
-            "flags",
-            "USMALLINT",
-            "bits",
-            "1 FIN 2 SYN 4 RST 8 PSH 16 ACK 32 URG 64 ECE 128 CWR 256 AE",
-        ),
-        Column("ece", "BOOLEAN", "", "ECE flag"),
-        Column("cwr", "BOOLEAN", "", "CWR flag"),
-        Column("window_raw", "USMALLINT", "", "window field"),
-        Column("window", "UINTEGER", "bytes", "window, scaled if the SYNs were captured"),
-        Column("sack_left", "UINTEGER[]", "bytes", "left edges of SACK blocks, as ack; NULL: none"),
-        Column("sack_right", "UINTEGER[]", "bytes", "their right edges"),
-        Column("tsval", "UINTEGER", "", "timestamps option; NULL: none or not captured"),
-        Column("tsecr", "UINTEGER", "", "its echo"),
-        Column("mss_option", "USMALLINT", "bytes", "MSS option of a SYN"),
-        Column("wscale_option", "UTINYINT", "bits", "window scale option of a SYN"),
-        Column("retransmission", "BOOLEAN", "", "tshark: retransmission of any sort"),
-        Column("fast_retransmission", "BOOLEAN", "", "tshark: after duplicate ACKs"),
-        Column("spurious_retransmission", "BOOLEAN", "", "tshark: the data was acked already"),
-        Column("out_of_order", "BOOLEAN", "", "tshark: out of order"),
-        Column("previous_missing", "BOOLEAN", "", "tshark: a segment before it was not captured"),
-        Column("dup_ack", "UINTEGER", "", "tshark: how many-eth duplicate ACK; NULL: none"),
-        Column("acks_packet", "UINTEGER", "", "tshark: the packet that it acknowledges"),
-        Column("ack_rtt_ns", "BIGINT", "ns", "tshark: since that packet, at the capture point"),
-        Column("bytes_in_flight", "UINTEGER", "bytes", "tshark: sent and not acknowledged"),
-        Column("window_full", "BOOLEAN", "", "tshark: fills the peer's window"),
-        Column("zero_window", "BOOLEAN", "", "tshark: the window is closed"),
+    _compressed(
+        (
+            RUN_ID,
+            Column("packet", "UINTEGER", "", "number of the frame in the capture, from 1"),
+            Column("ns", "UBIGINT", "ns", _PACKET_NS),
+            Column("realtime_ns", "UBIGINT", "ns", "CLOCK_REALTIME as captured, to the last digit"),
+            _STREAM,
+            _DIRECTION,
+            _SENT_BY,
+            _ACKS,
+            *_ENDS,
+            Column("ip_id", "USMALLINT", "", "IPv4 identification; NULL: IPv6"),
+            Column("dsfield", "UTINYINT", "", "IPv4 DS field or IPv6 traffic class"),
+            Column("ecn", "UTINYINT", "", "ECN codepoint: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE"),
+            Column("frame_len", "UINTEGER", "bytes", "the frame as sent"),
+            Column("captured_len", "UINTEGER", "bytes", "of these captured"),
+            Column("seq_raw", "UINTEGER", "", "sequence number as sent"),
+            Column("ack_raw", "UINTEGER", "", "acknowledgement number as sent; NULL: no ACK flag"),
+            Column(
+                "seq", "UINTEGER", "bytes", "sequence number from the connection's first, mod 2^32"
+            ),
+            Column(
+                "ack", "UINTEGER", "bytes", "the same of the acknowledgement; NULL: no ACK flag"
+            ),
+            Column("len", "UINTEGER", "bytes", "TCP payload"),
+            Column(
+                "flags",
+                "USMALLINT",
+                "bits",
+                "1 FIN 2 SYN 4 RST 8 PSH 16 ACK 32 URG 64 ECE 128 CWR 256 AE",
+            ),
+            Column("ece", "BOOLEAN", "", "ECE flag"),
+            Column("cwr", "BOOLEAN", "", "CWR flag"),
+            Column("window_raw", "USMALLINT", "", "window field"),
+            Column("window", "UINTEGER", "bytes", "window, scaled if the SYNs were captured"),
+            Column(
+                "sack_left", "UINTEGER[]", "bytes", "left edges of SACK blocks, as ack; NULL: none"
+            ),
+            Column("sack_right", "UINTEGER[]", "bytes", "their right edges"),
+            Column("tsval", "UINTEGER", "", "timestamps option; NULL: none or not captured"),
+            Column("tsecr", "UINTEGER", "", "its echo"),
+            Column("mss_option", "USMALLINT", "bytes", "MSS option of a SYN"),
+            Column("wscale_option", "UTINYINT", "bits", "window scale option of a SYN"),
+            Column("retransmission", "BOOLEAN", "", "tshark: retransmission of any sort"),
+            Column("fast_retransmission", "BOOLEAN", "", "tshark: after duplicate ACKs"),
+            Column("spurious_retransmission", "BOOLEAN", "", "tshark: the data was acked already"),
+            Column("out_of_order", "BOOLEAN", "", "tshark: out of order"),
+            Column(
+                "previous_missing", "BOOLEAN", "", "tshark: a segment before it was not captured"
+            ),
+            Column("dup_ack", "UINTEGER", "", "tshark: how many-eth duplicate ACK; NULL: none"),
+            Column("acks_packet", "UINTEGER", "", "tshark: the packet that it acknowledges"),
+            Column("ack_rtt_ns", "BIGINT", "ns", "tshark: since that packet, at the capture point"),
+            Column("bytes_in_flight", "UINTEGER", "bytes", "tshark: sent and not acknowledged"),
+            Column("window_full", "BOOLEAN", "", "tshark: fills the peer's window"),
+            Column("zero_window", "BOOLEAN", "", "tshark: the window is closed"),
+        )
     ),
 )
 

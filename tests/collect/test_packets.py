@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import zstandard
 from bbrscope import fixtures
@@ -374,6 +375,14 @@ def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: 
     assert outcome.packets == 1
     assert _one(store, "SELECT tsval, tsecr FROM packets") == (3, 4)
     assert outcome.findings == {"capture_no_syn": 1}
+
+
+def test_cells_that_are_no_numbers_become_null_and_the_last_of_several_counts() -> None:
+    cells = ["1,4294967295", "0x00ff", None, "4294967296", "what", "-1", "9" * 40, "7"]
+    numbers = packets_tshark._as_numbers(pa.array(cells), pa.uint32())
+    assert numbers.to_pylist() == [4294967295, 255, None, None, None, None, None, 7]
+    times = packets_tshark._as_numbers(pa.array(["1,2.000000001", "x"]), pa.decimal128(28, 9))
+    assert [str(time) for time in times.to_pylist()] == ["2.000000001", "None"]
 
 
 def test_a_segment_too_short_for_its_options_is_counted(store: Store, tmp_path: Path) -> None:
