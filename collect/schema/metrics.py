@@ -44,7 +44,7 @@ WITH boot AS (
   FROM runs
   UNION ALL
   SELECT h.run_id,
-    (TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9)::BIGINT - b.ahead,
+    ((TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9) - b.ahead)::BIGINT,
     {_bits("json_extract_string(h.value, '$.rate')")}
   FROM host_facts h JOIN boot b USING (run_id)
   WHERE h.scope = 'changes' AND json_valid(h.value)
@@ -198,9 +198,9 @@ sent AS (
   WHERE s.stream IS NOT NULL
 ), wire AS (
   SELECT s.run_id, s.flow, s.stream, s.direction, s.label, sum(j.frame_len)::BIGINT AS bytes,
-    sum(j.len)::BIGINT AS payload, count_if(j.len > 0) AS segments,
-    count_if(j.resent) AS resent, count_if(j.overtaken) AS overtaken,
-    count_if(j.ecn = 3 AND j.len > 0) AS ce
+    sum(j.len)::BIGINT AS payload, count_if(j.len > 0)::BIGINT AS segments,
+    count_if(j.resent)::BIGINT AS resent, count_if(j.overtaken)::BIGINT AS overtaken,
+    count_if(j.ecn = 3 AND j.len > 0)::BIGINT AS ce
   FROM judged j ASOF JOIN keyed s ON s.run_id = j.run_id AND s.stream = j.stream
     AND s.direction = j.direction AND j.ns >= s.start_ns
   GROUP BY ALL
@@ -452,7 +452,7 @@ WITH q AS (
     q.ns BETWEEN q.first_ns AND q.last_ns AS inside
   FROM q ASOF LEFT JOIN link_rates l ON l.run_id = q.run_id AND q.ns >= l.start_ns
 )
-SELECT run_id, run, kind, count_if(inside) AS samples,
+SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
   avg(backlog_bytes) FILTER (inside) AS backlog_mean_bytes,
   quantile_cont(backlog_bytes, 0.05) FILTER (inside) AS backlog_p5_bytes,
   quantile_cont(backlog_bytes, 0.95) FILTER (inside) AS backlog_p95_bytes,
