@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -64,4 +65,11 @@ def main(args: list[str] | None = None) -> Any:
         click.echo(f"bbrscope: {error.fact}", err=True)
         if error.way_out:
             click.echo(f"  {error.way_out}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
+        if os.environ.get("BBRSCOPE_TRACEBACK"):
+            raise
+        click.echo(f"bbrscope: internal error: {type(error).__name__}: {error}", err=True)
+        click.echo("  run it again with BBRSCOPE_TRACEBACK=1 and report what it prints", err=True)
         sys.exit(1)
