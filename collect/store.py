@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FORMAT = "bbrscope-store"
 DEFAULT_PATH = Path("bbrscope.duckdb")
+# DuckDB's oldest file format that writes fast; DuckDB 1.2 and later read it.
+NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
 
 
 class Store:
@@ -132,35 +134,34 @@ def open_store(path: Path, read_only: bool = False) -> Store:
         StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
             another version of it.
     """
-    import duckdb
 
     path = Path(path)
     exists = path.exists()
     if not exists and read_only:
         raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
     _check_path(path, exists)
+    if not exists:
+        _create(path)
+    store = Store(path, _connect(path, read_only), read_only)
     try:
-        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
-        con = duckdb.connect(str(path.absolute()), read_only=read_only)
-    except duckdb.Error as error:
-        if not exists:
-            # A disk that cannot be written to refuses this, too.
-            with suppress(OSError):
-                path.unlink()
-        raise _explain(path, error) from error
-    store = Store(path, con, read_only)
-    try:
-        if not exists:
-            _create(store)
-        else:
-            _check_version(store)
-            _refresh_views(store)
+        _check_version(store)
+        _refresh_views(store)
     except BaseException:
         store.close()
-        if not exists:
-            path.unlink(missing_ok=True)
         raise
     return store
+
+
+def _connect(
+    path: Path, read_only: bool, config: Mapping[str, str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    try:
+        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
+        return duckdb.connect(str(path.absolute()), read_only=read_only, config=dict(config or {}))
+    except duckdb.Error as error:
+        raise _explain(path, error) from error
 
 
 @contextmanager
@@ -196,7 +197,20 @@ def _check_path(path: Path, exists: bool) -> None:
         raise StoreError(f"you may not read {path}", "ask its owner, or name another with --store")
 
 
-def _create(store: Store) -> None:
+def _create(path: Path) -> None:
+    """Make an empty store, or leave nothing behind."""
+    try:
+        with Store(path, _connect(path, False, NEW_FILE), False) as store:
+            _fill(store)
+    except BaseException:
+        # A disk that cannot be written to refuses this, too.
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _fill(store: Store) -> None:
+    """Make the tables and views of a new store."""
     with store.transaction() as con:
         for table in schema.TABLES:
             con.execute(table.ddl())

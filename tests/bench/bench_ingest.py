@@ -3,7 +3,7 @@
     python tests/bench/bench_ingest.py [BUNDLE] [--events 1000000] [--keep FOLDER]
 
 Repeats a recording (default: the shipped v2_single_1bdp) with later times and other sockets until
-it has that many events, loads it into a fresh store on one core, and prints events per second and
+it has that many events, loads it into an empty store on one core, and prints events per second and
 peak memory: of the event stream alone (decompress, parse, pair, make Arrow batches) and of the
 whole ingest (DuckDB's file written and closed). Every figure is the best of three, each in a
 process of its own whose code is compiled already; the time is CPU time, which other work on the
@@ -71,14 +71,14 @@ def measure(bundle: Path, what: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with open_store(Path(folder) / "warm.duckdb") as store:
             ingest(store, fixtures.path("v2_x_spur"), packets=False)
-        before = peak_mib()
-        begin = time.process_time()
-        if what == "stream":
-            reader = EventReader(bundle / "events.csv.zst", "events.csv.zst")
-            events = sum(batch.num_rows for batch in reader.batches())
-        else:
-            with open_store(Path(folder) / "bench.duckdb") as store:
-                store.con.execute("SET threads = 1")
+        with open_store(Path(folder) / "bench.duckdb") as store:
+            store.con.execute("SET threads = 1")
+            before = peak_mib()
+            begin = time.process_time()
+            if what == "stream":
+                reader = EventReader(bundle / "events.csv.zst", "events.csv.zst")
+                events = sum(batch.num_rows for batch in reader.batches())
+            else:
                 events = ingest(store, bundle, packets=False).events
         seconds = time.process_time() - begin
     found = {"events": events, "seconds": seconds, "before": before, "peak": peak_mib()}
