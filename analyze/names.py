@@ -57,6 +57,16 @@ def translate(text: str, names: str) -> str:
     return _WORD.sub(lambda word: DRAFT_NAMES.get(word[0], word[0]), text)
 
 
+def column(name: str, names: str) -> str:
+    """Translate the name of a column, with the bbr_ prefix that the store gives struct bbr's.
+
+    >>> column("bbr_inflight_hi", "draft"), column("seq", "draft")
+    ('bbr_inflight_longterm', 'seq')
+    """
+    bare = name.removeprefix("bbr_")
+    return name.removesuffix(bare) + translate(bare, names)
+
+
 def kernel_name(name: str) -> str:
     """The kernel's name of something that the user may have called by the draft's.
 

@@ -88,3 +88,14 @@ def format_option(*formats: str) -> Callable[[F], F]:
         show_default=True,
         help="json, csv and parquet have every digit; parquet goes to a pipe or a file.",
     )
+
+
+def names_option(function: F) -> F:
+    """``--names``: the kernel's names, or those of draft-ietf-ccwg-bbr."""
+    return click.option(
+        "--names",
+        type=click.Choice(["kernel", "draft"]),
+        default="kernel",
+        show_default=True,
+        help="Names of the kernel, or of draft-ietf-ccwg-bbr.",
+    )(function)

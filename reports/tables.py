@@ -34,8 +34,10 @@ BATCH_ROWS = 4096
 GROUP_FROM = 100_000
 
 
-def write_table(table: pa.Table | pa.RecordBatchReader, output_format: str) -> None:
-    """Write a table to standard output in one of `options.FORMATS`.
+def write_table(
+    table: pa.Table | pa.RecordBatchReader, output_format: str, names: str = "kernel"
+) -> None:
+    """Write a table to standard output in one of `options.FORMATS`, under the names asked for.
 
     Raises:
         BbrscopeError: Parquet would go to a terminal.
@@ -43,6 +45,8 @@ def write_table(table: pa.Table | pa.RecordBatchReader, output_format: str) -> N
     import pyarrow as pa
 
     reader = table.to_reader() if isinstance(table, pa.Table) else table
+    if names != "kernel":
+        reader = _renamed(reader, names)
     if output_format == "table":
         click.echo(render(_first_rows(reader), _terminal_width()))
     elif output_format == "json":
@@ -51,6 +55,30 @@ def write_table(table: pa.Table | pa.RecordBatchReader, output_format: str) -> N
         _write_csv(reader)
     else:
         _write_parquet(reader)
+
+
+def _renamed(reader: pa.RecordBatchReader, names: str) -> pa.RecordBatchReader:
+    """Translate columns' names, and the words in columns of text."""
+    import pyarrow as pa
+
+    from ..analyze.names import column, translate
+
+    schema = pa.schema(
+        [field.with_name(column(field.name, names)) for field in reader.schema],
+        reader.schema.metadata,
+    )
+
+    def words(values: pa.Array) -> pa.Array:
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            return values
+        texts = [None if text is None else translate(text, names) for text in values.to_pylist()]
+        return pa.array(texts, values.type)
+
+    batches = (
+        pa.RecordBatch.from_arrays([words(values) for values in batch.columns], schema=schema)
+        for batch in reader
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _first_rows(reader: pa.RecordBatchReader) -> pa.Table:

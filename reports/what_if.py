@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,11 @@ def show(
     flow: int | None,
     seed: int,
     as_json: bool,
+    vocabulary: str,
 ) -> None:
     """Ask for each flow of the runs and print the answers."""
     from ..analyze import session, what_if
+    from ..analyze.names import translate
     from ..collect.errors import BbrscopeError
     from ..collect.store import open_store
 
@@ -44,11 +46,15 @@ def show(
             answers += [
                 what_if.ask(store.con, info, one, values, as_version, seed) for one in chosen
             ]
+
+    def say(text: str) -> None:
+        click.echo(translate(text, vocabulary))
+
     if as_json:
-        click.echo(json.dumps({"what_if": [asdict(answer) for answer in answers]}))
+        say(json.dumps({"what_if": [asdict(answer) for answer in answers]}))
         return
     for answer in answers:
-        _print(answer)
+        _print(answer, say)
 
 
 def _busy_flows(con: object, info: object) -> tuple[int, ...]:
@@ -65,51 +71,45 @@ def _seconds(moment: Moment) -> str:
     return f"{moment.t_ns / 1e9:.3f} s (event {moment.seq})"
 
 
-def _print(answer: WhatIf) -> None:
+def _print(answer: WhatIf, say: Callable[[str], None]) -> None:
     drift = answer.drift
     rules = f"{answer.as_version}'s rules" if answer.as_version != answer.version else "its rules"
-    click.echo(f"{answer.run} flow {answer.flow}: recorded with {answer.version}, under {rules}")
+    say(f"{answer.run} flow {answer.flow}: recorded with {answer.version}, under {rules}")
     if answer.as_version == answer.version:
         for name, (old, new) in answer.changed.items():
-            click.echo(f"  {name}: {old} -> {new}")
+            say(f"  {name}: {old} -> {new}")
     else:
-        click.echo(f"  {len(answer.changed)} parameters differ (--json lists them)")
+        say(f"  {len(answer.changed)} parameters differ (--json lists them)")
     for caveat in answer.caveats:
-        click.echo(f"  note: {caveat}")
+        say(f"  note: {caveat}")
     if answer.first_decision is None:
-        click.echo("  Every decision is the same.")
+        say("  Every decision is the same.")
     else:
         only, other = answer.first_decision.recorded, answer.first_decision.other
-        click.echo(f"  first different decision: {_seconds(answer.first_decision)}")
-        click.echo(f"    recorded:   {', '.join(_without(only, other)) or '(none)'}")
-        click.echo(f"    other rules: {', '.join(_without(other, only)) or '(none)'}")
+        say(f"  first different decision: {_seconds(answer.first_decision)}")
+        say(f"    recorded:   {', '.join(_without(only, other)) or '(none)'}")
+        say(f"    other rules: {', '.join(_without(other, only)) or '(none)'}")
     if drift.first_output is None:
-        click.echo("  cwnd and pacing rate are the same throughout: the answer is exact.")
+        say("  cwnd and pacing rate are the same throughout: the answer is exact.")
         return
     first = drift.first_output
-    click.echo(f"  first different output: {_seconds(first)}")
-    click.echo(f"    recorded:   {', '.join(first.recorded)}")
-    click.echo(f"    other rules: {', '.join(first.other)}")
-    click.echo("  drift over the whole flow    recorded   other rules")
-    click.echo(
-        f"    mean cwnd (packets)      {drift.mean_cwnd[0]:10.1f}  {drift.mean_cwnd[1]:10.1f}"
-    )
+    say(f"  first different output: {_seconds(first)}")
+    say(f"    recorded:   {', '.join(first.recorded)}")
+    say(f"    other rules: {', '.join(first.other)}")
+    say("  drift over the whole flow    recorded   other rules")
+    say(f"    mean cwnd (packets)      {drift.mean_cwnd[0]:10.1f}  {drift.mean_cwnd[1]:10.1f}")
     pacing = [rate * 8 / 1e6 for rate in drift.mean_pacing]
-    click.echo(f"    mean pacing (Mbit/s)     {pacing[0]:10.2f}  {pacing[1]:10.2f}")
-    click.echo(f"    phase changes            {drift.transitions[0]:10}  {drift.transitions[1]:10}")
-    _print_trust(drift)
+    say(f"    mean pacing (Mbit/s)     {pacing[0]:10.2f}  {pacing[1]:10.2f}")
+    say(f"    phase changes            {drift.transitions[0]:10}  {drift.transitions[1]:10}")
+    _print_trust(drift, say)
 
 
-def _print_trust(drift: Drift) -> None:
+def _print_trust(drift: Drift, say: Callable[[str], None]) -> None:
     exact, close = 100 * drift.exact_share, 100 * drift.close_share
-    click.echo(
-        f"  trust: exact for the first {exact:.1f} % of the time. After that the recorded inputs"
-    )
-    click.echo("  are those of packets sent under the old rules (open loop); cwnd and pacing stay")
-    click.echo(
-        f"  within 5 % of the recorded ones on {close:.1f} % of events, and the phase is the same"
-    )
-    click.echo(f"  on {100 * drift.same_phase_share:.1f} %.")
+    say(f"  trust: exact for the first {exact:.1f} % of the time. After that the recorded inputs")
+    say("  are those of packets sent under the old rules (open loop); cwnd and pacing stay")
+    say(f"  within 5 % of the recorded ones on {close:.1f} % of events, and the phase is the same")
+    say(f"  on {100 * drift.same_phase_share:.1f} %.")
 
 
 def _without(names: list[str], others: list[str]) -> list[str]:

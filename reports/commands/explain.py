@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import Time, run_argument, store_option
+from ..options import Time, names_option, run_argument, store_option
 
 if TYPE_CHECKING:
     from ...analyze.explain import Flow, Line
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Also the decisions not to change.")
 @click.option("--at", type=Time(), metavar="TIME", help="State and limits at one instant.")
 @click.option("--full", is_flag=True, help="Fold nothing: one line for each change.")
-@click.option(
-    "--names",
-    type=click.Choice(["kernel", "draft"]),
-    default="kernel",
-    show_default=True,
-    help="Names of the kernel, or of draft-ietf-ccwg-bbr.",
-)
+@names_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, nothing folded.")
 def command(
     run: str,

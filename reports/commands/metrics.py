@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import format_option, runs_argument, store_option
+from ..options import format_option, names_option, runs_argument, store_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,8 @@ SHORT = {
     help="One row per flow, per phase or second of a flow, or per run.",
 )
 @format_option()
-def command(runs: tuple[str, ...], store: Path, by: str, output_format: str) -> None:
+@names_option
+def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, names: str) -> None:
     """Print throughput, goodput, loss, RTT, queue, inflight and fairness of runs.
 
     Without RUN, of all. Columns that begin with pkt_ come from the packets alone, the others from
@@ -69,7 +70,7 @@ def command(runs: tuple[str, ...], store: Path, by: str, output_format: str) -> 
         if found.num_rows == 0:
             click.echo(f"{store} holds no flow; load a run with `bbrscope ingest BUNDLE`")
             return
-    write_table(found, output_format)
+    write_table(found, output_format, names)
 
 
 def _readable(found: pa.Table, by: str) -> pa.Table:

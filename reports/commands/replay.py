@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import runs_argument, store_option
+from .. import agreement
+from ..options import names_option, runs_argument, store_option
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ...analyze.session import FlowReplay
 
 
 @click.command()
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     type=click.Choice(["v1", "v2", "v3"]),
     help="What if this version's rules had been in force?",
 )
+@names_option
 @click.option("--flow", type=int, default=None, help="With --set or --as: this flow only.")
 @click.option("--seed", type=int, default=0, help="With --set or --as: for new random draws.")
 def command(
@@ -52,6 +52,7 @@ def command(
     as_version: str | None,
     flow: int | None,
     seed: int,
+    names: str,
 ) -> None:
     """Replay RUNS (default: all) and compare every field with the kernel after every event.
 
@@ -74,17 +75,27 @@ def command(
     if settings or as_version:
         from ..what_if import show
 
-        show(runs, store, settings, as_version, flow, seed, as_json)
+        show(runs, store, settings, as_version, flow, seed, as_json, names)
         return
-    documents, exact = _replay(runs, store, not no_decisions, jobs, fields, quiet=as_json)
+    from ...analyze.names import translate
+
+    def say(text: str) -> None:
+        click.echo(translate(text, names))
+
+    tell = None if as_json else agreement.Teller(say, fields)
+    documents, exact = _replay(runs, store, not no_decisions, jobs, tell)
     if as_json:
-        click.echo(json.dumps({"runs": documents}))
+        say(json.dumps({"runs": documents}))
     if not exact:
         sys.exit(1)
 
 
 def _replay(
-    names: tuple[str, ...], path: Path, decisions: bool, jobs: int | None, fields: bool, quiet: bool
+    runs: tuple[str, ...],
+    path: Path,
+    decisions: bool,
+    jobs: int | None,
+    tell: agreement.Teller | None,
 ) -> tuple[list[dict[str, Any]], bool]:
     from ...analyze import results, session
     from ...collect.store import open_store
@@ -92,7 +103,7 @@ def _replay(
 
     documents, exact = [], True
     with open_store(path) as opened:
-        run_ids = [opened.run_id(name) for name in names or opened.runs(with_events=True)]
+        run_ids = [opened.run_id(run) for run in runs or opened.runs(with_events=True)]
         total = session.total_events(opened.con, run_ids)
         with progress(total, "replaying") as advance:
             workers = jobs or os.cpu_count() or 1
@@ -101,57 +112,6 @@ def _replay(
                     results.keep(opened, flows)
                 documents.append(results.as_document(flows))
                 exact = exact and all(flow.exact for flow in flows)
-                if not quiet:
-                    _print_run(flows, fields)
+                if tell is not None:
+                    tell.run(flows)
     return documents, exact
-
-
-def _print_run(flows: list[FlowReplay], fields: bool) -> None:
-    if not flows:
-        return
-    info = flows[0].info
-    click.echo(f"{info.run}: decoded as {info.flavour} because {info.decoded_as}")
-    for flow in flows:
-        for mode, result in flow.passes.items():
-            share = f"{100 * result.exact / result.compared:.2f} %" if result.compared else "-"
-            click.echo(
-                f"  flow {flow.flow} {mode:8}  {result.exact:>9,} of {result.compared:>9,} "
-                f"events exact  {share}"
-            )
-            if fields:
-                _print_fields(flow, mode)
-            if flow.divergences[mode]:
-                _print_divergence(flow.divergences[mode] or {})
-        _print_notes(flow)
-
-
-def _print_notes(flow: FlowReplay) -> None:
-    columns = flow.events.columns
-    if not flow.has_init and len(columns["ns"]):
-        click.echo("    starts in the middle of the flow: replayed from its first full state")
-    if flow.events.missing:
-        click.echo(f"    the recording lacks {', '.join(flow.events.missing)}")
-    for gap in flow.gaps[:5]:
-        click.echo(f"    gap after line {columns['line'][gap.index]}: {gap.kind}: {gap.detail}")
-    if len(flow.gaps) > 5:
-        click.echo(f"    ... {len(flow.gaps) - 5} more gaps (bbrscope sql 'FROM gaps')")
-
-
-def _print_fields(flow: FlowReplay, mode: str) -> None:
-    from ...analyze.session import field_counts
-
-    for name, (compared, exact) in field_counts(flow, mode).items():
-        click.echo(f"      {name:28} {exact:>9,} of {compared:>9,}")
-
-
-def _print_divergence(first: dict[str, Any]) -> None:
-    click.echo(
-        f"    first divergence: event {first['seq']} ({first['kind']}), line {first['line']}"
-    )
-    for name, values in first["fields"].items():
-        click.echo(
-            f"      {name}: expected {values['expected']}, got {values['got']}"
-            f" (before: {values['before']})"
-        )
-    click.echo(f"      inputs: {', '.join(f'{k}={v}' for k, v in first['inputs'].items())}")
-    click.echo(f"      decisions: {', '.join(first['decisions']) or 'none'}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import Time, run_argument, store_option
+from ..options import Time, names_option, run_argument, store_option
 
 if TYPE_CHECKING:
     from ...collect.store import Store
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     metavar="FROM TO",
     help="Open with this window, and keep every recorded point in it.",
 )
+@names_option
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 def command(
     run: str,
     store: Path,
     output: Path | None,
     between: tuple[int, int] | None,
+    names: str,
     force: bool,
 ) -> None:
     """Write one self-contained HTML file about RUN.
@@ -54,12 +56,16 @@ def command(
     with open_replayed(store, run) as opened:
         run_id = opened.run_id(run)
         window = (between[0] / 1e9, between[1] / 1e9) if between else None
-        size = write_report(opened, run_id, path, window)
+        size = write_report(opened, run_id, path, window, names)
     click.echo(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
 
 
 def write_report(
-    store: Store, run_id: int, path: Path, between: tuple[float, float] | None = None
+    store: Store,
+    run_id: int,
+    path: Path,
+    between: tuple[float, float] | None = None,
+    names: str = "kernel",
 ) -> int:
     """Build and write the report of a run; `between` is in seconds. Return its size in bytes."""
     from ..html import page, writer
@@ -67,6 +73,6 @@ def write_report(
 
     row = store.con.execute("SELECT events FROM runs WHERE run_id = ?", [run_id]).fetchone()
     with progress(int(row[0]) if row else 0, "drawing") as advance:
-        html = page.build(store.con, run_id, between, advance)
+        html = page.build(store.con, run_id, between, advance, names)
     writer.write(path, html)
     return len(html.encode("utf-8"))

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 
 from ...collect.errors import BbrscopeError
-from ..options import format_option, store_option
+from ..options import format_option, names_option, store_option
 
 
 @click.command()
 @click.argument("query")
 @store_option
 @format_option()
-def command(query: str, store: Path, output_format: str) -> None:
+@names_option
+def command(query: str, store: Path, output_format: str, names: str) -> None:
     """Run one SQL query (DuckDB's dialect); - reads it from standard input.
 
     The query can only read the store: no files, no network, no settings. `bbrscope schema` lists
@@ -26,10 +27,10 @@ def command(query: str, store: Path, output_format: str) -> None:
     bbrscope sql "SELECT kind, count(*) FROM events GROUP BY ALL"
     bbrscope sql "SELECT ns, bbr_inflight_hi FROM events" --format parquet > inflight_hi.parquet
     """
-    run_query(store, sys.stdin.read() if query == "-" else query, output_format)
+    run_query(store, sys.stdin.read() if query == "-" else query, output_format, names)
 
 
-def run_query(store: Path, query: str, output_format: str) -> None:
+def run_query(store: Path, query: str, output_format: str, names: str = "kernel") -> None:
     """Write the result of a query to standard output.
 
     Raises:
@@ -47,7 +48,7 @@ def run_query(store: Path, query: str, output_format: str) -> None:
             result = opened.con.sql(query)
             if result is None:
                 raise BbrscopeError("the query returns nothing", "begin it with SELECT or FROM")
-            write_table(result.to_arrow_reader(), output_format)
+            write_table(result.to_arrow_reader(), output_format, names)
         except (duckdb.Error, pa.ArrowException) as error:
             raise explain(error) from error
 

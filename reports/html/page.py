@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from ...analyze.names import DRAFT_NAMES
 from . import document, facts, listing, palette, prose, select, vega, words
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def build(
     run_id: int,
     between: tuple[float, float] | None = None,
     advance: Callable[[int], None] = lambda done: None,
+    names: str = "kernel",
 ) -> str:
     """Return the report of a run as one HTML page.
 
@@ -46,6 +49,7 @@ def build(
         run_id: the run.
         between: window in seconds since the first flow began, embedded in full and shown first.
         advance: called with the number of events of each flow that is done.
+        names: "draft" shows the names of draft-ietf-ccwg-bbr instead of the kernel's.
     """
     run = select.load_run(con, run_id)
     for flow in run.main[MOST_DRAWN:]:
@@ -59,7 +63,7 @@ def build(
         sections.append(_section(con, run, flow))
         advance(flow.row["events"])
     select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-    return _render(con, run, document.build(run, between), sections)
+    return _render(con, run, document.build(run, between), sections, names)
 
 
 def _section(
@@ -95,12 +99,16 @@ def _render(
     run: select.Run,
     made: document.Document,
     sections: list[Section],
+    names: str,
 ) -> str:
     from markupsafe import Markup
 
     replays, findings = facts.agreement(con, run), facts.quality(con, run)
     # Our own scripts and styles; everything else is escaped.
     scripts = "\n".join((_STATIC / name).read_text("utf-8") for name in _SCRIPTS)
+    if names != "kernel":
+        renaming = (_STATIC / "names.js").read_text("utf-8")
+        scripts += "\n" + renaming.replace("NAMES", json.dumps(DRAFT_NAMES))
     values: dict[str, Any] = {
         "run": run,
         "sections": sections,
