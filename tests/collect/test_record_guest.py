@@ -70,11 +70,14 @@ probe=/repo/probes/bbr1.bt
 if [ "$(uname -r | cut -c1-5)" != 6.12. ]; then
   probe=/tmp/probe.bt; bbrscope collect --print-probe > $probe
 fi
-BPFTRACE_PERF_RB_PAGES=4096 bpftrace -B line $probe > /out/byhand & tracer=$!
-until grep -q '^+last' /out/byhand; do sleep 1; done
+# To the guest's memory: lines written to the host one by one would take virtual seconds each.
+BPFTRACE_PERF_RB_PAGES=4096 bpftrace -B line $probe > /tmp/byhand & tracer=$!
+until grep -q '^+last' /tmp/byhand; do sleep 1; done
 iperf3 -c 127.0.0.1 -C bbr -t 1
-sleep 10  # 0.17 drops what it has not printed yet when it is told to stop
-kill -INT $tracer; wait $tracer
+# 0.17 drops what it has not printed yet when it is told to stop: wait until it prints no more.
+size=-1
+until now=$(wc -c < /tmp/byhand); [ "$now" = "$size" ]; do size=$now; sleep 5; done
+kill -INT $tracer; wait $tracer; cp /tmp/byhand /out/
 pidof bpftrace tcpdump > /out/left
 exit 0
 """
