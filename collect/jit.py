@@ -1,9 +1,9 @@
 """Compile hot loops with numba, or run the very same source as plain Python.
 
 ``BBRSCOPE_PLAIN=1`` makes `jit` the identity, so that a debugger can walk through the estimator.
-Compiled code is cached per user in a folder named after the content of every source file that can
-end up in it: numba itself looks only at the file of the outermost function, and would keep a stale
-loop after a change in a callee.
+Compiled code is cached per user in a folder named after the content of `SOURCES`, every file that
+can end up in it: numba itself looks only at the file of the outermost function, and would keep a
+stale loop after a change in a callee.
 """
 
 from __future__ import annotations
@@ -17,6 +17,20 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SOURCES = (
+    "analyze/bbr/*.py",
+    "collect/jit.py",
+    "collect/rows.py",
+    "collect/pairing.py",
+    "collect/plan.py",
+    "collect/header.py",
+    "collect/findings.py",
+    "collect/errors.py",
+    "collect/schema/fields.py",
+    "collect/schema/model.py",
+    "collect/schema/recording.py",
+)
+
 PLAIN = os.environ.get("BBRSCOPE_PLAIN", "") not in ("", "0")
 
 
@@ -24,8 +38,8 @@ def _cache_dir() -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for folder in ("collect", "analyze"):
-        for source in sorted((package / folder).rglob("*.py")):
+    for pattern in SOURCES:
+        for source in sorted(package.glob(pattern)):
             digest.update(source.relative_to(package).as_posix().encode())
             digest.update(source.read_bytes())
     return root / "bbrscope" / digest.hexdigest()[:16]
