@@ -32,8 +32,9 @@ from .bbr.records import (
 
 Array = np.ndarray[Any, Any]
 
-# Clock reads of one callback between which a tick is tried.
-_TICK_ATTEMPTS = 7
+# A tick is tried before each of the seven clock reads of one callback, and at last none again: of an
+# event that no tick explains, state and decisions are those of a clock that stood still.
+_TICK_ATTEMPTS = 8
 
 # Fields of the state record -> columns of events.
 _ARRAYS = {
