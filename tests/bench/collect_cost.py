@@ -15,12 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
-import run as guest
+from bbrscope.collect import guest
 
 SECONDS = 15
 SCRIPT = f"""
-. /repo/tests/guest/bottleneck.sh
+. /opt/bbrscope/tests/guest/bottleneck.sh
 ip netns exec d iperf3 -s -D
 sleep 1
 busy() {{ read -r up idle < /proc/uptime; echo "$up $idle"; }}

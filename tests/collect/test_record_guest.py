@@ -5,7 +5,6 @@ Each suite is booted once; all of its recordings are made in that one guest.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,23 +14,22 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import zstandard
+from bbrscope.collect import guest as runner
 from bbrscope.collect.record import check
 
 pytestmark = pytest.mark.slow
 
-GUEST = Path(__file__).resolve().parents[1] / "guest" / "run.py"
 MAIN = "from bbrscope.reports.cli import main; main()"
 # Suite -> what its kernel and bpftrace must be for the test to mean what it says.
 # BBRSCOPE_SUITES chooses among them: each takes a boot, ten minutes and a gigabyte.
 SUITES = {"bookworm": ("6.1.", "0.17"), "trixie": ("6.12.", "0.23"), "sid": ("", "")}
 
 SCRIPT = """
-. /repo/tests/guest/bottleneck.sh
+. /opt/bbrscope/tests/guest/bottleneck.sh
 ip netns exec d iperf3 -s -D
 iperf3 -s -D
 keep() { [ -d /tmp/$1 ] && cp -r /tmp/$1 /out/; }
@@ -70,22 +68,12 @@ exit 0
 """
 
 
-def load_guest() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bbrscope_guest", GUEST)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @cache
 def recorded(suite: str, folder: Path) -> Path:
     """Boot the suite, make every recording, and return the folder that holds them."""
-    guest = load_guest()
-    if lacking := guest.missing_tools():
+    if lacking := runner.missing_tools():
         pytest.skip(f"needs QEMU and debootstrap: apt-get install {' '.join(lacking)}")
-    done = guest.run(suite, SCRIPT, folder / suite, 3000)
+    done = runner.run(suite, SCRIPT, folder / suite, 3000)
     assert done.returncode == 0, done.stderr
     return folder / suite
 

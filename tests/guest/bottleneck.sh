@@ -24,4 +24,3 @@ ip -n s1 route add default via fd00:1::1; ip -n d route add default via fd00:2::
 ip netns exec s1 sysctl -qw net.ipv4.tcp_congestion_control=$CC
 ip netns exec r tc qdisc add dev rd root tbf rate $RATE burst 3028 limit $LIMIT
 ip netns exec d tc qdisc add dev dr root netem delay $DELAY limit 100000
-bbrscope() { PYTHONPATH=/repo/.dev python3 -c 'from bbrscope.reports.cli import main; main()' "$@"; }

@@ -1,0 +1,96 @@
+"""A kernel to boot: its release, its image, and the modules that reach the root file system."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .root import GuestError
+
+# Modules that must be in before the root file system can be mounted.
+BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
+
+INITRAMFS_INIT = """#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+while read module; do /bin/busybox insmod /modules/$module; done < /modules/order
+options=trans=virtio,version=9p2000.L,msize=262144
+/bin/busybox mount -t 9p -o $options,cache=loose rootfs /root || exec /bin/busybox sh
+/bin/busybox mkdir -p /root/out
+/bin/busybox mount -t 9p -o $options out /root/out || exec /bin/busybox sh
+exec /bin/busybox switch_root /root /bin/sh /out/.init
+"""
+
+
+def newest_kernel(folder: Path) -> str:
+    """The newest release in `folder` that has boot/vmlinuz-RELEASE and lib/modules/RELEASE."""
+    releases = [image.name.partition("-")[2] for image in folder.glob("boot/vmlinuz-*")]
+    releases = [name for name in releases if (folder / "lib/modules" / name).is_dir()]
+    if not releases:
+        raise GuestError(
+            f"{folder} holds no kernel: boot/vmlinuz-RELEASE and lib/modules/RELEASE",
+            "unpack a kernel package there with dpkg-deb -x, or make install modules_install",
+        )
+    return max(releases, key=lambda name: [int(n) for n in numbers(name)])
+
+
+def numbers(text: str) -> list[str]:
+    return "".join(c if c.isdigit() else " " for c in text).split()
+
+
+def module_order(modules: Path) -> list[Path]:
+    """Files of BOOT_MODULES and what they depend on (modules.dep), in loading order."""
+    listing = modules / "modules.dep"
+    if not listing.exists():
+        raise GuestError(f"{listing} is missing", f"depmod -b {modules.parents[2]} {modules.name}")
+    needs: dict[str, list[str]] = {}
+    for line in listing.read_text().splitlines():
+        file, _, rest = line.partition(":")
+        needs[file] = rest.split()
+    by_name = {Path(file).name.split(".ko")[0]: file for file in needs}
+    order: list[str] = []
+    for name in BOOT_MODULES:
+        if name not in by_name:
+            continue  # built in
+        # modules.dep lists what is needed last first.
+        for file in [*reversed(needs[by_name[name]]), by_name[name]]:
+            if file not in order:
+                order.append(file)
+    return [modules / file for file in order]
+
+
+def make_initramfs(modules: Path, target: Path) -> None:
+    """Write a gzip cpio with busybox, the 9p modules and an init that switches to the 9p root."""
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        for folder in ("bin", "proc", "root", "modules"):
+            (tree / folder).mkdir()
+        busybox = shutil.which("busybox") or "/bin/busybox"
+        shutil.copy(busybox, tree / "bin/busybox")
+        (tree / "init").write_text(INITRAMFS_INIT)
+        (tree / "init").chmod(0o755)
+        order = []
+        for file in module_order(modules):
+            plain = file.name.split(".ko")[0] + ".ko"
+            (tree / "modules" / plain).write_bytes(decompressed(file))
+            order.append(plain)
+        (tree / "modules/order").write_text("".join(f"{name}\n" for name in order))
+        files = "\n".join(str(p.relative_to(tree)) for p in sorted(tree.rglob("*")))
+        cpio = subprocess.run(
+            [busybox, "cpio", "-o", "-H", "newc"],
+            cwd=tree,
+            input=files.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        ).stdout
+    target.write_bytes(gzip.compress(cpio, 1))
+
+
+def decompressed(file: Path) -> bytes:
+    tool = {".xz": "xz", ".zst": "zstd", ".gz": "gzip"}.get(file.suffix)
+    if tool is None:
+        return file.read_bytes()
+    return subprocess.run([tool, "-dc", str(file)], stdout=subprocess.PIPE, check=True).stdout

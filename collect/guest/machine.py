@@ -1,0 +1,123 @@
+"""Booting a guest around one command, and bringing back what it printed and wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .kernel import make_initramfs, newest_kernel
+from .root import GuestError, build_root, missing_tools
+
+# The folder that holds the packages probes, collect, ...: site-packages/bbrscope, or a checkout.
+PACKAGE = Path(__file__).resolve().parents[2]
+
+# pid 1 in the guest. What is bound to fail without a kernel of one's own may: its modules.
+INIT = """#!/bin/sh
+export PATH=/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+ln -s /proc/self/fd /dev/fd; ln -s fd/0 /dev/stdin; ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
+mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
+mount -t debugfs debug /sys/kernel/debug; mount -t tracefs trace /sys/kernel/tracing
+mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cgroup /sys/fs/cgroup
+mkdir -p /opt/bbrscope /run/bin
+options=trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro
+mount -t 9p -o $options package /opt/bbrscope
+mount -t 9p -o $options modules /lib/modules 2> /run/no-modules
+cat > /run/bin/bbrscope <<'EOF'
+#!/usr/bin/python3
+import sys
+sys.path.insert(0, "/opt")
+from bbrscope.reports.cli import main
+main()
+EOF
+chmod +x /run/bin/bbrscope
+ip link set lo up; hostname guest
+cd /tmp
+echo 3 > /proc/sys/kernel/printk
+PYTHONPATH=/opt /bin/sh /out/.command < /dev/null > /out/.stdout 2> /out/.stderr
+echo $? > /out/.status
+sync
+echo o > /proc/sysrq-trigger; sleep 60
+"""
+
+
+def run(
+    suite: str,
+    command: str,
+    folder: Path,
+    timeout_s: float = 1800.0,
+    kernel: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Boot `suite`, run the shell `command` as root, and return its output and exit status.
+
+    Args:
+        suite: a Debian suite; its root file system is built when it is not there yet.
+        command: shell text; `bbrscope` in it is this package, which lies in /opt/bbrscope.
+        folder: /out inside the guest; what the command writes there stays.
+        timeout_s: wall time after which the guest is ended.
+        kernel: a folder with boot/vmlinuz-RELEASE and lib/modules/RELEASE to boot instead of
+            the suite's own (`dpkg-deb -x linux-image-*.deb FOLDER` makes one).
+
+    Raises:
+        GuestError: the guest cannot boot, or does not finish in time.
+    """
+    if lacking := missing_tools():
+        raise GuestError("a guest needs QEMU", f"apt-get install {' '.join(lacking)}")
+    root = build_root(suite)
+    source = (kernel or root).resolve()
+    release = newest_kernel(source)
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".command").write_text(command)
+    (folder / ".init").write_text(INIT)
+    shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
+    if kernel is not None:
+        shares["modules"] = (source / "lib/modules", ",readonly=on")
+    with tempfile.TemporaryDirectory() as name:
+        initramfs = Path(name) / "initramfs"
+        make_initramfs(source / "lib/modules" / release, initramfs)
+        console = boot(source / f"boot/vmlinuz-{release}", initramfs, shares, timeout_s)
+    status = folder / ".status"
+    if not status.exists():
+        raise GuestError(f"the guest ({release}) ended early; its console:\n{console[-3000:]}")
+    result = subprocess.CompletedProcess(
+        command,
+        int(status.read_text()),
+        (folder / ".stdout").read_text(errors="replace"),
+        (folder / ".stderr").read_text(errors="replace"),
+    )
+    for left in (".command", ".init", ".stdout", ".stderr", ".status"):
+        (folder / left).unlink(missing_ok=True)
+    return result
+
+
+def boot(
+    image: Path, initramfs: Path, shares: dict[str, tuple[Path, str]], timeout_s: float
+) -> str:
+    """Boot and wait for power-off; return the console's text.
+
+    `shares` are 9p mount tags with the folder behind each and further options of QEMU's -fsdev.
+    """
+    command = ["qemu-system-x86_64", "-accel", "tcg,thread=single"]
+    command += ["-icount", "shift=1,sleep=off", "-smp", "1", "-cpu", "max", "-m", "2500"]
+    command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"]
+    command += ["-kernel", str(image), "-initrd", str(initramfs)]
+    command += ["-append", "console=ttyS0 mitigations=off quiet panic=-1"]
+    for tag, (path, options) in shares.items():
+        local = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
+        command += ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        text = (error.stdout or b"").decode(errors="replace")
+        raise GuestError(f"the guest ran longer than {timeout_s} s:\n{text[-3000:]}") from error
+    return done.stdout.decode(errors="replace")
