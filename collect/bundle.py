@@ -135,10 +135,12 @@ def _read(folder: Path, shown: str) -> Bundle:
 
 
 def _read_files(folder: Path, shown: str) -> Bundle:
-    for name in (MANIFEST, EVENTS):
-        if not (folder / name).is_file():
-            raise BundleError(f"{shown} has no {name}: it is not a run bundle", COMPLETE)
+    if not (folder / MANIFEST).is_file():
+        raise BundleError(f"{shown} has no {MANIFEST}: it is not a run bundle", COMPLETE)
     manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
+    # A run of the lab need not have a BBR flow.
+    if not (folder / EVENTS).is_file() and "lab" not in manifest.raw:
+        raise BundleError(f"{shown} has no {EVENTS}: it is not a run bundle", COMPLETE)
     return Bundle(shown, folder, manifest, _digest(folder))
 
 

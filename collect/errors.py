@@ -27,3 +27,7 @@ class StoreError(BbrscopeError):
 
 class HostError(BbrscopeError):
     """This host lacks something that the command needs."""
+
+
+class ScenarioError(BbrscopeError):
+    """A scenario of the lab is unknown, or says something impossible."""

@@ -11,7 +11,7 @@ from .findings import CODES
 from .schema.fields import column_name
 
 # Manifest keys that have columns or tables of their own; the rest goes to host_facts.
-OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks"}
+OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks", "lab"}
 
 
 def _quoted(code: str) -> str:
@@ -56,6 +56,22 @@ FROM
      count(*) FILTER (NOT complete) AS incomplete FROM events WHERE run_id = $run_id) e,
   (SELECT count(*) AS findings FROM capture_quality WHERE run_id = $run_id) q
 WHERE runs.run_id = $run_id
+"""
+
+# A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
+# began (iperf3 tells whole seconds).
+LAB_FLOWS = """
+UPDATE lab_flows SET
+  flow = f.flow, bbr_version = r.version,
+  stop_s = stop_s - start_s + began, start_s = began
+FROM (
+  SELECT run_id, flow, local_port, first_ns FROM flows
+  WHERE run_id = $run_id AND local_port IS NOT NULL AND events > 0
+  QUALIFY row_number() OVER (PARTITION BY local_port ORDER BY events DESC) = 1
+) f, runs r,
+  LATERAL (SELECT (f.first_ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS began)
+WHERE lab_flows.run_id = $run_id AND r.run_id = $run_id AND f.local_port = lab_flows.local_port
+  AND began IS NOT NULL
 """
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import facts, layout
-from .bundle import QUEUE, RUN_NAME, Bundle, open_bundle
+from .bundle import EVENTS, MANIFEST, QUEUE, RUN_NAME, Bundle, open_bundle
 from .errors import BundleError, StoreError
 from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
+from .lab import results as lab
 from .packets_run import add_packets, load_capture, load_packets
 from .packets_source import looks_like_capture
 from .queue_samples import queue_rows
@@ -111,9 +112,12 @@ class _Loader:
 
     def load(self) -> Outcome:
         """Write every table of the run."""
-        row = self.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchone()
-        self.run_id = row[0] if row else 1
+        self.run_id = self.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchall()[
+            0
+        ][0]
         manifest = self.bundle.manifest
+        if self.bundle.optional(EVENTS) is None:
+            return self._load_without_events()
         reader = EventReader(
             self.bundle.events,
             f"{self.bundle.shown}/{self.bundle.events.name}",
@@ -129,7 +133,27 @@ class _Loader:
         if self.packets:
             load_packets(self.con, self.run_id, self.bundle, self.progress)
         self._load_rest()
-        self._load_run(reader, decided, findings)
+        self._load_run(
+            {
+                "version": decided.version,
+                "decoded_as": decided.reason,
+                "rows": sum(reader.row_counts.values()),
+                "lost_declared": manifest.lost,
+                "lost_reported": reader.lost_reported,
+                "half_events": sum(f.code == "half_event" for f in findings),
+                "salvaged": any(f.code in ("cut_off", "bad_row") for f in findings),
+            }
+        )
+        return _outcome(self.con, self.run_id, already=False)
+
+    def _load_without_events(self) -> Outcome:
+        """Write a lab run in which no flow had BBR: its traffic is all there is."""
+        if self.packets:
+            load_packets(self.con, self.run_id, self.bundle, self.progress)
+        self._load_rest()
+        decided = {"decoded_as": "no BBR flow: no kernel events were recorded"}
+        totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
+        self._load_run({**decided, **totals})
         return _outcome(self.con, self.run_id, already=False)
 
     def _load_events(self, reader: EventReader) -> None:
@@ -238,31 +262,33 @@ class _Loader:
             insert(self.con, "queue_samples", queue_rows(run_id, queue, shown, manifest.clocks))
         insert(self.con, "attachments", facts.attachments(run_id, self.bundle))
 
-    def _load_run(
-        self, reader: EventReader, decided: layout.Layout, findings: list[Finding]
-    ) -> None:
+    def _load_run(self, found: dict[str, Any]) -> None:
+        """Write the run's own row: `found` is what the events told of it."""
         manifest = self.bundle.manifest
-        insert(
-            self.con,
-            "runs",
-            [
-                {
-                    "run_id": self.run_id,
-                    "run": self.run,
-                    "bundle_digest": self.bundle.digest,
-                    "version": decided.version,
-                    "decoded_as": decided.reason,
-                    **facts.run_facts(manifest),
-                    "rows": sum(reader.row_counts.values()),
-                    "lost_declared": manifest.lost,
-                    "lost_reported": reader.lost_reported,
-                    "half_events": sum(f.code == "half_event" for f in findings),
-                    "salvaged": any(f.code in ("cut_off", "bad_row") for f in findings),
-                    "ingested_by": version("bbrscope"),
-                }
-            ],
-        )
+        row = {
+            "run_id": self.run_id,
+            "run": self.run,
+            "bundle_digest": self.bundle.digest,
+            **facts.run_facts(manifest),
+            **found,
+            "ingested_by": version("bbrscope"),
+        }
+        insert(self.con, "runs", [row])
         self.con.execute(facts.RUN_TOTALS, {"run_id": self.run_id})
+        if lab.KEY in manifest.raw:
+            self._load_lab()
+
+    def _load_lab(self) -> None:
+        """Write which experiment this is; the flows of both recordings meet by their ports."""
+        manifest, bundle = self.bundle.manifest, self.bundle
+        found = lab.rows(manifest.raw[lab.KEY], bundle.folder, f"{bundle.shown}/{MANIFEST}")
+        for table, rows in (
+            ("lab_runs", [{**found.run, "kernel": manifest.text("kernel")}]),
+            ("lab_flows", found.flows),
+            ("lab_intervals", found.intervals),
+        ):
+            insert(self.con, table, ({"run_id": self.run_id, **row} for row in rows))
+        self.con.execute(facts.LAB_FLOWS, {"run_id": self.run_id})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import packets
-from .bundle import RUN_NAME, Bundle
+from .bundle import EVENTS, RUN_NAME, Bundle
 from .errors import BundleError, HostError, StoreError
 from .findings import CODES
 from .packets_tshark import find_tshark
@@ -41,7 +41,8 @@ def load_packets(
         why = f"{error.fact}; {error.way_out}, then ingest the bundle again"
         _note(con, run_id, {NOT_DISSECTED: CODES[NOT_DISSECTED].format(name=path.name, why=why)})
         return False
-    before = bundle.events.stat().st_size
+    events = bundle.optional(EVENTS)
+    before = events.stat().st_size if events else 0
 
     def report(done: int) -> None:
         if progress is not None:

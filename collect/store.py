@@ -251,8 +251,9 @@ def _check_version(store: Store) -> None:
 
 
 def _views_digest() -> str:
-    """Digest of the views' definitions: a store made by another bbrscope may have others."""
-    return hashlib.sha256("\n".join(view.ddl() for view in schema.VIEWS).encode()).hexdigest()
+    """Digest of the definitions: a store made by another bbrscope may have others, or fewer."""
+    ddl = [table.ddl() for table in schema.TABLES] + [view.ddl() for view in schema.VIEWS]
+    return hashlib.sha256("\n".join(ddl).encode()).hexdigest()
 
 
 def _refresh_views(store: Store) -> None:

@@ -86,7 +86,7 @@ def describe(outcome: Outcome, store: Path) -> str:
     flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
     text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} events"
     if outcome.version is None:
-        text = f"{outcome.run}: packets alone"
+        text = f"{outcome.run}: no BBR events"
     if outcome.packets:
         text += f", {outcome.packets:,} packets"
     if outcome.mains:

@@ -1,0 +1,60 @@
+"""Quantities as scenarios write them: 20mbit, 30ms, 1bdp, 100pkt, 50kB, 2%."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from ..errors import ScenarioError
+
+# A full-sized packet as tbf counts it: 1500 bytes of IP and 14 of Ethernet.
+PACKET_BYTES = 1514
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)\s*([A-Za-z%]*)")
+_RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_TIMES = {"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6}
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20}
+
+
+def _split(text: object, what: str, examples: str) -> tuple[Fraction, str]:
+    found = _NUMBER.fullmatch(str(text).strip())
+    if found is None:
+        raise ScenarioError(f"{what} {str(text)[:40]!r} is not understood", f"write {examples}")
+    return Fraction(found[1]), found[2]
+
+
+def _scaled(text: object, what: str, units: dict[str, int], examples: str) -> Fraction:
+    number, unit = _split(text, what, examples)
+    if unit not in units:
+        raise ScenarioError(f"{what} {str(text)[:40]!r} is not understood", f"write {examples}")
+    return number * units[unit]
+
+
+def rate(text: object) -> int:
+    """Return bit/s. Raises ScenarioError."""
+    return round(_scaled(text, "rate", _RATES, "20mbit, 500kbit or 1gbit"))
+
+
+def time_us(text: object, duration_us: int | None = None) -> int:
+    """Return microseconds; 50% is that part of the run's duration, where one is given."""
+    number, unit = _split(text, "time", "30ms, 2s or 500us")
+    if unit == "%" and duration_us is not None:
+        return round(number * duration_us / 100)
+    return round(_scaled(text, "time", {**_TIMES, "": 10**6}, "30ms, 2s or 500us"))
+
+
+def size(text: object, bdp_bytes: int | None = None) -> int:
+    """Return bytes; pkt is a full-sized packet as tbf counts it, bdp needs the path's product."""
+    units = {**_SIZES, "pkt": PACKET_BYTES}
+    if bdp_bytes is not None:
+        units["bdp"] = bdp_bytes
+    return round(_scaled(text, "size", units, "50kB, 100pkt or 1bdp"))
+
+
+def share(text: object) -> float:
+    """Return a share between 0 and 1: 2% or 0.02."""
+    number, unit = _split(text, "share", "2% or 0.02")
+    value = float(number / 100 if unit == "%" else number)
+    if unit not in ("", "%") or not 0 <= value <= 1:
+        raise ScenarioError(f"share {str(text)[:40]!r} is not understood", "write 2% or 0.02")
+    return value

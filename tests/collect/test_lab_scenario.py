@@ -1,0 +1,165 @@
+"""Scenarios as data: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bbrscope.collect.errors import ScenarioError
+from bbrscope.collect.lab import scenario, units
+
+SMALL = """
+title = "t"
+source = "s"
+duration = "20s"
+[path]
+rate = "10mbit"
+rtt = "40ms"
+buffer = "2bdp"
+[params]
+cc = "bbr"
+later = "2s"
+[[flow]]
+cc = "$cc"
+[[flow]]
+cc = "cubic"
+start = "$later"
+count = 2
+every = "1s"
+extra_rtt = "10ms"
+[[change]]
+at = "50%"
+what = "rate"
+value = "5mbit"
+[sweep]
+buffer = ["100pkt", "50kB"]
+[quick]
+duration = "8s"
+sweep = { cc = ["bbr", "bbr2", "cubic"] }
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> scenario.Scenario:
+    return load(tmp_path, SMALL)
+
+
+def load(folder: Path, text: str) -> scenario.Scenario:
+    (folder / "small.toml").write_text(text)
+    return scenario.load(str(folder / "small.toml"))
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_every_scenario_of_the_catalogue_makes_runs_in_both_forms(name: str) -> None:
+    """Names of runs are all different and fit the store; the quick form is the shorter one."""
+    loaded = scenario.load(name)
+    full, quick = list(scenario.points(loaded)), list(scenario.points(scenario.quick(loaded)))
+    for points in (full, quick):
+        names = [point.run_name("6.1.0-50-amd64") for point in points]
+        assert len(set(names)) == len(names) > 0
+        assert max(map(len, names)) <= 100
+    assert sum(p.duration_us for p in quick) <= sum(p.duration_us for p in full)
+    # "Minutes on 2 cores": the traffic alone, before what attaching costs.
+    assert sum(p.duration_us for p in quick) <= 600e6
+    assert loaded.source
+    assert all(claim.sql.strip() for claim in loaded.claims)
+
+
+def test_a_sweep_is_all_combinations_and_repetitions_go_round_last(
+    small: scenario.Scenario,
+) -> None:
+    wide = scenario.override(small, {"cc": ["bbr", "cubic"]})
+    made = [(p.rep, p.params["buffer"], p.params["cc"]) for p in scenario.points(wide)]
+    assert made == [
+        (1, "100pkt", "bbr"),
+        (1, "100pkt", "cubic"),
+        (1, "50kB", "bbr"),
+        (1, "50kB", "cubic"),
+    ]
+
+
+def test_a_point_has_every_quantity_in_one_unit(small: scenario.Scenario) -> None:
+    point = next(scenario.points(small))
+    assert (point.path.rate_bps, point.path.rtt_us) == (10**7, 40_000)
+    assert point.path.bdp_bytes == 50_000
+    assert point.path.buffer_bytes == 100 * 1514
+    assert [(f.flow_no, f.cc, f.start_us, f.extra_rtt_us) for f in point.flows] == [
+        (1, "bbr", 0, 0),
+        (2, "cubic", 2_000_000, 10_000),
+        (3, "cubic", 3_000_000, 10_000),
+    ]
+    assert point.changes == (scenario.Change(10_000_000, "rate", 5e6),)
+
+
+def test_quick_replaces_the_sweep_and_parts_of_the_duration_follow(
+    small: scenario.Scenario,
+) -> None:
+    points = list(scenario.points(scenario.quick(small)))
+    assert [p.params["cc"] for p in points] == ["bbr", "bbr2", "cubic"]
+    assert {p.changes[0].at_us for p in points} == {4_000_000}
+    assert {p.path.buffer_bytes for p in points} == {100_000}
+
+
+def test_setting_a_parameter_shows_in_the_name_and_ends_its_axis(
+    small: scenario.Scenario,
+) -> None:
+    points = list(scenario.points(scenario.override(small, {"buffer": ["1bdp"], "loss": ["1%"]})))
+    assert [p.run_name("6.1.0") for p in points] == ["small+buffer=1bdp+loss=1pct+r1@6.1.0"]
+
+
+def test_the_same_point_has_the_same_seed_and_others_have_others(
+    small: scenario.Scenario,
+) -> None:
+    seeds = [p.seed for p in scenario.points(small)]
+    assert seeds == [p.seed for p in scenario.points(small)]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_unknown_names_are_told_with_those_that_look_alike(small: scenario.Scenario) -> None:
+    with pytest.raises(ScenarioError) as error:
+        scenario.load("song-single-bufer")
+    assert "song-single-buffer" in error.value.way_out
+    with pytest.raises(ScenarioError) as error:
+        scenario.override(small, {"bufer": ["1bdp"]})
+    assert "buffer" in error.value.way_out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('rate = "10mbit"', 'rate = "fast"', "rate 'fast'"),
+        ('rate = "10mbit"', 'rate = "10"', "rate '10'"),
+        ('rate = "10mbit"', 'rate = "1bit"', "rate is 1bit"),
+        ('cc = "$cc"', 'cc = "$ccc"', "no parameter called 'ccc'"),
+        ('cc = "cubic"', 'cc = "; rm"', "cc is"),
+        ('later = "2s"', 'later = "30s"', "flow 2 starts at 30 s"),
+        ("count = 2", "count = 1000", "count is"),
+        ('at = "50%"', 'at = "100%"', "a change at 20 s"),
+        ('what = "rate"', 'what = "weather"', "no what called 'weather'"),
+        ("[sweep]", "[sweeps]", "no key of a scenario called 'sweeps'"),
+        ('rtt = "40ms"', 'rtt = "40ms"\nqueue = 1', "no key of [path] called 'queue'"),
+        ('duration = "20s"', 'duration = "5h"', "time '5h'"),
+        ('title = "t"', "title =", "cannot read"),
+    ],
+)
+def test_what_a_scenario_cannot_mean_is_refused_with_its_file(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load(tmp_path, SMALL.replace(old, new))
+    assert said in error.value.fact
+    assert "small.toml" in error.value.fact
+    assert error.value.way_out
+
+
+def test_units() -> None:
+    assert units.rate("1.5gbit") == 1_500_000_000
+    assert units.time_us("500us") == 500
+    assert units.time_us("25%", 4000) == 1000
+    assert units.size("0.5bdp", 1000) == 500
+    assert units.size("2KiB") == 2048
+    assert units.share("2%") == 0.02
+    assert units.share("1e-4") == 0.0001
+    for wrong in ("101%", "2pkt", "-1", "nan"):
+        with pytest.raises(ScenarioError):
+            units.share(wrong)
