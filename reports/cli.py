@@ -18,6 +18,7 @@ COMMANDS = {
     "ingest": "Load run bundles into the store.",
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
+    "diagnose": "Say what is wrong with a run's flows, how one knows, what to try.",
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
     "sql": "Query the store, read-only.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,26 @@ def all_path(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
     return path
+
+
+@pytest.fixture(scope="session")
+def all_packets_path(
+    traces: Path, all_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same store with the packets, where there are any."""
+    path = tmp_path_factory.mktemp("packets") / "all.duckdb"
+    shutil.copy(all_path, path)
+    with open_store(path) as store:
+        for manifest in sorted(traces.glob("*/manifest.json")):
+            ingest(store, manifest.parent)
+    return path
+
+
+@pytest.fixture
+def all_packets(all_packets_path: Path) -> Iterator[Store]:
+    """Every recording's store with packets, read-only."""
+    with open_store(all_packets_path, read_only=True) as store:
+        yield store
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ EXCERPT = 14
 def command(output: Path | None) -> None:
     """Do the whole job on a shipped recording and show what to type next.
 
-    Loads 25 s of a BBRv2 flow into a new store, replays it against the kernel, tells how its story
-    begins, and writes the HTML report. Nothing outside the new folder is touched, nothing is
-    fetched.
+    Loads 25 s of a BBRv2 flow into a new store, replays it against the kernel, diagnoses it, tells
+    how its story begins, and writes the HTML report. Nothing outside the new folder is touched,
+    nothing is fetched.
 
     \b
     bbrscope demo
@@ -48,6 +48,7 @@ def command(output: Path | None) -> None:
     with open_store(store) as opened:
         _ingest(opened)
         _replay(opened, compiling)
+        _diagnose(opened)
         _explain(opened)
         report = _report(opened, folder)
     _next(store, report)
@@ -115,6 +116,14 @@ def _agreement(flow: FlowReplay) -> None:
         )
         if flow.divergences[mode]:
             click.echo(f"  first divergence: {flow.divergences[mode]}")
+
+
+def _diagnose(store: Store) -> None:
+    from ...analyze.diagnosis.engine import diagnose
+    from .diagnose import told
+
+    _step("Diagnose: is anything wrong with this flow?")
+    click.echo("\n".join(told(diagnose(store.con, store.run_id(RECORDING)))).rstrip())
 
 
 def _explain(store: Store) -> None:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ...analyze.names import DRAFT_NAMES
-from . import document, facts, listing, palette, prose, select, vega, words
+from . import diagnosis, document, facts, listing, palette, prose, select, vega, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,7 @@ def _render(
         "charts": made.shown,
         "others": [flow for flow in run.flows if not flow.main],
         "title": facts.title(run),
+        "diagnosis": diagnosis.verdict(con, run),
         "verdict": facts.verdict(run, replays, findings),
         "replays": replays,
         "findings": findings,
@@ -141,6 +142,10 @@ def _template() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: (_STATIC / name).read_text("utf-8")),
     )
-    return environment.from_string((_STATIC / "page.html.j2").read_text("utf-8"))
+    return environment.get_template("page.html.j2")

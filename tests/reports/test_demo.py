@@ -20,6 +20,7 @@ def test_the_demo_leaves_a_store_and_a_report_and_says_where(
     assert {path.name for path in folder.iterdir()} == {"bbrscope.duckdb", "v2_single_1bdp.html"}
     assert (folder / "v2_single_1bdp.html").resolve().as_uri() in done.output
     assert "10,600 of 10,600 events exact" in done.output
+    assert "v2_single_1bdp (BBR v2): no findings" in done.output
     assert "STARTUP -> DRAIN" in done.output
     with open_store(folder / "bbrscope.duckdb", read_only=True) as store:
         assert store.runs() == ["v2_single_1bdp"]

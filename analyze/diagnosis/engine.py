@@ -1,0 +1,176 @@
+"""Run the rules over a run: findings by cost, and what became of every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .needs import NEEDS, lacking
+from .rule import COLUMNS, CONFIDENCE, Rule, rules
+from .tables import prepare
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Shares of a flow's time from which on a cost is called severe or moderate; below: minor.
+SEVERE, MODERATE = 0.2, 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found about a flow (None: the run).
+
+    Attributes:
+        t0_ns, t1_ns: where, on CLOCK_MONOTONIC.
+        cost_s: time lost; cost_bytes: payload that could have been carried; None: unknown.
+        severity: severe, moderate or minor by the share of the flow's time; unknown without cost.
+        values: the numbers that the rule's sentences name.
+    """
+
+    rule: Rule
+    flow: int | None
+    t0_ns: int
+    t1_ns: int
+    cost_s: float | None
+    cost_bytes: float | None
+    severity: str
+    confidence: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What became of a rule: found, clear, not applicable or not checked, and why."""
+
+    rule: Rule
+    outcome: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A flow that was looked at: `rate` is what it could carry [bytes/s of payload]."""
+
+    number: int
+    first_ns: int
+    duration_s: float
+    rate: float | None
+
+
+@dataclass
+class Diagnosis:
+    """The findings of a run, the costliest first, and what became of each rule.
+
+    Attributes:
+        zero_ns: zero of the report's time axis: the first event of a flow that carries data.
+        compared, exact: events that the replay compared with the kernel, and that agreed.
+        lacks: gaps of the recording and rows known to be lost.
+    """
+
+    run: str
+    version: str
+    zero_ns: int
+    flows: dict[int, Flow]
+    compared: int
+    exact: int
+    lacks: int
+    findings: list[Finding] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def outcomes(self, outcome: str) -> list[Check]:
+        """Return the checks that ended so."""
+        return [check for check in self.checks if check.outcome == outcome]
+
+
+def diagnose(
+    con: duckdb.DuckDBPyConnection, run_id: int, chosen: Sequence[Rule] | None = None
+) -> Diagnosis:
+    """Run rules (None: all) over a run.
+
+    Findings on a flow that another finding on it explains are left out.
+    """
+    asked = rules() if chosen is None else tuple(chosen)
+    prepare(con, run_id, sorted({code for rule in asked for code in (*rule.codes, *rule.without)}))
+    made = _subject(con, run_id)
+    missing = lacking(con)
+    found: list[Finding] = []
+    for rule in asked:
+        why = _not_applicable(rule, made) if made.flows else ("not applicable", "no flow has data")
+        why = why or _not_checked(rule, missing)
+        if why:
+            made.checks.append(Check(rule, *why))
+            continue
+        new = _ask(con, rule, made)
+        found += new
+        made.checks.append(Check(rule, "found" if new else "clear"))
+    explained = {(name, finding.flow) for finding in found for name in finding.rule.explains}
+    made.findings = sorted(
+        (finding for finding in found if (finding.rule.name, finding.flow) not in explained),
+        key=lambda finding: (finding.cost_s is None, -(finding.cost_s or 0), finding.t0_ns),
+    )
+    return made
+
+
+def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
+    run = con.execute("SELECT run, version FROM runs WHERE run_id = ?", [run_id]).fetchall()[0]
+    zero = con.execute("SELECT zero_ns FROM this_run").fetchall()
+    flows = con.execute("SELECT flow, first_ns, duration_s, rate FROM this_flows").fetchall()
+    compared, exact = con.execute(
+        "SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(exact), 0)::BIGINT FROM replays"
+        " WHERE run_id = ? AND mode = 'step'",
+        [run_id],
+    ).fetchall()[0]
+    (lacks,) = con.execute(
+        "SELECT (SELECT count(*) FROM gaps WHERE run_id = $1)"
+        " + coalesce(greatest(lost_declared, lost_reported), 0) + coalesce(half_events, 0)"
+        " FROM runs WHERE run_id = $1",
+        [run_id],
+    ).fetchall()[0]
+    return Diagnosis(
+        run[0],
+        run[1],
+        int(zero[0][0]) if zero else 0,
+        {row[0]: Flow(*row) for row in flows},
+        compared,
+        exact,
+        int(lacks),
+    )
+
+
+def _not_applicable(rule: Rule, made: Diagnosis) -> tuple[str, str] | None:
+    if made.version.removeprefix("v") not in rule.versions:
+        versions = " and ".join(f"v{digit}" for digit in rule.versions)
+        return "not applicable", f"is about BBR {versions}"
+    if len(made.flows) < rule.flows:
+        return "not applicable", f"takes {rule.flows} flows"
+    return None
+
+
+def _not_checked(rule: Rule, missing: set[str]) -> tuple[str, str] | None:
+    lacks = [NEEDS[name].words for name in rule.needs if name in missing]
+    return ("not checked", f"needs {' and '.join(lacks)}") if lacks else None
+
+
+def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, made: Diagnosis) -> list[Finding]:
+    result = con.execute(rule.sql, rule.thresholds)
+    names = [column[0] for column in result.description]
+    return [_finding(rule, dict(zip(names, row, strict=True)), made) for row in result.fetchall()]
+
+
+def _finding(rule: Rule, row: dict[str, Any], made: Diagnosis) -> Finding:
+    flow, t0_ns, t1_ns, cost_s, cost_bytes = (row.pop(column.name) for column in COLUMNS)
+    subject = made.flows.get(flow)
+    if cost_s is None and cost_bytes is not None and subject and subject.rate:
+        cost_s = cost_bytes / subject.rate
+    confidence = row.pop(CONFIDENCE.name, rule.confidence)
+    return Finding(
+        rule, flow, t0_ns, t1_ns, cost_s, cost_bytes, _severity(cost_s, subject), confidence, row
+    )
+
+
+def _severity(cost_s: float | None, flow: Flow | None) -> str:
+    if cost_s is None or flow is None or flow.duration_s <= 0:
+        return "unknown"
+    share = cost_s / flow.duration_s
+    return "severe" if share >= SEVERE else "moderate" if share >= MODERATE else "minor"

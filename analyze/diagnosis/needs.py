@@ -1,0 +1,52 @@
+"""What a rule may need of a recording: how to see that it is there, and its name for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Need:
+    """`sql` is a condition over the tables of `tables.TABLES`; `words` end "not checked: needs"."""
+
+    sql: str
+    words: str
+
+
+def _fact(scope: str, name: str) -> str:
+    return f"EXISTS (FROM this_facts WHERE scope = '{scope}' AND name = '{name}')"
+
+
+NEEDS = {
+    "state": Need("EXISTS (FROM this_events WHERE mode IS NOT NULL)", "the state of struct bbr"),
+    "decisions": Need(
+        "EXISTS (FROM decisions WHERE run_id = (SELECT run_id FROM this_run))",
+        "a replay (bbrscope replay RUN)",
+    ),
+    "rtt": Need("EXISTS (FROM this_events WHERE rtt_us IS NOT NULL)", "RTT samples"),
+    "samples": Need("EXISTS (FROM this_events WHERE sample_bw IS NOT NULL)", "rate samples"),
+    "ce": Need("EXISTS (FROM this_events WHERE ecn_ok IS NOT NULL)", "TCP's ECN flags"),
+    "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
+    "link": Need(
+        "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",
+        "the bottleneck's rate (setup.rate in the manifest)",
+    ),
+    "packets": Need(
+        "EXISTS (FROM packets WHERE run_id = (SELECT run_id FROM this_run))", "a packet capture"
+    ),
+    "qdiscs": Need(_fact("host", "qdiscs"), "the sender's queue disciplines (host.qdiscs)"),
+    "offloads": Need(_fact("host", "offloads"), "the sender's offloads (host.offloads)"),
+    "tcp_wmem": Need(_fact("sysctls", "net.ipv4.tcp_wmem"), "the sysctl net.ipv4.tcp_wmem"),
+    "kernel": Need("(SELECT kernel IS NOT NULL FROM this_run)", "the kernel's version"),
+}
+
+
+def lacking(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the needs that this run's recording does not meet."""
+    met = ", ".join(f"coalesce({need.sql}, false)" for need in NEEDS.values())
+    (row,) = con.execute(f"SELECT {met}").fetchall()
+    return {name for name, there in zip(NEEDS, row, strict=True) if not there}

@@ -1,0 +1,90 @@
+"""A rule: its words, what it needs, and its query; read from one TOML file."""
+
+from __future__ import annotations
+
+import string
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ...collect.schema.model import Column
+
+# What every rule's query returns, in any order; more columns are numbers for its sentences.
+COLUMNS = (
+    Column("flow", "INTEGER", "", "the flow; NULL: the run as a whole"),
+    Column("t0_ns", "BIGINT", "ns", "CLOCK_MONOTONIC: where the trouble begins"),
+    Column("t1_ns", "BIGINT", "ns", "where it ends"),
+    Column("cost_s", "DOUBLE", "s", "time lost to it; NULL: worked out of cost_bytes, or unknown"),
+    Column("cost_bytes", "DOUBLE", "bytes", "payload that could have been carried; NULL: unknown"),
+)
+# A query may also answer with this, where it is not the same for all its findings.
+CONFIDENCE = Column("confidence", "VARCHAR", "", "high, medium or low; else as the rule says")
+CONFIDENCES = ("high", "medium", "low")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule.
+
+    Attributes:
+        name: the file's; stable, what programs know the finding by.
+        title: the trouble in a few words; sentence: in one sentence, numbers in braces.
+        evidence: sentences with the numbers and times that show it.
+        cause: what usually brings it about; remedies: what to try; sources: who described it.
+        cost: what the seconds lost are seconds of.
+        versions: digits of the BBR versions it is about; flows: how many flows it takes.
+        needs: what the recording must have, see `needs.NEEDS`.
+        codes: decisions behind it; without: decisions that speak against it. The rows of
+            this_decisions are these.
+        catalogue: findings of the experiments' catalogue that it tells.
+        confidence: how sure a finding is, unless the query says.
+        explains: rules whose findings on the same flow are consequences of this one.
+        thresholds: the query's parameters. Why they are what they are is said beside them.
+    """
+
+    name: str
+    title: str
+    sentence: str
+    evidence: tuple[str, ...]
+    cause: str
+    remedies: tuple[str, ...]
+    sources: tuple[str, ...]
+    sql: str
+    cost: str = "of sending at the full rate"
+    versions: str = "123"
+    flows: int = 1
+    needs: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    catalogue: tuple[str, ...] = ()
+    confidence: str = "high"
+    explains: tuple[str, ...] = ()
+    thresholds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def names(self) -> set[str]:
+        """Columns that the rule's sentences name."""
+        parts = [part for text in (self.sentence, *self.evidence) for part in _parse(text)]
+        return {name for _, name, _, _ in parts if name}
+
+
+def _parse(text: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    return list(string.Formatter().parse(text))
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return all rules, by name."""
+    folder = resources.files(__package__) / "rules"
+    files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
+    return tuple(
+        _rule(file.name.removesuffix(".toml"), tomllib.loads(file.read_text("utf-8")))
+        for file in sorted(files, key=lambda file: file.name)
+    )
+
+
+def _rule(name: str, told: dict[str, Any]) -> Rule:
+    tuples = {key: tuple(value) for key, value in told.items() if isinstance(value, list)}
+    return Rule(name=name, **{**told, **tuples})

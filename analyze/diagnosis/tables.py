@@ -1,0 +1,242 @@
+"""What rules ask: one run's flows, events, phases, limits and surroundings, worked out once.
+
+Rules are SQL over these temporary tables (names begin with ``this_``) and over the store itself.
+Times are CLOCK_MONOTONIC [ns], rates bytes of payload per second, volumes packets, unless a
+column's name says otherwise. Flows that carried next to nothing (iperf3's control connection) are
+left out, as the report leaves them out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...collect.schema.metrics import OVERHEAD
+
+if TYPE_CHECKING:
+    import duckdb
+
+# What counts as a flow: as many ACKs, and this share of the bytes of the largest.
+LEAST_ACKS, LEAST_SHARE = 50, 0.01
+UNSET = 4294967295
+_PARAMETER = re.compile(r"\$(\w+)")
+
+# One row: the run, when its first flow began (zero of the report's axis) and when its last ended.
+_RUN = """
+SELECT r.run_id, r.run, r.version, r.kernel, r.hz, r.setup,
+  min(f.first_ns)::BIGINT AS zero_ns, max(f.last_ns)::BIGINT AS last_event_ns, count(*) AS flows
+FROM runs r JOIN flows f USING (run_id)
+WHERE r.run_id = $run_id AND f.flow IN (FROM this_chosen) GROUP BY ALL
+"""
+
+# The flows that carry data. run_id is a literal filter of each table: nothing else is read.
+_CHOSEN = f"""
+WITH carried AS (
+  SELECT flow, (max(tp_delivered)::BIGINT - min(tp_delivered)) * max(tp_mss_cache)::BIGINT AS bytes
+  FROM events WHERE run_id = $run_id GROUP BY flow
+)
+SELECT flow FROM carried JOIN flows USING (flow)
+WHERE run_id = $run_id AND main >= {LEAST_ACKS}
+  AND bytes > 0 AND bytes >= {LEAST_SHARE} * (SELECT max(bytes) FROM carried)
+"""
+
+_PHASE = (
+    "CASE bbr_mode WHEN 0 THEN 'STARTUP' WHEN 1 THEN 'DRAIN' WHEN 3 THEN 'PROBE_RTT'"
+    " WHEN 2 THEN 'PROBE_BW' END"
+)
+
+
+def _after(column: str) -> str:
+    """State after an event is what the next one found; init recorded its own."""
+    return (
+        f"CASE WHEN kind = 'init' THEN {column} ELSE coalesce(lead({column}) OVER w, {column}) END"
+    )
+
+
+def _growth(column: str) -> str:
+    """By how much a 32-bit counter grew since the event before; 0 if it fell back."""
+    grown = f"(({column}::BIGINT - lag({column}) OVER w + 4294967296) % 4294967296)"
+    return f"CASE WHEN {grown} < 2147483648 THEN {grown} ELSE 0 END"
+
+
+# capacity is what the bottleneck's rate leaves for payload, NULL where the setup does not say;
+# bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
+_EVENTS = f"""
+WITH counted AS (
+  SELECT flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
+    coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+    coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
+    {_after(_PHASE)} AS mode, tp_mss_cache::BIGINT AS mss,
+    CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us END AS rtt_us,
+    nullif({_after("bbr_min_rtt_us")}::BIGINT, {UNSET}) AS min_rtt_us,
+    coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
+    coalesce(exit_sk_pacing_rate, sk_pacing_rate)::DOUBLE AS pacing,
+    greatest(tp_packets_out::BIGINT - tp_sacked_out - tp_lost_out + tp_retrans_out, 0) AS inflight,
+    nullif({_after("bbr_inflight_hi")}::BIGINT, {UNSET}) AS inflight_hi,
+    nullif({_after("bbr_inflight_lo")}::BIGINT, {UNSET}) AS inflight_lo,
+    nullif({_after("bbr_bw_lo")}::BIGINT, {UNSET}) * tp_mss_cache * 1e6 / 16777216 AS bw_lo,
+    {_after("coalesce(greatest(bbr_bw_hi_0, bbr_bw_hi_1), bbr_bw_s_0_v)")}::DOUBLE
+      * tp_mss_cache * 1e6 / 16777216 AS max_bw,
+    CASE WHEN kind = 'main' AND rs_delivered > 0 AND rs_interval_us > 0
+      THEN rs_delivered::DOUBLE * tp_mss_cache * 1e6 / rs_interval_us END AS sample_bw,
+    rs_is_app_limited = 1 AS app_limited_sample,
+    {_growth("tp_delivered")} AS delivered, {_growth("tp_lost")} AS lost,
+    {_growth("tp_delivered_ce")} AS ce, {_growth("tp_snd_una")} AS acked_bytes,
+    coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
+    greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
+    icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
+    tp_ecn_flags & 1 = 1 AS ecn_ok, bbr_ecn_eligible = 1 AS ecn_eligible,
+    bbr_full_bw_reached = 1 AS full_bw_reached, bbr_lt_use_bw = 1 AS lt_use_bw
+  FROM events JOIN flows USING (run_id, flow)
+  WHERE run_id = $run_id AND flow IN (FROM this_chosen) AND seq >= pre_init
+  WINDOW w AS (PARTITION BY flow ORDER BY seq)
+), linked AS (
+  SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id
+)
+SELECT e.*, l.bits_per_s / 8 * e.mss / (e.mss + {OVERHEAD}) AS capacity,
+  coalesce(capacity, max(max_bw) OVER (PARTITION BY flow)) AS full_rate
+FROM counted e ASOF LEFT JOIN linked l ON e.ns >= l.start_ns
+ORDER BY flow, seq
+"""
+
+# base_rtt_us: the path without a queue, by the setup, or the least RTT this flow ever saw.
+_FLOWS = """
+WITH base AS (
+  SELECT TRY_CAST(json_extract_string(setup, '$.delay') AS DOUBLE) * 1e3 AS us FROM this_run
+)
+SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, (max(ns) - min(ns)) / 1e9 AS duration_s,
+  max(mss) AS mss, sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
+  sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, min(rtt_us) AS rtt_min_us,
+  coalesce(any_value(base.us), min(rtt_us))::DOUBLE AS base_rtt_us,
+  any_value(base.us) IS NOT NULL AS base_is_known,
+  max(max_bw) AS max_bw, max(capacity) AS capacity, coalesce(max(capacity), max(max_bw)) AS rate,
+  sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
+  sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share
+FROM this_events, base GROUP BY flow ORDER BY flow
+"""
+
+_PHASES = """
+SELECT p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
+  p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
+FROM phases p WHERE p.run = $run AND p.flow IN (FROM this_chosen) ORDER BY p.flow, p.seq
+"""
+
+_BINDING = """
+SELECT flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
+FROM binding WHERE run = $run AND flow IN (FROM this_chosen)
+ORDER BY flow, seq
+"""
+
+_BOUNDS = """
+SELECT flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name, e0, e1
+FROM bounds_history WHERE run = $run AND flow IN (FROM this_chosen)
+ORDER BY flow, seq
+"""
+
+# Only the decisions that some rule names: the others would be most of the store.
+_DECISIONS = """
+SELECT d.flow, d.seq, d.ord, d.ns::BIGINT AS ns, c.name, d.e0, d.e1, d.e2, d.e3
+FROM decisions d JOIN decision_codes c USING (code)
+WHERE d.run_id = $run_id AND c.name IN (SELECT unnest($codes)) AND d.flow IN (FROM this_chosen)
+ORDER BY d.flow, d.seq, d.ord
+"""
+
+# Who carried how much in each second since zero_ns: flows by their ACKs, and captured connections
+# without events (other senders) by their payload. full_bytes is what a sender could have carried in
+# the time that it was there: an equal part of the link's rate (of the most that the flow ever
+# believed in, where the setup names none); short_bytes is what is missing to that.
+_SECONDS = """
+WITH spans AS (
+  SELECT f.flow, f.rate, second::INTEGER AS second,
+    (least(f.last_ns, r.zero_ns + (second + 1) * 1000000000)
+      - greatest(f.first_ns, r.zero_ns + second * 1000000000)) / 1e9 AS covered_s
+  FROM this_flows f, this_run r, generate_series((f.first_ns - r.zero_ns) // 1000000000,
+    (f.last_ns - r.zero_ns) // 1000000000) AS t(second)
+), carried AS (
+  SELECT flow, ((e.ns - r.zero_ns) // 1000000000)::INTEGER AS second,
+    sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
+    sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
+    min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us
+  FROM this_events e, this_run r GROUP BY ALL
+), ours AS (
+  SELECT s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes, coalesce(c.lost, 0) AS lost,
+    coalesce(c.delivered, 0) AS delivered, coalesce(c.full_rate, s.rate) AS full_rate,
+    c.rtt_min_us, c.srtt_us
+  FROM spans s LEFT JOIN carried c USING (flow, second)
+), theirs AS (
+  SELECT p.stream, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
+    sum(p.len)::BIGINT AS bytes
+  FROM packets p JOIN streams s USING (run_id, stream, direction), this_run r
+  WHERE p.run_id = $run_id AND p.direction = 'data' AND s.flow IS NULL
+    AND p.ns BETWEEN r.zero_ns AND r.last_event_ns
+    AND s.payload_bytes >= 0.01 * (SELECT max(acked_bytes) FROM this_flows)
+  GROUP BY ALL
+), senders AS (
+  SELECT second, count(*) AS senders FROM (
+    SELECT second FROM ours WHERE bytes > 0 UNION ALL SELECT second FROM theirs WHERE bytes > 0)
+  GROUP BY second
+), parts AS (
+  SELECT ours.*, coalesce(senders, 1) AS senders,
+    full_rate * covered_s / coalesce(senders, 1) AS full_bytes
+  FROM ours LEFT JOIN senders USING (second)
+)
+SELECT flow, NULL::UINTEGER AS stream, second, bytes, lost, delivered, covered_s, senders,
+  full_rate, rtt_min_us, srtt_us, full_bytes, greatest(0, full_bytes - bytes) AS short_bytes
+FROM parts
+UNION ALL
+SELECT NULL, stream, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
+FROM theirs JOIN senders USING (second)
+"""
+
+# What was missing in each second, laid at the doors of what limited sending then, by their time.
+_SHORT = """
+WITH limits AS (
+  SELECT b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding,
+    min(b.ns) AS first_ns, max(b.ns + b.duration_ns) AS last_ns, sum(b.duration_ns) AS held_ns
+  FROM this_binding b, this_run r GROUP BY ALL
+)
+SELECT l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
+  s.short_bytes * l.held_ns / nullif(sum(l.held_ns) OVER (PARTITION BY l.flow, l.second), 0)
+    AS short_bytes, s.senders
+FROM limits l JOIN this_seconds s ON s.flow = l.flow AND s.second = l.second
+"""
+
+_QUEUE = """
+SELECT ns, held_ns, backlog_bytes, backlog_pkts, dropped, backlog_bytes * 8 / l.bits_per_s AS wait_s
+FROM (
+  SELECT ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+    backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
+    coalesce(dropped::BIGINT - lag(dropped) OVER w, 0)::BIGINT AS dropped
+  FROM queue_samples q, this_run r
+  WHERE q.run_id = $run_id AND q.ns BETWEEN r.zero_ns AND r.last_event_ns WINDOW w AS (ORDER BY ns)
+) q ASOF LEFT JOIN (SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id) l
+  ON q.ns >= l.start_ns
+ORDER BY ns
+"""
+
+_FACTS = "SELECT scope, name, value FROM host_facts WHERE run_id = $run_id"
+
+TABLES = {
+    "this_chosen": _CHOSEN,
+    "this_run": _RUN,
+    "this_events": _EVENTS,
+    "this_flows": _FLOWS,
+    "this_phases": _PHASES,
+    "this_binding": _BINDING,
+    "this_bounds": _BOUNDS,
+    "this_decisions": _DECISIONS,
+    "this_seconds": _SECONDS,
+    "this_short": _SHORT,
+    "this_queue": _QUEUE,
+    "this_facts": _FACTS,
+}
+
+
+def prepare(con: duckdb.DuckDBPyConnection, run_id: int, codes: Sequence[str]) -> None:
+    """Make the tables of `TABLES` about a run; `codes` are the decisions that rules ask for."""
+    run = con.execute("SELECT run FROM runs WHERE run_id = ?", [run_id]).fetchall()[0][0]
+    values = {"run_id": run_id, "run": run, "codes": list(codes)}
+    for name, query in TABLES.items():
+        used = {key: values[key] for key in set(_PARAMETER.findall(query))}
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", used)

@@ -1,0 +1,177 @@
+"""Findings in words: sentences filled with numbers in units that people read, times as places.
+
+What a column of a rule's query means to a reader is in the end of its name: `_at` a time on the
+axis (or a list of them), `_s` and `_us` durations, `_share` a share, `_bps` bits per second,
+`_bytes`, `_packets` and `_count` amounts.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..analyze.diagnosis.engine import Check, Diagnosis, Finding
+from .html.prose import plural, quantity, seconds, share
+from .tables import printable
+
+# So many of a list of times are told, the others counted.
+MOST_TIMES = 5
+
+
+@dataclass(frozen=True)
+class Time:
+    """An instant in a sentence: its words, and when [ns, CLOCK_MONOTONIC]."""
+
+    text: str
+    ns: int
+
+
+# A sentence: text and instants, one after the other.
+Told = list[str | Time]
+
+
+def sentence(made: Diagnosis, finding: Finding) -> Told:
+    """Return the finding's sentence."""
+    return _fill(finding.rule.sentence, made, finding)
+
+
+def evidence(made: Diagnosis, finding: Finding) -> list[Told]:
+    """Return the sentences with the numbers that show it."""
+    return [_fill(text, made, finding) for text in finding.rule.evidence]
+
+
+def text(told: Told) -> str:
+    """Return a sentence as plain text."""
+    return "".join(part if isinstance(part, str) else part.text for part in told)
+
+
+def _fill(template: str, made: Diagnosis, finding: Finding) -> Told:
+    told: Told = []
+    for literal, name, _, _ in string.Formatter().parse(template):
+        if literal:
+            told.append(literal)
+        if name == "flow":
+            told.append(str(finding.flow))
+        elif name:
+            told += _value(name, finding.values[name], made)
+    return told
+
+
+def _value(name: str, value: Any, made: Diagnosis) -> Told:
+    if value is None:
+        return ["not known"]
+    kind = name.rpartition("_")[2]
+    if kind == "at":
+        return _times(value, made)
+    return [_WORDS[kind](value) if kind in _WORDS else printable(str(value))]
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "s": seconds,
+    "us": lambda value: seconds(value / 1e6),
+    "share": share,
+    "bps": lambda value: quantity(value, "bit/s"),
+    "bytes": lambda value: quantity(value, "B"),
+    "packets": lambda value: plural(round(value), "packet"),
+    "count": lambda value: f"{value:,}",
+    "ratio": lambda value: f"{value:.2f}",
+}
+
+
+def _times(value: int | list[int], made: Diagnosis) -> Told:
+    instants = value if isinstance(value, list) else [value]
+    told: Told = []
+    for index, ns in enumerate(instants[:MOST_TIMES]):
+        told += [", "] if index else []
+        told.append(Time(f"{(ns - made.zero_ns) / 1e9:.2f} s", ns))
+    if len(instants) > MOST_TIMES:
+        told.append(f" and {len(instants) - MOST_TIMES:,} more")
+    return told
+
+
+def cost(finding: Finding) -> str:
+    """Return what the finding cost, in words."""
+    if finding.cost_s is None:
+        return "cost not known"
+    told = f"{seconds(finding.cost_s)} {finding.rule.cost}"
+    return told if finding.cost_bytes is None else f"{told} ({quantity(finding.cost_bytes, 'B')})"
+
+
+def trust(made: Diagnosis) -> list[tuple[bool, str]]:
+    """Return, good or not, why the findings, or their absence, can be trusted."""
+    clear, found = made.outcomes("clear"), made.outcomes("found")
+    checked = f"{plural(len(clear) + len(found), 'rule')} checked"
+    left = made.outcomes("not checked")
+    return [
+        _replayed(made),
+        (made.lacks == 0, _lacks(made)),
+        (
+            not left,
+            checked + (f", {len(left)} not for lack of data." if left else ", all that apply."),
+        ),
+    ]
+
+
+def _replayed(made: Diagnosis) -> tuple[bool, str]:
+    if not made.compared:
+        return False, "Not replayed: rules that ask for decisions could not be checked."
+    if made.exact == made.compared:
+        return True, f"The replay agrees with the kernel on all {made.compared:,} events."
+    return False, f"The replay differs from the kernel on {made.compared - made.exact:,} events."
+
+
+def _lacks(made: Diagnosis) -> str:
+    if made.lacks == 0:
+        return "Nothing is missing in the recording."
+    return f"The recording lacks events in {plural(made.lacks, 'place')}: costs there are unknown."
+
+
+def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
+    """Return the rules that could not be checked, by what they need."""
+    by_need: dict[str, list[Check]] = {}
+    for check in made.outcomes("not checked"):
+        by_need.setdefault(check.why, []).append(check)
+    return list(by_need.items())
+
+
+def document(made: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as JSON: sentences, and every number as the rule's query gave it."""
+    return {
+        "run": made.run,
+        "version": made.version,
+        "zero_ns": made.zero_ns,
+        "trust": {
+            "compared": made.compared,
+            "exact": made.exact,
+            "missing": made.lacks,
+            "notes": [words for _, words in trust(made)],
+        },
+        "findings": [
+            {
+                "name": finding.rule.name,
+                "title": finding.rule.title,
+                "flow": finding.flow,
+                "t0_s": (finding.t0_ns - made.zero_ns) / 1e9,
+                "t1_s": (finding.t1_ns - made.zero_ns) / 1e9,
+                "cost_s": finding.cost_s,
+                "cost_bytes": finding.cost_bytes,
+                "cost_of": finding.rule.cost,
+                "severity": finding.severity,
+                "confidence": finding.confidence,
+                "sentence": text(sentence(made, finding)),
+                "evidence": [text(told) for told in evidence(made, finding)],
+                "values": finding.values,
+                "codes": list(finding.rule.codes),
+                "cause": finding.rule.cause,
+                "try": list(finding.rule.remedies),
+                "sources": list(finding.rule.sources),
+            }
+            for finding in made.findings
+        ],
+        "checks": [
+            {"name": check.rule.name, "outcome": check.outcome, "why": check.why}
+            for check in made.checks
+        ],
+    }

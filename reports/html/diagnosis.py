@@ -1,0 +1,66 @@
+"""The findings at the top of the page: sentences whose times open the charts there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...analyze.diagnosis.engine import Diagnosis, Finding, diagnose
+from .. import findings
+from .prose import At, Prose
+from .select import Run
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Card:
+    """One finding as the page shows it; `window` is the link that opens where it holds."""
+
+    finding: Finding
+    cost: str
+    sentence: Prose
+    evidence: list[Prose]
+    window: At
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The findings of a run, why to trust them, and rules that could not be checked, by need."""
+
+    cards: list[Card]
+    trust: list[tuple[bool, str]]
+    unchecked: list[tuple[str, list[str]]]
+
+
+def verdict(con: duckdb.DuckDBPyConnection, run: Run) -> Verdict:
+    """Diagnose a run for its page."""
+    made = diagnose(con, run.row["run_id"])
+    unchecked = [
+        (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
+    ]
+    cards = [_card(run, made, finding) for finding in made.findings]
+    return Verdict(cards, findings.trust(made), unchecked)
+
+
+def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
+    a, b = run.us(finding.t0_ns) / 1e6, run.us(finding.t1_ns) / 1e6
+    pad = max(0.05, 0.02 * (b - a))
+    return Card(
+        finding,
+        findings.cost(finding),
+        _prose(run, findings.sentence(made, finding)),
+        [_prose(run, told) for told in findings.evidence(made, finding)],
+        At(f"{a:.2f} s to {b:.2f} s", a - pad, b + pad),
+    )
+
+
+def _prose(run: Run, told: findings.Told) -> Prose:
+    return [part if isinstance(part, str) else _place(run, part) for part in told]
+
+
+def _place(run: Run, time: findings.Time) -> At:
+    """An instant with a little around it."""
+    at = run.us(time.ns) / 1e6
+    return At(time.text, at - 0.5, at + 0.5)

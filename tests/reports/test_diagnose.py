@@ -1,0 +1,99 @@
+"""``bbrscope diagnose`` as a user types it, and the findings at the top of a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bbrscope.analyze.diagnosis import NOT_RULES
+from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.collect.store import Store, open_store
+from bbrscope.reports.commands.diagnose import command
+from bbrscope.reports.html import page
+from click.testing import CliRunner, Result
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(command, list(words))
+
+
+def test_it_tells_what_why_and_what_to_try(shipped_path: Path) -> None:
+    done = run("v1_x_lt", "--store", str(shipped_path))
+    assert done.exit_code == 0
+    assert done.output.startswith("v1_x_lt (BBR v1): 3 findings")
+    assert "[policer]" in done.output
+    assert "usual cause: " in done.output
+    assert "described by: " in done.output
+    assert "not checked, needs samples of the bottleneck's queue" in done.output
+
+
+def test_a_healthy_flow_has_no_findings_and_the_reasons_to_believe_it(shipped_path: Path) -> None:
+    done = run("v2_single_1bdp", "--store", str(shipped_path))
+    assert done.output.startswith("v2_single_1bdp (BBR v2): no findings\n")
+    assert "The replay agrees with the kernel on all 10,602 events." in done.output
+    assert "Nothing is missing in the recording." in done.output
+    assert re.search(r"\d+ rules checked", done.output)
+
+
+def test_json_holds_every_number_and_the_fate_of_every_rule(shipped_path: Path) -> None:
+    done = run("v1_x_lt", "--store", str(shipped_path), "--format", "json")
+    (made,) = json.loads(done.output)
+    assert {check["name"] for check in made["checks"]} == {rule.name for rule in rules()}
+    for finding in made["findings"]:
+        assert finding["cost_s"] > 0
+        assert finding["values"]
+        assert finding["t0_s"] < finding["t1_s"]
+
+
+def test_csv_has_a_row_per_finding(shipped_path: Path) -> None:
+    done = run("--store", str(shipped_path), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.output)))
+    assert [row["name"] for row in rows if row["run"] == "v2_x_spur"] == ["outage"]
+
+
+def test_the_list_has_every_rule_and_what_is_none() -> None:
+    done = run("--list")
+    for rule in rules():
+        assert rule.name in done.output
+    for name in NOT_RULES:
+        assert name in done.output
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in rules()])
+def test_every_rule_can_be_explained(name: str) -> None:
+    done = run("--explain", name)
+    assert done.exit_code == 0
+    assert "SELECT" in done.output
+
+
+def test_a_rule_that_is_none_is_wrong_usage() -> None:
+    done = run("--explain", "policr")
+    assert done.exit_code == 2
+    assert "near: policer" in done.output
+
+
+def test_the_report_begins_with_the_findings_and_their_times_open_the_charts(
+    shipped: Store,
+) -> None:
+    html = page.build(shipped.con, shipped.run_id("v1_x_lt"))
+    section = html.partition('<section id="findings">')[2].partition("</section>")[0]
+    assert html.index('id="findings"') < html.index('id="story"')
+    assert "3 findings" in section
+    assert len(re.findall(r'href="#t=-?[\d.]+-[\d.]+"', section)) >= 6
+
+
+def test_a_healthy_report_says_so(shipped: Store) -> None:
+    html = page.build(shipped.con, shipped.run_id("v2_single_1bdp"))
+    section = html.partition('<section id="findings">')[2].partition("</section>")[0]
+    assert "<h2>No findings</h2>" in section
+    assert "The replay agrees with the kernel on all 10,602 events." in section
+
+
+def test_hostile_names_stay_text(hostile_path: Path, hostile: str) -> None:
+    with open_store(hostile_path, read_only=True) as store:
+        html = page.build(store.con, store.run_id("v2_x_spur"))
+    assert hostile not in html
