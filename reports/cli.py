@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "Say what is wrong with a run's flows, how one knows, what to try.",
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
+    "model": "Predict with papers' models, and compare with what runs measured.",
     "sql": "Query the store, read-only.",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",
