@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from ..options import Time, names_option, run_argument, store_option
 
 if TYPE_CHECKING:
     from ...collect.store import Store
+
+# Of the 1 GB that a report of a million events with packets may take.
+DATABASE_MEMORY = "400MB"
 
 
 @click.command()
@@ -71,8 +75,15 @@ def write_report(
     from ..html import page, writer
     from ..progress import progress
 
+    bound_memory(store)
     row = store.con.execute("SELECT events FROM runs WHERE run_id = ?", [run_id]).fetchone()
     with progress(int(row[0]) if row else 0, "drawing") as advance:
         html = page.build(store.con, run_id, between, advance, names)
     writer.write(path, html)
     return len(html.encode("utf-8"))
+
+
+def bound_memory(store: Store) -> None:
+    """Let DuckDB keep less of the store in memory than it would, and spill what does not fit."""
+    store.con.execute(f"SET memory_limit = '{DATABASE_MEMORY}'")
+    store.con.execute("SET temp_directory = ?", [tempfile.gettempdir()])

@@ -25,7 +25,12 @@ LANE_HEIGHT = 22
 def panel_chart(panel: Panel, signals: list[Signal]) -> alt.LayerChart:
     """Return a panel's chart: phases behind, gaps as grey bands, then the signals."""
     layers = [_bands(), _gaps()]
-    for shape, layer in (("line", _lines), ("step", _lines), ("stem", _stems)):
+    for shape, layer in (
+        ("line", _lines),
+        ("step", _lines),
+        ("stem", _stems),
+        ("range", _ranges),
+    ):
         chosen = [signal for signal in signals if signal.shape == shape]
         if chosen:
             layers.append(layer(panel, chosen, shape))
@@ -133,37 +138,60 @@ def _lines(panel: Panel, signals: list[Signal], shape: str) -> alt.Chart:
         .encode(
             x=_time("t"),
             y=_value(panel),
-            stroke=_stroke(keys),
+            stroke=_stroke(signals),
             strokeDash=alt.StrokeDash(
                 "s:N",
                 legend=None,
                 scale=alt.Scale(domain=keys, range=[list(s.dash) or [1, 0] for s in signals]),
             ),
-            strokeWidth=alt.StrokeWidth(
-                "s:N",
-                legend=None,
-                scale=alt.Scale(type="ordinal", domain=keys, range=[s.width for s in signals]),
-            ),
+            strokeWidth=_widths(signals),
         )
     )
     return layer
 
 
 def _stems(panel: Panel, signals: list[Signal], _shape: str) -> alt.Chart:
-    keys = [signal.key for signal in signals]
     layer: alt.Chart = (
         alt.Chart(alt.NamedData("stems"))
         .mark_rule(clip=True, strokeWidth=1.6)
-        .encode(x=_time("t"), y=_value(panel), y2=alt.datum(0), stroke=_stroke(keys))
+        .encode(x=_time("t"), y=_value(panel), y2=alt.datum(0), stroke=_stroke(signals))
     )
     return layer
 
 
-def _stroke(keys: list[str]) -> alt.Stroke:
+def _ranges(panel: Panel, signals: list[Signal], _shape: str) -> alt.Chart:
+    """Ranges are seen even where they are less than a pixel high: their ends are square."""
+    layer: alt.Chart = (
+        alt.Chart(alt.NamedData("ranges"))
+        .mark_rule(clip=True, strokeCap="square")
+        .encode(
+            x=_time("t"),
+            y=_value(panel),
+            y2="b:Q",
+            stroke=_stroke(signals),
+            strokeWidth=_widths(signals),
+        )
+    )
+    return layer
+
+
+def _widths(signals: list[Signal]) -> alt.StrokeWidth:
+    return alt.StrokeWidth(
+        "s:N",
+        legend=None,
+        scale=alt.Scale(
+            type="ordinal", domain=[s.key for s in signals], range=[s.width for s in signals]
+        ),
+    )
+
+
+def _stroke(signals: list[Signal]) -> alt.Stroke:
     return alt.Stroke(
         "s:N",
         legend=None,
-        scale=alt.Scale(domain=keys, range=[variable(key) for key in keys]),
+        scale=alt.Scale(
+            domain=[s.key for s in signals], range=[variable(s.paint) for s in signals]
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from . import charts
 from .pack import pack
 from .palette import CA_STATES, PHASES
 from .select import Flow, Run, drawn
+from .shares import JAIN, SHARES, Shares
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
 from .spans import Spans
 from .thin import Points
@@ -41,10 +42,14 @@ class Shown:
 
 @dataclass
 class Document:
-    """Everything that ``static/page.js`` reads, and the charts of each flow for the template."""
+    """Everything that ``static/page.js`` reads, and the charts of each flow for the template.
+
+    `strip` holds the charts of all flows together; a run of one flow has them among its own.
+    """
 
     data: dict[str, Any]
     shown: list[list[Shown]] = field(default_factory=list)
+    strip: list[Shown] = field(default_factory=list)
 
     def json(self) -> str:
         """Return the data as JSON that may stand inside a script element."""
@@ -52,52 +57,83 @@ class Document:
         return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def build(run: Run, window: tuple[float, float] | None) -> Document:
+def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -> Document:
     """Return the document of a loaded run; `window` is what the page opens with, in seconds."""
     flows = run.main or run.flows
     first = min(run.us(flow.row["first_ns"]) for flow in flows) / 1e6
     last = max(run.us(flow.row["last_ns"]) for flow in flows) / 1e6
     last = max(last, first + 1e-3)
+    panels = [QUEUE] if shares is None else [SHARES.of(shares.signals()), JAIN, QUEUE]
+    points = run.queue if shares is None else run.queue | shares.points(run)
     document = Document(
         {
             "t0": first,
             "t1": last,
             "window": list(window or (first, last)),
-            "flows": [_flow(run, flow, index == 0) for index, flow in enumerate(flows)],
+            "flows": [*(_flow(run, flow) for flow in flows), _all(run, panels, points, last)],
             "panels": [],
             "specs": {},
         }
     )
     for index, flow in enumerate(flows):
-        document.shown.append(_flow_charts(document, run, flow, index))
+        document.shown.append(_flow_charts(document, flow, index))
+    # Whose phases stand behind the charts of all flows? Those of the only one.
+    alone = 0 if len(flows) == 1 else len(flows)
+    strip = _lanes(document, _together(flows), len(flows)) if len(flows) > 1 else []
+    for panel in panels:
+        strip += _panel(document, panel, points, len(flows), alone)
+    if shares is None and len(flows) == 1:
+        document.shown[0] += strip
+    else:
+        document.strip = strip
     return document
 
 
-def _flow(run: Run, flow: Flow, with_queue: bool) -> dict[str, Any]:
-    panels = [*FLOW_PANELS, QUEUE]
-    points = flow.signals | (run.queue if with_queue else {})
+def _flow(run: Run, flow: Flow) -> dict[str, Any]:
     gaps = np.array(flow.gaps, np.int64).reshape(-1, 2)
     return {
         "flow": flow.number,
         "end": run.us(flow.row["last_ns"]) / 1e6,
-        "signals": [
-            _signal(signal, points[signal.key])
-            for panel in panels
-            for signal in drawn(panel, points)
-        ],
+        "signals": _signals(FLOW_PANELS, flow.signals),
         "lanes": {lane: _spans(spans) for lane, spans in flow.lanes.items()},
         "gaps": {"a": pack(gaps[:, 0]), "b": pack(gaps[:, 1])},
     }
 
 
-def _signal(signal: Signal, points: Points) -> dict[str, Any]:
+def _all(
+    run: Run, panels: Sequence[Panel], points: dict[str, Points], last: float
+) -> dict[str, Any]:
+    """What belongs to all flows together; gaps of one flow's events are none of it."""
+    lanes = _together(run.main) if len(run.main) > 1 else {}
     return {
+        "flow": None,
+        "end": last,
+        "signals": _signals(panels, points),
+        "lanes": {name: _spans(spans) for name, spans in lanes.items()},
+        "gaps": {"a": "", "b": ""},
+    }
+
+
+def _together(flows: Sequence[Flow]) -> dict[str, Spans]:
+    """The phases of every flow, by its name: synchronised ones are seen at once."""
+    return {f"flow {flow.number}": flow.lanes["phase"] for flow in flows}
+
+
+def _signals(panels: Sequence[Panel], points: dict[str, Points]) -> list[dict[str, Any]]:
+    return [
+        _signal(signal, points[signal.key]) for panel in panels for signal in drawn(panel, points)
+    ]
+
+
+def _signal(signal: Signal, points: Points) -> dict[str, Any]:
+    packed = {
         "key": signal.key,
         "shape": signal.shape,
         "scale": signal.scale,
         "t": pack(points.t),
         "v": pack(points.v),
     }
+    return packed if points.down is None else packed | {"d": pack(points.down)}
 
 
 def _spans(spans: Spans) -> dict[str, Any]:
@@ -106,17 +142,15 @@ def _spans(spans: Spans) -> dict[str, Any]:
     return {"a": pack(spans.a), "b": pack(spans.b), "c": pack(numbers), "names": names}
 
 
-def _flow_charts(document: Document, run: Run, flow: Flow, index: int) -> list[Shown]:
-    shown = [_lanes(document, flow, index)]
+def _flow_charts(document: Document, flow: Flow, index: int) -> list[Shown]:
+    shown = _lanes(document, flow.lanes, index)
     for panel in FLOW_PANELS:
-        shown += _panel(document, panel, flow.signals, index)
-    if index == 0:
-        shown += _panel(document, QUEUE, run.queue, index)
+        shown += _panel(document, panel, flow.signals, index, index)
     return shown
 
 
-def _lanes(document: Document, flow: Flow, index: int) -> Shown:
-    names = {lane: LANE_NAMES[lane] for lane in flow.lanes}
+def _lanes(document: Document, lanes: dict[str, Spans], index: int) -> list[Shown]:
+    names = {lane: LANE_NAMES.get(lane, lane) for lane in lanes}
     spec = "lanes-" + "-".join(names)
     if spec not in document.data["specs"]:
         categories = [*PHASES, *CA_STATES, *BINDINGS]
@@ -125,10 +159,14 @@ def _lanes(document: Document, flow: Flow, index: int) -> Shown:
     number = _place(document, {"flow": index, "spec": spec, "lanes": names, "labels": SHORT})
     legend = [(lane, name, "", None) for lane, name in names.items()]
     height = charts.LANE_HEIGHT * len(names)
-    return Shown(number, "lanes", "What the flow was doing", "", height, legend)
+    title = "What the flow was doing" if "ca" in lanes else "Phases of every flow"
+    return [Shown(number, "lanes", title, "", height, legend)]
 
 
-def _panel(document: Document, panel: Panel, points: dict[str, Points], index: int) -> list[Shown]:
+def _panel(
+    document: Document, panel: Panel, points: dict[str, Points], index: int, bands: int
+) -> list[Shown]:
+    """A chart of what `index` has, in front of the phases of `bands`."""
     signals = drawn(panel, points)
     if not signals:
         return []
@@ -138,10 +176,10 @@ def _panel(document: Document, panel: Panel, points: dict[str, Points], index: i
         document.data["specs"][spec] = charts.compiled(chart)
     about = {
         "flow": index,
+        "bands": bands,
         "spec": spec,
         "keys": [signal.key for signal in signals],
         "shapes": sorted({signal.shape for signal in signals}),
-        "queue": panel is QUEUE,
     }
     legend = [(s.key, s.label, s.about, s) for s in signals]
     number = _place(document, about)

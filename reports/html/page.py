@@ -8,7 +8,18 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ...analyze.names import DRAFT_NAMES
-from . import diagnosis, document, facts, listing, palette, prose, select, vega, words
+from . import (
+    diagnosis,
+    document,
+    facts,
+    listing,
+    palette,
+    prose,
+    select,
+    shares,
+    vega,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +74,8 @@ def build(
         sections.append(_section(con, run, flow))
         advance(flow.row["events"])
     select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-    return _render(con, run, document.build(run, between), sections, names)
+    made = document.build(run, between, shares.load(con, run))
+    return _render(con, run, made, sections, names)
 
 
 def _section(
@@ -113,6 +125,7 @@ def _render(
         "run": run,
         "sections": sections,
         "charts": made.shown,
+        "strip": made.strip,
         "others": [flow for flow in run.flows if not flow.main],
         "title": facts.title(run),
         "diagnosis": diagnosis.verdict(con, run),

@@ -26,6 +26,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "min_rtt": ("#0072b2", "#56b4e9"),
     "inflight_hi": ("#a2297b", "#f09ad0"),
     "inflight_lo": ("#d55e00", "#ff8f4a"),
+    "extra_acked": ("#5f7a0f", "#b5d14f"),
     # control
     "pacing": ("#00875f", "#2fc79a"),
     "cwnd": ("#b37700", "#f0b93a"),
@@ -39,6 +40,17 @@ COLOURS: dict[str, tuple[str, str]] = {
     "ce": ("#5b4db5", "#a79bff"),
     "backlog": ("#5b4db5", "#a79bff"),
     "dropped": ("#b3261e", "#ff8a7a"),
+    "loss_rate": ("#b3261e", "#ff8a7a"),
+    "ce_rate": ("#5b4db5", "#a79bff"),
+    "ecn_alpha": ("#a2297b", "#f09ad0"),
+    # bytes by sequence number, and packets
+    "sent": ("#30363d", "#cdd4dc"),
+    "acked": ("#0072b2", "#56b4e9"),
+    "rwin": ("#7a5c3e", "#b08c67"),
+    "segment": ("#4c5866", "#aab4c0"),
+    "sack": ("#00875f", "#2fc79a"),
+    "wire_rate": ("#8b95a1", "#7f8995"),
+    "pkt_rtt": ("#00875f", "#2fc79a"),
     "gap": ("#6b7280", "#9aa3af"),
     # phases
     "STARTUP": ("#e69f00", "#e6a817"),
@@ -77,6 +89,8 @@ COLOURS: dict[str, tuple[str, str]] = {
     "flow4": ("#a2297b", "#f09ad0"),
     "flow5": ("#b37700", "#f0b93a"),
     "flow6": ("#5b4db5", "#a79bff"),
+    "together": ("#8b95a1", "#7f8995"),
+    "jain": ("#0072b2", "#56b4e9"),
 }
 
 

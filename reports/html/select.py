@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
+from .sources import SOURCES
 from .spans import Spans, coarse, spans
-from .thin import Points, tallest, thin
+from .thin import Points, outline, tallest, thin
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,6 +29,16 @@ _CA = """['Open', 'Disorder', 'CWR', 'Recovery', 'Loss'][
  CASE WHEN kind = 'set_state' THEN new_state ELSE icsk_ca_state END + 1]"""
 # For a signal whose condition fails, e.g. a bound that is unset; no signal is negative.
 UNSET = -1
+# Lengths of the bins in which rates are counted; the first that makes at most MOST_BINS is taken.
+BINS_NS: tuple[int, ...] = tuple(n * 10**k for k in range(7, 12) for n in (1, 2, 5))
+MOST_BINS = 1000
+
+
+# The first byte that a flow sends, as far as is known: what sequence numbers are counted from.
+_ORIGINS = """
+SELECT flow, arg_min(tp_snd_una, seq) FROM events JOIN flows USING (run_id, flow)
+WHERE run_id = ? AND seq >= pre_init GROUP BY flow
+"""
 
 
 @dataclass
@@ -92,6 +103,9 @@ def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
         run_id,
     )
     most = max((row["delivered_bytes"] or 0 for row in found), default=0)
+    origins = dict(con.execute(_ORIGINS, [run_id]).fetchall())
+    for row in found:
+        row["origin"] = origins.get(row["flow"]) or 0
     flows = [
         Flow(row, most > 0 and (row["delivered_bytes"] or 0) >= MAIN_SHARE * most) for row in found
     ]
@@ -105,17 +119,24 @@ def load_flow(
 ) -> None:
     """Read a flow's signals, lanes and gaps; `window` (us) keeps every point."""
     _keep_views(con, run, flow)
-    signals = [signal for panel in FLOW_PANELS for signal in panel.signals]
-    columns = _signal_columns(con, run, flow, signals)
-    states, events = columns["held_ns"], columns["ns"]
-    for signal in signals:
-        times = _axis(states if signal.state else events, run)
-        points = _points(signal, times, columns[signal.key], run.columns, window)
-        if points is not None:
-            flow.signals[signal.key] = points
+    clocks = _clocks(con, run, flow)
+    events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
+    for panel in FLOW_PANELS:
+        for source in dict.fromkeys(signal.source for signal in panel.signals):
+            signals = [signal for signal in panel.signals if signal.source == source]
+            if source == "events":
+                columns = _over_events(con, run, flow, signals)
+                times = {signal.key: held if signal.state else events for signal in signals}
+            else:
+                columns = _over(con, run, flow, signals)
+                times = dict.fromkeys(columns, _axis(columns["ns"], run))
+            for signal in signals:
+                points = _points(signal, times[signal.key], columns, run, flow, window)
+                if points is not None:
+                    flow.signals[signal.key] = points
     end = run.us(flow.row["last_ns"])
     flow.lanes["phase"] = spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end)
-    flow.lanes["ca"] = spans(_axis(events, run), _strings(columns["ca"]), end)
+    flow.lanes["ca"] = spans(events, _strings(clocks["ca"]), end)
     binding = spans(*_timed(con, run, "ns, binding", "flow_binding"), end)
     flow.lanes["binding"] = coarse(binding, 4 * run.columns, window)
     flow.gaps = [
@@ -131,16 +152,12 @@ def load_flow(
 
 def load_queue(con: duckdb.DuckDBPyConnection, run: Run, end_us: int) -> None:
     """Read the bottleneck's queue over the time of the flows; stays empty if it was not sampled."""
-    picked = ", ".join(_column(signal) for signal in QUEUE.signals)
-    result = con.execute(
-        f"SELECT * FROM (SELECT ns, {picked} FROM queue_samples"
-        " WHERE run_id = ? AND ns IS NOT NULL) WHERE ns >= ? ORDER BY ns",
-        [run.row["run_id"], run.zero_ns],
-    ).fetchnumpy()
-    times = _axis(result["ns"], run)
-    inside = times <= end_us
+    columns = _over(con, run, None, list(QUEUE.signals))
+    times = _axis(columns.pop("ns"), run)
+    inside = (times >= 0) & (times <= end_us)
+    columns = {key: values[inside] for key, values in columns.items()}
     for signal in QUEUE.signals:
-        points = _points(signal, times[inside], result[signal.key][inside], COLUMNS, None)
+        points = _points(signal, times[inside], columns, run, None, None)
         if points is not None:
             run.queue[signal.key] = points
 
@@ -155,28 +172,64 @@ def _column(signal: Signal) -> str:
     if "OVER (" in signal.sql:
         # Differences reach across rows, so they may not be restricted first.
         return f"{value} AS {signal.key}"
-    return f"CASE WHEN {signal.where} THEN {value} END AS {signal.key}"
+    column = f"CASE WHEN {signal.where} THEN {value} END AS {signal.key}"
+    return f"{column}, ({signal.base})::BIGINT AS {signal.key}_down" if signal.base else column
 
 
-def _signal_columns(
-    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, signals: list[Signal]
-) -> dict[str, Array]:
-    """Each signal over a flow's events (masked where it has no value), and two clocks.
-
-    Events before init, on a zeroed state, are left out.
+def _clocks(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> dict[str, Array]:
+    """Two clocks of a flow's events, and TCP's congestion state.
 
     held_ns is when the state that a row shows began to hold: at the event before, or for init,
     whose state is the one after it, at once.
     """
-    picked = ", ".join(map(_column, signals))
     result: dict[str, Array] = con.execute(
         "SELECT ns, CASE WHEN kind = 'init' THEN ns ELSE"
-        " coalesce(lag(ns) OVER (ORDER BY seq), ns) END AS held_ns, "
-        f"{picked}, {_CA} AS ca FROM events"
+        f" coalesce(lag(ns) OVER (ORDER BY seq), ns) END AS held_ns, {_CA} AS ca FROM events"
         " WHERE run_id = ? AND flow = ? AND seq >= ? ORDER BY seq",
         [run.row["run_id"], flow.number, flow.row["pre_init"]],
     ).fetchnumpy()
     return result
+
+
+def _over_events(
+    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, signals: list[Signal]
+) -> dict[str, Array]:
+    """Signals over a flow's events, masked where one has no value.
+
+    Events before init, on a zeroed state, are left out.
+    """
+    result: dict[str, Array] = con.execute(
+        f"SELECT {', '.join(map(_column, signals))} FROM events"
+        " WHERE run_id = ? AND flow = ? AND seq >= ? ORDER BY seq",
+        [run.row["run_id"], flow.number, flow.row["pre_init"]],
+    ).fetchnumpy()
+    return result
+
+
+def _over(
+    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow | None, signals: list[Signal]
+) -> dict[str, Array]:
+    """Signals over the rows of another source, and their clock `ns`."""
+    query = SOURCES[signals[0].source]
+    values = {"run_id": run.row["run_id"]}
+    if flow is not None:
+        values["flow"] = flow.number
+        if "$bin_ns" in query:
+            values["bin_ns"] = bin_ns(int(flow.row["last_ns"]) - int(flow.row["first_ns"]))
+    result: dict[str, Array] = con.execute(
+        f"SELECT ns, {', '.join(map(_column, signals))} FROM ({query}) ORDER BY seq", values
+    ).fetchnumpy()
+    return result
+
+
+def bin_ns(duration_ns: int) -> int:
+    """Return the length of the bins for rates over such a time.
+
+    >>> bin_ns(25_000_000_000)
+    50000000
+    """
+    fitting = [size for size in BINS_NS if duration_ns <= MOST_BINS * size]
+    return fitting[0] if fitting else BINS_NS[-1]
 
 
 def _axis(ns: Array, run: Run) -> Array:
@@ -184,21 +237,39 @@ def _axis(ns: Array, run: Run) -> Array:
 
 
 def _points(
-    signal: Signal, t: Array, values: Array, columns: int, window: tuple[int, int] | None
+    signal: Signal,
+    t: Array,
+    columns: dict[str, Array],
+    run: Run,
+    flow: Flow | None,
+    window: tuple[int, int] | None,
 ) -> Points | None:
     """Thin a signal; None if it never has a value, or never anything but zero as a stem."""
+    values = columns[signal.key]
     masked = np.ma.getmaskarray(values)
     data = np.ma.getdata(values).astype(np.int64)
+    if signal.shape != "step":
+        chosen = ~masked & (data > 0) if signal.shape == "stem" else ~masked
+        t, data, masked = t[chosen], data[chosen], masked[chosen]
     if masked.all():
         return None
-    if signal.shape == "step":
-        return thin(t, np.where(masked, UNSET, data), columns, window, signal.keep)
-    chosen = ~masked & (data > 0) if signal.shape == "stem" else ~masked
-    if not chosen.any():
-        return None
+    if signal.wraps and flow is not None:
+        data = _unwrapped(data, masked, flow.row["origin"])
     if signal.shape == "stem":
-        return tallest(t[chosen], data[chosen], columns, window)
-    return thin(t[chosen], data[chosen], columns, window, signal.keep)
+        return tallest(t, data, run.columns, window)
+    if signal.shape == "range":
+        down = np.ma.getdata(columns[f"{signal.key}_down"]).astype(np.int64)[chosen]
+        return outline(t, data, down, run.columns, window)
+    return thin(t, np.where(masked, UNSET, data), run.columns, window, signal.keep)
+
+
+def _unwrapped(numbers: Array, masked: Array, origin: int) -> Array:
+    """Sequence numbers of 32 bits as bytes since `origin`, never negative."""
+    out = numbers.copy()
+    known = numbers[~masked]
+    steps = np.diff(known, prepend=origin)
+    out[~masked] = np.maximum(np.cumsum((steps + 2**31) % 2**32 - 2**31), 0)
+    return out
 
 
 # Views that several parts of a flow's report ask: worked out once, then held in temporary tables.

@@ -1,12 +1,13 @@
-"""Which signals a flow's charts show: kernel fields, units, shapes and colours, as data.
+"""Which signals the charts show: kernel fields, units, shapes and colours, as data.
 
-Expressions are SQL over one row of `events`. Those of struct bbr are the state before the event, in
-force since the event before; `state` marks them, and they are drawn from there on.
+Expressions are SQL over one row of `events`, or of another source (see sources.py). Those of struct
+bbr are the state before the event, in force since the event before; `state` marks them, and they
+are drawn from there on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNSET32 = 4294967295
 UNSET64 = 18446744073709551615
@@ -24,12 +25,17 @@ class Signal:
         about: what it is, for the tooltip.
         sql: value in whole steps of `scale`.
         scale: what a step is worth in the panel's unit.
-        shape: step (holds until the next), line, or stem (happens at an instant).
+        shape: step (holds until the next), line, stem (happens at an instant), or range (from
+            `base` below the value up to it, at an instant).
         where: SQL condition under which the row has a value.
+        source: name of the rows it is read from, see sources.py.
+        base: SQL, how far down a range reaches.
+        wraps: a sequence number of 32 bits; drawn from the flow's first one on, without wrapping.
         state: the value holds since the event before.
         keep: every change is kept, whatever the size.
         dash: lengths of dash and space; none: solid.
         width: of the line, in pixels.
+        colour: its name in palette.py, if it is not the key.
     """
 
     key: str
@@ -43,6 +49,15 @@ class Signal:
     keep: bool = False
     dash: tuple[int, ...] = ()
     width: float = 1.6
+    source: str = "events"
+    base: str = ""
+    wraps: bool = False
+    colour: str = ""
+
+    @property
+    def paint(self) -> str:
+        """Name of the colour, see palette.py."""
+        return self.colour or self.key
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,10 @@ class Panel:
     signals: tuple[Signal, ...]
     zero: bool = True
     height: int = 150
+
+    def of(self, signals: tuple[Signal, ...]) -> Panel:
+        """Return the same chart with other signals."""
+        return replace(self, signals=signals)
 
 
 def _bound(column: str) -> str:
@@ -175,6 +194,16 @@ VOLUMES = Panel(
             dash=(5, 3),
             width=2.0,
         ),
+        Signal(
+            "extra_acked",
+            "extra_acked",
+            "what more than expected was acknowledged at once (ACK aggregation); added to the "
+            "window",
+            "greatest(bbr_extra_acked_0, bbr_extra_acked_1)",
+            where="greatest(bbr_extra_acked_0, bbr_extra_acked_1) > 0",
+            state=True,
+            width=1.2,
+        ),
     ),
     height=210,
 )
@@ -213,6 +242,17 @@ RTT = Panel(
             keep=True,
             width=2.0,
         ),
+        Signal(
+            "pkt_rtt",
+            "RTT from the capture on",
+            "from the capture point to the receiver and back, for packets sent once (tshark)",
+            "rtt_us",
+            1e-3,
+            "line",
+            "rtt_us IS NOT NULL",
+            width=1.0,
+            source="acks",
+        ),
     ),
     zero=False,
 )
@@ -250,9 +290,185 @@ LOSS = Panel(
     height=100,
 )
 
-FLOW_PANELS = (RATES, VOLUMES, RTT, LOSS)
+ROUNDS = Panel(
+    "rounds",
+    "Loss and ECN per round",
+    "%",
+    (
+        Signal(
+            "loss_rate",
+            "lost",
+            "marked lost in a packet-timed round, of lost and delivered",
+            "1e4 * lost / nullif(lost + delivered, 0)",
+            1e-2,
+            source="rounds",
+        ),
+        Signal(
+            "ce_rate",
+            "CE-marked",
+            "delivered with CE marks in a packet-timed round, of delivered",
+            "1e4 * ce / nullif(delivered, 0)",
+            1e-2,
+            source="rounds",
+            where="marked",
+        ),
+        Signal(
+            "ecn_alpha",
+            "ecn_alpha",
+            "BBR's average share of CE marks",
+            "bbr_ecn_alpha::DOUBLE * 1e4 / 256",
+            1e-2,
+            where="bbr_ecn_eligible = 1",
+            state=True,
+            dash=(5, 3),
+        ),
+    ),
+    height=100,
+)
 
-# Of the run, not of a flow: queue_samples, filled by select.py.
+SEQUENCE = Panel(
+    "sequence",
+    "Time and sequence",
+    "MB",
+    (
+        Signal(
+            "rwin",
+            "receive window",
+            "end of what the receiver allows: tp.snd_una + tp.snd_wnd",
+            "(tp_snd_una::BIGINT + tp_snd_wnd) % 4294967296",
+            1e-6,
+            wraps=True,
+            where="tp_snd_wnd > 0",
+        ),
+        Signal(
+            "sent",
+            "sent",
+            "tp.snd_nxt: the next new byte to send",
+            "tp_snd_nxt",
+            1e-6,
+            wraps=True,
+            width=1.2,
+        ),
+        Signal(
+            "acked",
+            "acknowledged",
+            "tp.snd_una: the first byte not acknowledged",
+            "tp_snd_una",
+            1e-6,
+            wraps=True,
+        ),
+        Signal(
+            "segment",
+            "segments",
+            "data as it passed the capture point",
+            "edge",
+            1e-6,
+            "range",
+            "NOT again",
+            source="segments",
+            base="len",
+            wraps=True,
+            width=2.0,
+        ),
+        Signal(
+            "ce_segment",
+            "with CE mark",
+            "data that passed the capture point with a CE mark",
+            "edge",
+            1e-6,
+            "range",
+            "ce",
+            source="segments",
+            base="len",
+            wraps=True,
+            width=2.4,
+            colour="ce",
+        ),
+        Signal(
+            "resent",
+            "sent again",
+            "data below what had passed the capture point already: sent again, or overtaken",
+            "edge",
+            1e-6,
+            "range",
+            "again",
+            source="segments",
+            base="len",
+            wraps=True,
+            width=2.4,
+            colour="retrans_out",
+        ),
+        Signal(
+            "sack",
+            "SACK",
+            "first block of each selective acknowledgement as it passed the capture point",
+            "sack_edge",
+            1e-6,
+            "range",
+            "sack_edge IS NOT NULL",
+            source="acks",
+            base="sack_len",
+            wraps=True,
+            width=2.0,
+        ),
+        Signal(
+            "lost_segment",
+            "marked lost",
+            "segments that the kernel marked lost (skb_marked_lost)",
+            "skb_end_seq",
+            1e-6,
+            "range",
+            "kind = 'skb_marked_lost'",
+            # Not down to skb_seq, which reads as something else where skbs were lost.
+            base="skb_gso_segs::BIGINT * tp_mss_cache",
+            wraps=True,
+            width=2.4,
+            colour="lost",
+        ),
+    ),
+    zero=False,
+    height=240,
+)
+
+WIRE = Panel(
+    "wire",
+    "On the wire",
+    "Mbit/s",
+    (
+        Signal(
+            "wire_rate",
+            "throughput",
+            "whole frames of data that passed the capture point",
+            "bits / seconds / 1000",
+            1e-3,
+            source="wire",
+        ),
+        Signal(
+            "wire_goodput",
+            "goodput",
+            "payload newly acknowledged in order, by ACKs that passed the capture point",
+            "acked_bits / seconds / 1000",
+            1e-3,
+            source="wire",
+            colour="acked",
+        ),
+        Signal(
+            "wire_again",
+            "sent again",
+            "whole frames of data sent again, or overtaken",
+            "again_bits / seconds / 1000",
+            1e-3,
+            source="wire",
+            where="again_any",
+            colour="retrans_out",
+        ),
+    ),
+    height=120,
+)
+
+FLOW_PANELS = (RATES, VOLUMES, RTT, LOSS, ROUNDS, SEQUENCE, WIRE)
+
+# Of the run, not of a flow.
 QUEUE = Panel(
     "queue",
     "Bottleneck queue",
@@ -265,6 +481,7 @@ QUEUE = Panel(
             "backlog_pkts",
             1.0,
             "line",
+            source="queue",
         ),
         Signal(
             "dropped",
@@ -273,6 +490,7 @@ QUEUE = Panel(
             "dropped - lag(dropped) OVER (ORDER BY boottime_ns)",
             1.0,
             "stem",
+            source="queue",
         ),
     ),
     height=110,

@@ -14,13 +14,15 @@ Array = np.ndarray[Any, Any]
 class Points:
     """A signal: times and values, both int64, in order of time; `recorded` points before thinning.
 
-    `exact` says that nothing a chart could show was left out.
+    `exact` says that nothing a chart could show was left out. `down` is how far below the value a
+    range reaches; None: not a range.
     """
 
     t: Array
     v: Array
     recorded: int
     exact: bool
+    down: Array | None = None
 
 
 def thin(t: Array, v: Array, columns: int, window: tuple[int, int] | None, keep: bool) -> Points:
@@ -52,14 +54,24 @@ def tallest(t: Array, v: Array, columns: int, window: tuple[int, int] | None) ->
     """Thin events that stand for themselves: of more than four per column, keep the largest."""
     if len(t) <= 4 * columns:
         return Points(t, v, len(t), True)
-    span = max(int(t[-1] - t[0]), 1)
-    column = (t - t[0]) * (4 * columns) // (span + 1)
-    order = np.lexsort((v, column))
     chosen = np.zeros(len(t), bool)
-    chosen[order[np.flatnonzero(np.diff(column[order], append=-1))]] = True
+    starts = _column_starts(t, 4 * columns)
+    chosen[_first_equal(v, np.maximum.reduceat(v, starts), starts)] = True
     if window is not None:
         chosen |= (t >= window[0]) & (t <= window[1])
     return Points(t[chosen], v[chosen], len(t), bool(chosen.all()))
+
+
+def outline(
+    t: Array, v: Array, down: Array, columns: int, window: tuple[int, int] | None
+) -> Points:
+    """Thin ranges: of more than four per column, keep the first, last, lowest and highest."""
+    if len(t) <= 4 * columns:
+        return Points(t, v, len(t), True, down)
+    chosen = _extremes(t, v, columns)
+    if window is not None:
+        chosen |= (t >= window[0]) & (t <= window[1])
+    return Points(t[chosen], v[chosen], len(t), bool(chosen.all()), down[chosen])
 
 
 def _changes(v: Array) -> Array:
@@ -72,13 +84,24 @@ def _changes(v: Array) -> Array:
 
 
 def _extremes(t: Array, v: Array, columns: int) -> Array:
-    span = max(int(t[-1] - t[0]), 1)
-    column = (t - t[0]) * columns // (span + 1)
-    order = np.lexsort((v, column))
-    first = np.flatnonzero(np.diff(column, prepend=-1))
-    last = np.append(first[1:], len(t)) - 1
+    starts = _column_starts(t, columns)
     mask = np.zeros(len(t), bool)
-    # `order` sorts by value within each column, so a column's ends hold its extremes.
-    for chosen in (first, last, order[first], order[last]):
-        mask[chosen] = True
+    mask[starts] = True
+    mask[np.append(starts[1:], len(t)) - 1] = True
+    for most in (np.minimum, np.maximum):
+        mask[_first_equal(v, most.reduceat(v, starts), starts)] = True
     return mask
+
+
+def _column_starts(t: Array, columns: int) -> Array:
+    """Index of the first point in each span of time that has any; times do not decrease."""
+    span = max(int(t[-1] - t[0]), 1)
+    return np.flatnonzero(np.diff((t - t[0]) * columns // (span + 1), prepend=-1))
+
+
+def _first_equal(v: Array, wanted: Array, starts: Array) -> Array:
+    """Index of the first point of each column that has the value wanted of it."""
+    sizes = np.diff(starts, append=len(v))
+    found = np.flatnonzero(v == np.repeat(wanted, sizes))
+    column = np.searchsorted(starts, found, side="right")
+    return found[np.flatnonzero(np.diff(column, prepend=0))]

@@ -9,11 +9,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from bbrscope.analyze.metrics import scoped
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.report import command
-from bbrscope.reports.html import page, palette, select
+from bbrscope.reports.html import page, palette, select, shares
+from bbrscope.reports.html.shares import JAIN
 from bbrscope.reports.html.signals import FLOW_PANELS, QUEUE
+from bbrscope.reports.html.sources import SOURCES
 from click.testing import CliRunner
 
 
@@ -193,7 +197,84 @@ def test_reduced_flows_keep_changes_and_extremes_and_say_so(
 def test_every_signal_phase_and_limit_has_a_colour() -> None:
     from bbrscope.collect.schema.bindings import BINDINGS
 
-    keys = [signal.key for panel in (*FLOW_PANELS, QUEUE) for signal in panel.signals]
+    signals = [signal for panel in (*FLOW_PANELS, QUEUE, JAIN) for signal in panel.signals]
+    keys = [signal.key for signal in signals]
     assert len(keys) == len(set(keys))
-    for name in (*keys, *palette.PHASES, *palette.CA_STATES, *BINDINGS):
+    for name in (
+        *(signal.paint for signal in signals),
+        *palette.PHASES,
+        *palette.CA_STATES,
+        *BINDINGS,
+    ):
         assert palette.variable(name).startswith("var(--")
+
+
+def test_the_sequence_chart_counts_bytes_from_the_first_one_sent(shipped: Store) -> None:
+    """Against the counters of the kernel, and the capture's own where there is one."""
+    run_id = shipped.run_id("v2_single_1bdp")
+    signals = {
+        one["key"]: one for one in data_of(page.build(shipped.con, run_id))["flows"][0]["signals"]
+    }
+    una, nxt, lost = shipped.con.execute(
+        "SELECT (arg_max(tp_snd_una, seq)::BIGINT - arg_min(tp_snd_una, seq) + 4294967296)"
+        " % 4294967296, (arg_max(tp_snd_nxt, seq)::BIGINT - arg_min(tp_snd_una, seq)"
+        " + 4294967296) % 4294967296, count_if(kind = 'skb_marked_lost')"
+        " FROM events WHERE run_id = ? AND flow = 1 AND kind IN ('init', 'main',"
+        " 'skb_marked_lost')",
+        [run_id],
+    ).fetchall()[0]
+    assert times(signals["acked"]["v"])[-1] == una
+    assert times(signals["sent"]["v"])[-1] == nxt
+    assert len(times(signals["lost_segment"]["t"])) == lost
+    payload, resent = shipped.con.execute(
+        "SELECT max(seq::BIGINT + len) - 1, count_if(retransmission OR out_of_order)"
+        " FROM packets WHERE run_id = ? AND flow = 1",
+        [run_id],
+    ).fetchall()[0]
+    if payload is not None:
+        assert max(times(signals["segment"]["v"])) == payload
+        assert len(times(signals["resent"]["t"])) == resent
+        assert max(times(signals["sack"]["d"])) < payload
+
+
+def test_sequence_numbers_that_wrap_go_on_growing() -> None:
+    numbers = np.array([2**32 - 1000, 448, 2**32 - 500, 1948, 2**31 + 1948 - 1])
+    masked = np.zeros(5, bool)
+    assert select._unwrapped(numbers, masked, 2**32 - 2000).tolist() == [
+        1000,
+        2448,
+        1500,
+        3948,
+        3948 + 2**31 - 1,
+    ]
+
+
+def test_rounds_lose_what_the_kernel_marked_lost(shipped: Store) -> None:
+    run_id = shipped.run_id("v2_single_1bdp")
+    rounds = shipped.con.execute(
+        f"SELECT count(*), sum(lost), sum(delivered) FROM ({SOURCES['rounds']})",
+        {"run_id": run_id, "flow": 1},
+    ).fetchall()[0]
+    lost, delivered = shipped.con.execute(
+        "SELECT max(tp_lost), max(tp_delivered) - min(tp_delivered) FROM events"
+        " WHERE run_id = ? AND flow = 1",
+        [run_id],
+    ).fetchall()[0]
+    assert rounds[0] > 100
+    assert rounds[1:] == (lost, delivered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["v2_latecomer_2bdp", "v1_latecomer_4bdp"])
+def test_fairness_per_second_is_that_of_the_view(run: str, all_runs: Store) -> None:
+    run_id = all_runs.run_id(run)
+    shared = shares.load(all_runs.con, select.load_run(all_runs.con, run_id))
+    assert shared is not None
+    told = all_runs.con.execute(
+        scoped("SELECT t_s, jain FROM sharing WHERE t_s IS NOT NULL", [run_id])
+    ).fetchall()
+    assert shared.jain() == pytest.approx(dict(told))
+    data = data_of(page.build(all_runs.con, run_id))
+    assert {"share1", "share2", "together", "jain"} <= {
+        signal["key"] for signal in data["flows"][-1]["signals"]
+    }

@@ -34,17 +34,21 @@ class Signal {
     const raw = unpack(about.v, 1);
     // -1 says unset; no signal is negative.
     this.v = raw.map((value) => (value < 0 ? NaN : value * about.scale));
+    // How far below its value a range reaches.
+    this.d = about.d ? unpack(about.d, about.scale) : null;
   }
 
   // Value at an instant: what holds (step), the nearest measurement (line; equal ones between two
   // equal ones are not kept), or what happened within `near` seconds (stem).
   at(time, near) {
     const i = lastAtOrBefore(this.t, time);
-    if (time > this.end || (i < 0 && this.shape !== "stem")) return NaN;
+    const instant = this.shape === "stem" || this.shape === "range";
+    if (time > this.end || (i < 0 && !instant)) return NaN;
     if (this.shape === "step") return this.v[i];
     const closer = i + 1 < this.t.length && (i < 0 || this.t[i + 1] - time < time - this.t[i]);
     const j = closer ? i + 1 : i;
-    return this.shape === "stem" && (j < 0 || Math.abs(this.t[j] - time) > near) ? 0 : this.v[j];
+    if (!instant || (j >= 0 && Math.abs(this.t[j] - time) <= near)) return this.v[j];
+    return this.shape === "stem" ? 0 : NaN;
   }
 
   // Rows for a chart that is `width` pixels wide: of each pixel column the first, the last, the
@@ -61,12 +65,12 @@ class Signal {
       while (gap < gaps.a.length && gaps.a[gap] < t[j]) {
         const before = last >= 0 ? last : Math.max(0, j - 1);
         if (this.shape === "step") out.push({ t: gaps.a[gap], v: finite(v[before]), s: key });
-        if (this.shape !== "stem") out.push({ t: gaps.a[gap], v: null, s: key });
+        if (!this.d && this.shape !== "stem") out.push({ t: gaps.a[gap], v: null, s: key });
         if (this.shape === "step" && gaps.b[gap] < t[j])
           out.push({ t: gaps.b[gap], v: finite(v[lastAtOrBefore(t, gaps.b[gap])]), s: key });
         gap++;
       }
-      out.push({ t: t[j], v: finite(v[j]), s: key });
+      out.push(this.d ? { t: t[j], v: v[j], b: v[j] - this.d[j], s: key } : { t: t[j], v: finite(v[j]), s: key });
       last = j;
     };
     while (i < t.length && t[i] <= t1) {
@@ -85,6 +89,7 @@ class Signal {
       if (end > t[last]) out.push({ t: end, v: finite(v[last]), s: key });
     }
     if (this.shape === "stem") return out.filter((row) => row.v > 0 && row.t >= t0);
+    if (this.shape === "range") return out.filter((row) => row.t >= t0);
     return out;
   }
 }

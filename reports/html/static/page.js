@@ -13,7 +13,7 @@ function flowOf(about) {
 const flows = DATA.flows.map(flowOf);
 const panels = [...document.querySelectorAll(".panel")].map((box) => {
   const about = DATA.panels[box.dataset.panel];
-  return new Panel(box, { ...about, spec: DATA.specs[about.spec] }, flows[about.flow], win);
+  return new Panel(box, { ...about, spec: DATA.specs[about.spec] }, flows[about.flow], flows[about.bands ?? about.flow], win);
 });
 
 const sight = new IntersectionObserver((entries) => {

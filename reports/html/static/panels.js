@@ -1,14 +1,13 @@
 // One Vega view per chart. Only charts in sight are drawn; the others wait until they are.
 
 const PADDING = { left: 62, right: 14 };
-// The queue was sampled on another machine: gaps of the events are none of its own.
-const NONE = { a: [], b: [] };
 
 class Panel {
   // Width of a chart on paper, in CSS pixels: the layout of the page to come is not known before.
   static printing = 0;
-  constructor(box, about, flow, win) {
-    Object.assign(this, { box, about, flow, win });
+  // `bands`: the flow whose phases stand behind.
+  constructor(box, about, flow, bands, win) {
+    Object.assign(this, { box, about, flow, bands, win });
     this.plot = box.querySelector(".plot");
     this.chips = [...box.querySelectorAll(".chip")];
     this.hidden = new Set();
@@ -62,11 +61,11 @@ class Panel {
   data(t0, t1, width) {
     if (this.about.lanes) return this.laneData(t0, t1, width);
     const gaps = this.flow.gaps, out = { bands: [], gaps: gaps.rows(t0, t1, width) };
-    if (this.flow.lanes.phase) out.bands = this.flow.lanes.phase.rows(t0, t1, width);
+    if (this.bands.lanes.phase) out.bands = this.bands.lanes.phase.rows(t0, t1, width);
     for (const shape of this.about.shapes) out[`${shape}s`] = [];
     for (const key of this.about.keys) {
       if (this.hidden.has(key)) continue;
-      const signal = this.flow.signals[key], rows = signal.rows(t0, t1, width, this.about.queue ? NONE : gaps);
+      const signal = this.flow.signals[key], rows = signal.rows(t0, t1, width, gaps);
       const list = out[`${signal.shape}s`];
       for (const row of rows) list.push(row);
     }
@@ -110,7 +109,7 @@ class Panel {
 
   read(key, time, near) {
     if (this.about.lanes) return this.label(this.flow.lanes[key].at(time));
-    if (!this.about.queue && this.flow.gaps.covers(time)) return "gap";
+    if (this.flow.gaps.covers(time)) return "gap";
     return format(this.flow.signals[key].at(time, near));
   }
 

@@ -1,0 +1,78 @@
+"""Where signals come from beside a flow's events: rows with a time `ns`, as SQL.
+
+Each query knows $run_id and, but for the queue, $flow; those of bins also $bin_ns, their length.
+"""
+
+from __future__ import annotations
+
+# Packet-timed rounds, told apart by the tp.delivered that ends them (bbr_update_model() of
+# net/ipv4/tcp_bbr.c); one row each, at its first event.
+_ROUNDS = """
+WITH grown AS (
+  SELECT ns, seq, bbr_next_rtt_delivered AS round, tp_delivered_ce IS NOT NULL AS counted,
+    tp_lost::BIGINT - lag(tp_lost) OVER w AS lost,
+    tp_delivered::BIGINT - lag(tp_delivered) OVER w AS delivered,
+    tp_delivered_ce::BIGINT - lag(tp_delivered_ce) OVER w AS ce,
+    max(tp_delivered_ce) OVER () > 0 AS marked
+  FROM events WHERE run_id = $run_id AND flow = $flow AND bbr_next_rtt_delivered IS NOT NULL
+  WINDOW w AS (ORDER BY seq)
+)
+SELECT min(ns) AS ns, min(seq) AS seq, sum(greatest(lost, 0)) AS lost,
+  sum(greatest(delivered, 0)) AS delivered, sum(greatest(ce, 0)) AS ce, any_value(marked) AS marked
+FROM grown GROUP BY round
+"""
+
+# The capture point may lie behind a bottleneck that dropped the first copy: what tshark then calls
+# out of order was most often sent again.
+_AGAIN = "coalesce(retransmission OR out_of_order, false)"
+
+_SEGMENTS = f"""
+SELECT ns, packet AS seq, (seq_raw::BIGINT + len) % 4294967296 AS edge, len, {_AGAIN} AS again,
+  coalesce(ecn = 3, false) AS ce
+FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
+"""
+
+# An ACK that ends a repair answers packets that had come long before: no RTT.
+_ACKS = """
+SELECT ns, packet AS seq, CASE WHEN sack_left IS NULL AND lag(sack_left) OVER (ORDER BY packet)
+  IS NULL THEN ack_rtt_ns // 1000 END AS rtt_us,
+  (sack_right[1]::BIGINT - ack + ack_raw + 4294967296) % 4294967296 AS sack_edge,
+  (sack_right[1]::BIGINT - sack_left[1] + 4294967296) % 4294967296 AS sack_len
+FROM packets
+WHERE run_id = $run_id AND ack_flow = $flow AND ack_raw IS NOT NULL AND ns IS NOT NULL
+"""
+
+_WIRE = f"""
+WITH sent AS (
+  SELECT ns // $bin_ns AS bin, sum(frame_len) * 8 AS bits,
+    sum(frame_len) FILTER ({_AGAIN}) * 8 AS again_bits
+  FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL GROUP BY bin
+), acks AS (
+  -- Sequence numbers wrap: growth is the difference of 32 bits with a sign.
+  SELECT ns, (ack::BIGINT - lag(ack) OVER (ORDER BY packet) + 6442450944) % 4294967296
+    - 2147483648 AS grown
+  FROM packets
+  WHERE run_id = $run_id AND ack_flow = $flow AND ack IS NOT NULL AND ns IS NOT NULL
+), acked AS (
+  SELECT ns // $bin_ns AS bin, greatest(sum(grown), 0) * 8 AS acked_bits FROM acks GROUP BY bin
+), bins AS (
+  SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin
+  FROM (SELECT bin FROM sent UNION ALL SELECT bin FROM acked)
+)
+SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
+  coalesce(bits, 0) AS bits, coalesce(again_bits, 0) AS again_bits,
+  coalesce(acked_bits, 0) AS acked_bits, sum(again_bits) OVER () > 0 AS again_any
+FROM bins LEFT JOIN sent USING (bin) LEFT JOIN acked USING (bin)
+"""
+
+_QUEUE = """
+SELECT *, boottime_ns AS seq FROM queue_samples WHERE run_id = $run_id AND ns IS NOT NULL
+"""
+
+SOURCES = {
+    "rounds": _ROUNDS,
+    "segments": _SEGMENTS,
+    "acks": _ACKS,
+    "wire": _WIRE,
+    "queue": _QUEUE,
+}
