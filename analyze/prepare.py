@@ -32,8 +32,8 @@ from .bbr.records import (
 
 Array = np.ndarray[Any, Any]
 
-# A tick is tried before each of the seven clock reads of one callback, and at last none again: of an
-# event that no tick explains, state and decisions are those of a clock that stood still.
+# A tick is tried before each of the seven clock reads of one callback, and at last none again: of
+# an event that no tick explains, state and decisions are those of a clock that stood still.
 _TICK_ATTEMPTS = 8
 
 # Fields of the state record -> columns of events.
