@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..collect.errors import BbrscopeError
+from ..collect.rungs import RUNGS, Rung
 from .bbr.codes import BY_NAME, CODES, Code
 from .sentences import evidence_of, fill
 
@@ -88,16 +89,27 @@ class Flow:
     first_divergence: dict[str, Any] | None
     missing: str | None
     note: str | None
+    rung: str | None
     binding: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def tiny(self) -> bool:
         """Too little data to have a story."""
-        return bool(self.summary["main"] < TINY_ACKS)
+        return bool(self.summary["delivered" if self.sampled else "main"] < TINY_ACKS)
+
+    @property
+    def sampled(self) -> Rung | None:
+        """The rung, if it sees states but no decisions."""
+        rung = RUNGS.get(self.rung or "")
+        return rung if rung and not rung.replays else None
 
 
-def is_replayed(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    """Are the run's decisions in the store?"""
+def is_told(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    """Are the run's decisions in the store, or does its rung have none to find?"""
+    found = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    rung = RUNGS.get(found[0] or "") if found else None
+    if rung and not rung.replays:
+        return True
     row = con.execute(
         "SELECT (SELECT count(*) FROM flows WHERE run_id = $1),"
         " (SELECT count(DISTINCT flow) FROM replays WHERE run_id = $1),"
@@ -111,7 +123,7 @@ def is_replayed(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
     """The run's flows, the one with the most ACKs first."""
     run = con.execute(
-        "SELECT run, version, decoded_as, hz FROM runs WHERE run_id = ?", [run_id]
+        "SELECT run, version, decoded_as, hz, rung FROM runs WHERE run_id = ?", [run_id]
     ).fetchone()
     assert run is not None
     cursor = con.execute(
@@ -139,6 +151,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
                 json.loads(divergence) if divergence else None,
                 facts.pop("missing"),
                 facts.pop("note"),
+                run[4],
             )
         )
     return found
@@ -296,7 +309,11 @@ def _phase_lines(con: duckdb.DuckDBPyConnection, flow: Flow, decisions: Found) -
             reasons = [reason for reason in reasons if reason.code.about != "phase"] or reasons
         if name == "DRAIN_ENTER":
             reasons = [*_why_full(seq, decisions), *reasons]
-        doubt = f"not recorded: up to {uncertain_ns / 1e6:.1f} ms earlier" if name == "GAP" else ""
+        doubt = ""
+        if name == "GAP":
+            doubt = f"not recorded: up to {uncertain_ns / 1e6:.1f} ms earlier"
+        elif name == "SAMPLED" and old is not None:
+            doubt = f"up to {uncertain_ns / 1e6:.1f} ms later"
         lines.append(Line(seq, 0, "phase", old, new, name, tuple(reasons), 0, doubt))
     return lines
 

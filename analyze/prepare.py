@@ -24,7 +24,6 @@ from .bbr.records import (
     RATE_SAMPLE,
     SET_STATE,
     SKB,
-    SOCKET,
     STATE,
     TCP_CA_LOSS,
     UNDO_CWND,
@@ -217,7 +216,7 @@ def prepare(
     compared = np.array([-1 if present[name] else 0 for name in STATE_COLUMNS], np.int64)
     events = np.zeros(n, EVENT)
     _fill_inputs(events, part)
-    _fill_control(events, part, has_exit, states)
+    _fill_control(events, part, has_exit)
     _fill_hidden(events, part, has_exit, states, version, params)
     has_main = bool((part["kind"] == MAIN).any())
     missing = [name for name in REQUIRED[version] if has_main and not present.get(name)]
@@ -308,10 +307,9 @@ def _fill_inputs(events: Array, part: dict[str, Array]) -> None:
     for group, mapping in (("tp", _SOCKET_COLUMNS), ("rs", _SAMPLE_COLUMNS), ("skb", _SKB_COLUMNS)):
         for name, column in mapping.items():
             events[group][name] = part[column]
-    assert SOCKET.names is not None
 
 
-def _fill_control(events: Array, part: dict[str, Array], has_exit: Array, states: Array) -> None:
+def _fill_control(events: Array, part: dict[str, Array], has_exit: Array) -> None:
     """Which outputs are known, and where TCP itself changed cwnd or pacing before the event."""
     n = len(events)
     ctl = events["ctl"]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..collect.errors import BbrscopeError
+from ..collect.rungs import RUNGS
+from ..collect.schema.recording import SAMPLE
 from . import gaps as gap_finder
 from . import run_params
 from .bbr import codes, loops, params
@@ -81,12 +83,37 @@ class FlowReplay:
         return bool(len(kinds) and kinds[0] == INIT)
 
 
+def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Refuse a run that has nothing to replay.
+
+    Raises:
+        BbrscopeError: it has packets alone, or was recorded on a rung without callbacks.
+    """
+    row = con.execute("SELECT run, version, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    assert row is not None
+    run, version, name = row
+    rung = RUNGS.get(name or "")
+    if rung is not None and not rung.replays:
+        raise BbrscopeError(
+            f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"
+            f" {rung.cannot}",
+            f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
+            " doctor",
+        )
+    if version is None:
+        raise BbrscopeError(
+            f"run {run} has packets but no kernel events: there is nothing to replay or explain",
+            f"see what its packets tell: bbrscope metrics {run}",
+        )
+
+
 def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
 
     Raises:
-        BbrscopeError: the run has packets alone.
+        BbrscopeError: there is nothing to replay.
     """
+    require_callbacks(con, run_id)
     row = con.execute(
         "SELECT run, version, decoded_as, coalesce(lost_declared, 0) + coalesce(lost_reported, 0)"
         " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
@@ -94,15 +121,10 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     ).fetchone()
     assert row is not None
     run, version, decoded_as, rows_lost = row
-    if version is None:
-        raise BbrscopeError(
-            f"run {run} has packets but no kernel events: there is nothing to replay or explain",
-            f"see what its packets tell: bbrscope metrics {run}",
-        )
     facts = con.execute(
         "SELECT max(exit_ns), count(rs_tx_in_flight), list(DISTINCT flow ORDER BY flow)"
-        " FROM events WHERE run_id = ?",
-        [run_id],
+        " FROM events WHERE run_id = ? AND kind <> ?",
+        [run_id, SAMPLE],
     ).fetchone()
     assert facts is not None
     last_exit_ns, patched, flows = facts
@@ -130,8 +152,8 @@ def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[st
     )
     result = con.execute(
         f"SELECT {kind} END::BIGINT AS kind, {chosen} FROM events"
-        " WHERE run_id = ? AND flow = ? ORDER BY seq",
-        [run_id, flow],
+        " WHERE run_id = ? AND flow = ? AND kind <> ? ORDER BY seq",
+        [run_id, flow, SAMPLE],
     )
     columns: dict[str, Array] = result.fetchnumpy()
     return columns

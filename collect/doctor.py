@@ -13,6 +13,7 @@ from ..probes import btf
 from .errors import HostError
 from .record import bpftrace as tracing
 from .record import facts, ladder, target
+from .rungs import RUNGS
 
 GOOD, POOR, BAD = "ok", "note", "missing"
 CAPABILITIES = {"net_admin": 12, "net_raw": 13, "sys_admin": 21, "perfmon": 38, "bpf": 39}
@@ -70,7 +71,7 @@ def diagnose(folder: Path) -> Diagnosis:
             "rung": step.rung,
             "usable": step.attach is not None or step.rung == "inet_diag",
             "reason": step.reason if usable or step.rung == "inet_diag" else "needs root",
-            "answers": ladder.ANSWERS[step.rung],
+            "answers": RUNGS[step.rung].answers,
         }
         for step in steps
     ]

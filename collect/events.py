@@ -119,6 +119,11 @@ class EventReader:
         tags = self.header.tags
         return {tag.name: int(n) for tag, n in zip(tags, self._rows, strict=True)}
 
+    def kinds(self) -> set[str]:
+        """Return the kinds of the events that rows were read of."""
+        counts = self.row_counts
+        return {tag.kind for tag in self.header.tags if counts[tag.name]}
+
     def flows(self) -> list[FlowInfo]:
         """Return the flows in order of first appearance."""
         return [

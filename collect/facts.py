@@ -8,7 +8,9 @@ from typing import Any
 
 from .bundle import Bundle, Manifest
 from .findings import CODES
+from .rungs import RUNGS
 from .schema.fields import column_name
+from .schema.recording import SAMPLE
 
 # Manifest keys that have columns or tables of their own; the rest goes to host_facts.
 OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks", "lab"}
@@ -42,7 +44,7 @@ FROM missing WHERE tail GROUP BY run_id, flow
 NO_INIT = f"""
 INSERT INTO capture_quality
 SELECT f.run_id, f.flow, 0, NULL, f.first_ns, 'no_init', {_quoted("no_init")}
-FROM flows f WHERE f.run_id = $run_id AND NOT f.has_init AND f.events > 0
+FROM flows f WHERE f.run_id = $run_id AND NOT f.has_init AND f.events > f.{SAMPLE}
 """
 
 RUN_TOTALS = """
@@ -87,7 +89,6 @@ def run_facts(manifest: Manifest) -> dict[str, Any]:
     return {
         "declared_version": manifest.text("bbr"),
         "kernel": manifest.text("kernel"),
-        "probe": manifest.text("probe"),
         "scenario": _text(scenario.get("id")),
         "description": _text(scenario.get("description")),
         "setup": None if raw.get("setup") is None else json.dumps(raw["setup"]),
@@ -96,6 +97,19 @@ def run_facts(manifest: Manifest) -> dict[str, Any]:
         "traffic_start_ns": _traffic_start(manifest),
         "packets": None if raw.get("packets") is None else json.dumps(raw["packets"]),
     }
+
+
+def rung(manifest: Manifest, kinds: set[str]) -> str | None:
+    """Return how a run was recorded: the kinds of its events tell more than the manifest does.
+
+    None: nobody says which of the ways to see every callback it was.
+    """
+    if not kinds:
+        return "inet_diag"
+    if kinds == {SAMPLE}:
+        return "tcp_probe"
+    declared = RUNGS.get(manifest.text("probe") or "")
+    return declared.name if declared and declared.replays else None
 
 
 def _traffic_start(manifest: Manifest) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bundle import Bundle
 from .events import FlowInfo
-from .schema.recording import KINDS
+from .schema.recording import KINDS, SAMPLE
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,15 +43,16 @@ def flow_rows(
             "flow": flow.flow + 1,
             "has_init": flow.has_init,
             "pre_init": flow.pre_init,
-            "note": _note(flow, source, flow.flow + 1 in counts),
+            "note": _note(flow, source, nothing | counts.get(flow.flow + 1, {})),
         }
 
 
-def _note(flow: FlowInfo, source: str, events: bool) -> str | None:
+def _note(flow: FlowInfo, source: str, counts: dict[str, int]) -> str | None:
     notes = []
-    if not events:
+    if not counts["events"]:
         notes.append("no whole event was recorded")
-    if not flow.has_init:
+    # Samples never show init, wherever they begin.
+    if not flow.has_init and counts["events"] > counts[SAMPLE]:
         notes.append("recording starts in the middle of this flow")
     if flow.pre_init:
         plural = "" if flow.pre_init == 1 else "s"

@@ -20,7 +20,7 @@ from .schema.fields import (
     column_name,
     exit_column_name,
 )
-from .schema.recording import KINDS
+from .schema.recording import KINDS, SAMPLE
 
 # What a row of a tag is to its event.
 ENTRY, EXIT, PARAMETERS = "entry", "exit", "parameters"
@@ -37,6 +37,7 @@ ROLES = {
     "H": ("ssthresh", ENTRY),
     "U": ("undo_cwnd", ENTRY),
     "L": ("skb_marked_lost", ENTRY),
+    "T": (SAMPLE, ENTRY),
 }
 TAG = re.compile(r"([A-Z]+)([0-9]*)")
 MAX_TAG = 7
@@ -53,7 +54,7 @@ SEQNO = Field("seqno", 32, "events", "number of the event on its socket")
 # Known, but of no use to the store.
 UNSTORED = ("netns", "max_header", "sk.cookie", "tp.rtt_min")
 IDENTITY = "N"
-SKIPPED_TAGS = ("K", "R", "T", IDENTITY)
+SKIPPED_TAGS = ("K", "R", IDENTITY)
 
 BY_NAME = {f.name: f for f in (NS, SK, SPORT, DPORT, SEQNO, *EVENT_FIELDS, *PARAMS)}
 EXITS = {f.name for f in EXIT_FIELDS}
@@ -132,7 +133,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         only = f" (only {', '.join(map(repr, list(skipped)[:8]))})" if skipped else ""
         raise BundleError(
             f"{where} declares no rows of kernel events{only}",
-            "record BBR's callbacks, by fentry or kprobe; BUNDLE.md describes the rows",
+            "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",
         )
     numbered = _number_parts(list(tags.values()))
     _check_repeats(numbered, where)

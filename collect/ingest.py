@@ -137,6 +137,7 @@ class _Loader:
             {
                 "version": decided.version,
                 "decoded_as": decided.reason,
+                "rung": facts.rung(manifest, reader.kinds()),
                 "rows": sum(reader.row_counts.values()),
                 "lost_declared": manifest.lost,
                 "lost_reported": reader.lost_reported,

@@ -98,6 +98,8 @@ def why(line: Line, version: str, names: str) -> str:
         text += f" [{source(told, version, names)}]"
     elif line.name == "MID_FLOW":
         text = "The recording starts in the middle of the flow."
+    elif line.name == "SAMPLED":
+        text = "seen by sampling; why is not recorded" if line.old is not None else "first seen so"
     elif line.name is None:
         text = "no decision is known"
     if line.doubt:
@@ -147,6 +149,11 @@ def trust(flow: Flow) -> list[str]:
     """How sure the capture allows one to be."""
     s = flow.summary
     compared, exact = s["replayed"] or 0, s["exact"] or 0
+    if flow.sampled:
+        return [
+            f"recorded by {flow.sampled.name}: {flow.sampled.can}",
+            f"it cannot {flow.sampled.cannot}",
+        ]
     lines = []
     if not compared:
         lines.append("the replay could compare no event: nothing here is confirmed by the kernel")

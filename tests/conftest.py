@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 from bbrscope import fixtures
 from bbrscope.analyze import results, session
 from bbrscope.collect.ingest import ingest
@@ -40,6 +43,51 @@ def shipped_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
+    return path
+
+
+def as_samples(lines: list[str]) -> list[str]:
+    """What rung tcp_probe would have recorded at the main() calls of a recording: T for M rows."""
+    kept: dict[str, list[int]] = {}
+    numbers: dict[str, int] = {}
+    made = []
+    for line in lines:
+        tag, *values = line.split(",")
+        if tag.startswith("#M"):
+            kept[tag[1:]] = [i for i, name in enumerate(values) if not name.startswith("rs.")]
+            extra = ["seqno"] if tag == "#M0" else []
+            made.append(",".join(["#T" + tag[2:], *(values[i] for i in kept[tag[1:]]), *extra]))
+        elif tag in kept:
+            extra = [str(numbers.setdefault(values[1], 0))] if tag == "M0" else []
+            numbers[values[1]] += tag == "M0"
+            made.append(",".join(["T" + tag[1:], *(values[i] for i in kept[tag]), *extra]))
+    return made
+
+
+def write_bundle(folder: Path, lines: list[str] | None, **manifest: Any) -> Path:
+    """Write a bundle with these event lines, or without any."""
+    folder.mkdir(parents=True)
+    document = {"format": "bbrscope-bundle", "version": 1, "name": folder.name}
+    document |= {"constants": {"HZ": 1000}}
+    (folder / "manifest.json").write_text(json.dumps({**document, **manifest}))
+    if lines is not None:
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / "events.csv.zst").write_bytes(zstandard.compress(text.encode()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sampled_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with shipped recordings, and each again as rung tcp_probe would have made it."""
+    path = tmp_path_factory.mktemp("sampled") / "sampled.duckdb"
+    with open_store(path) as store:
+        for name in ("v1_x_lt", "v3_x_tlp5"):
+            ingest(store, fixtures.path(name))
+            raw = (fixtures.path(name) / "events.csv.zst").read_bytes()
+            reader = zstandard.ZstdDecompressor().stream_reader(raw)
+            lines = as_samples(reader.read().decode().splitlines())
+            made = write_bundle(path.parent / f"{name}_sampled", lines, probe="tcp_probe")
+            ingest(store, made)
     return path
 
 

@@ -9,17 +9,6 @@ from ...probes.program import VALUES_ON_STACK, VALUES_PER_ROW, Attach
 from .bpftrace import Bpftrace, tracefs
 from .target import Target
 
-# What each rung can and cannot answer; goes into the manifest and onto the screen.
-ANSWERS = {
-    "fentry": "every input of every callback; replays bit for bit",
-    "kprobe": "every input of every callback; a kprobe can fail to fire without a trace, so "
-    "completeness is proven from the data",
-    "tcp_probe": "socket and BBR state when packets arrive; no rate sample and no callbacks, so "
-    "nothing can be replayed",
-    "inet_diag": "what `ss -ti` shows, once a second: bw, min_rtt, gains; nothing can be replayed",
-}
-RUNGS = tuple(ANSWERS)
-
 
 @dataclass(frozen=True)
 class Step:

@@ -19,6 +19,7 @@ from typing import Any
 from ...probes import btf
 from ...probes.program import Attach, Program
 from ..errors import HostError
+from ..rungs import RUNGS
 from . import bpftrace as tracing
 from . import check, clocks, facts, filters, ladder, target, witnesses
 from .tracer import Tracer
@@ -315,7 +316,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
             begin = clocks.sample()
             before = facts.sysctls(plan.select.prefix)
             params = facts.module_parameters()
-            say(f"recording with {session.rung}: {ladder.ANSWERS[session.rung]}")
+            say(f"recording with {session.rung}: {RUNGS[session.rung].answers}")
             session.start_command()
             session.watch()
         except BaseException as error:
@@ -350,7 +351,7 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
     """The manifest but for clocks and settings."""
     plan, events = session.plan, session.tracer.events if session.tracer else None
     host = facts.host(plan.select.prefix)
-    chosen = prepared.target
+    chosen, rung = prepared.target, RUNGS[session.rung]
     manifest: dict[str, Any] = {
         "format": "bbrscope-bundle",
         "version": 1,
@@ -361,7 +362,7 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
         "kernel": host["kernel"],
         "constants": facts.constants(prepared.base),
         "probe": session.rung,
-        "answers": ladder.ANSWERS[session.rung],
+        "answers": {"can": rung.can, "cannot": rung.cannot},
         "decoded_as": chosen.reason if chosen else None,
         "ladder": [vars(each) for each in session.tried],
         "bpftrace": prepared.bpftrace.version if prepared.bpftrace else None,

@@ -8,9 +8,10 @@ pacing timer fires):
 
 1. ``unknown``: the recording lacks events in the interval, or the flow ends with the event.
 2. The window: as many packets are in flight as snd_cwnd allows (``tcp_cwnd_test()``). In flight is
-   ``rs.prior_in_flight`` of the ACK that ends the interval, or what was in flight after the event
-   plus what ``tp.snd_nxt`` and ``tp.retrans_out`` say was sent since (at least the packet whose
-   sending ``cwnd_event(TX_START)`` announces). Which bound made the window:
+   ``rs.prior_in_flight`` of the ACK that ends the interval (a sample is taken before that ACK is
+   looked at, and shows it itself), or what was in flight after the event plus what ``tp.snd_nxt``
+   and ``tp.retrans_out`` say was sent since (at least the packet whose sending
+   ``cwnd_event(TX_START)`` announces). Which bound made the window:
 
    - ``probe_rtt``: PROBE_RTT caps it (``bbr_set_cwnd()``, ``bbr_probe_rtt_cwnd()``);
    - ``recovery``: v1's packet conservation (``bbr_set_cwnd_to_recover_or_restore()``), or the
@@ -37,7 +38,7 @@ pacing timer fires):
 from __future__ import annotations
 
 from .model import Column, View
-from .recording import FLOW, RUN_ID
+from .recording import FLOW, RUN_ID, SAMPLE
 from .view_parts import FLOW_WINDOW, NS, PHASE, RUN, SEQ, SOURCE, UNSET, lead
 
 BINDINGS = (
@@ -65,7 +66,8 @@ intervals AS (
     e.gap, {PHASE} AS phase, {lead(PHASE)} AS next_phase,
     CASE WHEN e.kind IN ('main', 'init') THEN coalesce(e.exit_snd_cwnd, {lead("e.tp_snd_cwnd")})
       ELSE {lead("e.tp_snd_cwnd")} END::BIGINT AS cwnd,
-    CASE WHEN {lead("e.kind")} = 'main' THEN {lead("e.rs_prior_in_flight")}
+    CASE {lead("e.kind")} WHEN 'main' THEN {lead("e.rs_prior_in_flight")}
+      WHEN '{SAMPLE}' THEN {lead(_IN_FLIGHT)}
       ELSE greatest((e.kind = 'cwnd_event' AND e.event = 0)::BIGINT,
         {_IN_FLIGHT} + greatest({lead("e.tp_retrans_out")}::BIGINT - e.tp_retrans_out, 0)
         + CASE WHEN e.tp_mss_cache > 0 THEN
@@ -73,14 +75,17 @@ intervals AS (
             + e.tp_mss_cache - 1) // e.tp_mss_cache ELSE 0 END)
       END::BIGINT AS in_flight,
     {lead("e.tp_lost_out")} > {lead("e.tp_retrans_out")} AS must_retransmit,
-    (e.tp_snd_una::BIGINT + e.tp_snd_wnd - {lead("e.tp_snd_nxt")} + 6442450944) % 4294967296
-      - 2147483648 AS window_left,
+    (CASE WHEN {lead("e.kind")} = '{SAMPLE}'
+      THEN {lead("e.tp_snd_una")}::BIGINT + {lead("e.tp_snd_wnd")}
+      ELSE e.tp_snd_una::BIGINT + e.tp_snd_wnd END - {lead("e.tp_snd_nxt")} + 6442450944)
+      % 4294967296 - 2147483648 AS window_left,
     e.tp_mss_cache::BIGINT AS mss,
     {lead("e.tp_app_limited")} AS app_limited,
     CASE WHEN e.kind IN ('main', 'init') THEN coalesce(e.exit_app_limited, e.tp_app_limited)
       ELSE e.tp_app_limited END AS old_app_limited,
     ({lead("e.tp_delivered")}::BIGINT + {lead(_IN_FLIGHT)}) % 4294967296 AS sent,
-    {lead("e.tp_tcp_wstamp_ns")} > {lead("e.tp_tcp_clock_cache")} AS pacing_waits,
+    {lead("e.tp_tcp_wstamp_ns")} > CASE WHEN {lead("e.kind")} = '{SAMPLE}' THEN {lead("e.ns")}
+      ELSE {lead("e.tp_tcp_clock_cache")} END AS pacing_waits,
     {lead("e.tp_is_cwnd_limited")} = 1 AS is_cwnd_limited,
     {lead("e.sk_pacing_rate")} AS pacing_rate, {lead("e.sk_max_pacing_rate")} AS max_pacing_rate,
     {lead("e.sk_pacing_shift")} AS pacing_shift,

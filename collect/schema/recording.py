@@ -5,7 +5,12 @@ from __future__ import annotations
 from .fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, exit_column_name
 from .model import Column, Table
 
-KINDS = ("init", "main", "set_state", "cwnd_event", "ssthresh", "undo_cwnd", "skb_marked_lost")
+# A sample is what rung tcp_probe has in place of callbacks.
+SAMPLE = "sample"
+KINDS = (
+    *("init", "main", "set_state", "cwnd_event", "ssthresh", "undo_cwnd", "skb_marked_lost"),
+    SAMPLE,
+)
 KIND_TYPE = "ENUM(" + ", ".join(f"'{kind}'" for kind in KINDS) + ")"
 
 RUN_ID = Column("run_id", "INTEGER", "", "the run, see runs")
@@ -31,7 +36,7 @@ RUNS = Table(
         Column("decoded_as", "VARCHAR", "", "why that layout was chosen"),
         Column("declared_version", "VARCHAR", "", "what the manifest says it is"),
         Column("kernel", "VARCHAR", "", "kernel of the sender"),
-        Column("probe", "VARCHAR", "", "kprobe or fentry"),
+        Column("rung", "VARCHAR", "", "how it was recorded, see view rungs; NULL: not known"),
         Column("scenario", "VARCHAR", "", "scenario id"),
         Column("description", "VARCHAR", "", "scenario in words"),
         Column("setup", "VARCHAR", "JSON", "link, delay, buffer, flows as the manifest has them"),
@@ -42,7 +47,7 @@ RUNS = Table(
         Column("last_ns", "UBIGINT", "ns", "last event"),
         Column("duration_ns", "UBIGINT", "ns", "last_ns - first_ns"),
         Column("flows", "INTEGER", "flows", "flows seen"),
-        Column("events", "BIGINT", "events", "events kept"),
+        Column("events", "BIGINT", "events", "events kept, samples included"),
         Column("rows", "BIGINT", "rows", "rows read from events.csv"),
         Column("lost_declared", "BIGINT", "rows", "rows lost as the manifest says"),
         Column("lost_reported", "BIGINT", "rows", "rows lost as messages among the rows say"),
@@ -108,13 +113,14 @@ EVENTS = Table(
     "events",
     "One row per kernel event. bbr_* is the state before it (kind init: the state after init), "
     "tp_*, sk_*, rs_* and skb_* are read at its entry, exit_* when main or init returned. "
+    "A sample (rung tcp_probe) is the state when a packet arrived, before it was looked at. "
     "NULL: this kernel or this kind of event does not have it.",
     (
         RUN_ID,
         FLOW,
         _event_column("seq", "INTEGER", "", "order within the flow, from 0"),
         _event_column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC at entry"),
-        Column("kind", KIND_TYPE, "", f"the callback: {', '.join(KINDS)}"),
+        Column("kind", KIND_TYPE, "", f"the callback, or sample: {', '.join(KINDS)}"),
         _event_column("line", "UBIGINT", "", "line of its first row in events.csv"),
         Column("complete", "BOOLEAN", "", "all its rows were recorded, the exit included"),
         *(_event_column(f.column, f.sql_type, f.unit, f.meaning) for f in EVENT_FIELDS),

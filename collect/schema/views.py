@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .bindings import BINDING, BINDING_SUMMARY
 from .model import Column, View
-from .recording import FLOW, RUN_ID
+from .recording import FLOW, RUN_ID, SAMPLE
 from .view_parts import (
     BW_UNITS,
     FLOW_WINDOW,
@@ -93,16 +93,18 @@ STATES = View(
 _CHANGES = f"""
 moves AS (
   SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, f.pre_init, e.gap,
-    {PHASE} AS phase, {lead(PHASE)} AS next_phase, {lead("e.ns")} AS next_ns
+    e.kind = '{SAMPLE}' AS sampled, {PHASE} AS phase, {lead(PHASE)} AS next_phase,
+    {lead("e.ns")} AS next_ns
   {SOURCE} {FLOW_WINDOW}
 ),
 changes AS (
   SELECT run_id, run, flow, (seq + gap::INTEGER) AS seq, CASE WHEN gap THEN next_ns ELSE ns END
-    AS ns, first_ns, gap, CASE WHEN gap THEN next_ns - ns ELSE 0 END AS uncertain_ns,
-    phase AS from_phase, next_phase AS to_phase
+    AS ns, first_ns, gap, sampled,
+    CASE WHEN gap OR sampled THEN next_ns - ns ELSE 0 END AS uncertain_ns, phase AS from_phase,
+    next_phase AS to_phase
   FROM moves WHERE phase <> next_phase
   UNION ALL
-  SELECT run_id, run, flow, seq, ns, first_ns, false, 0, NULL, phase FROM moves
+  SELECT run_id, run, flow, seq, ns, first_ns, false, sampled, 0, NULL, phase FROM moves
   WHERE seq = pre_init
 )
 """
@@ -124,7 +126,7 @@ reasons AS (
 ),
 explained AS (
   SELECT c.run_id, c.run, c.flow, c.seq, c.ns, (c.ns - c.first_ns)::BIGINT AS t_ns, c.from_phase,
-    c.to_phase, c.gap, c.uncertain_ns::BIGINT AS uncertain_ns,
+    c.to_phase, c.gap, c.sampled, c.uncertain_ns::BIGINT AS uncertain_ns,
     CASE WHEN c.gap THEN NULL
       WHEN left(c.from_phase, 8) IS NOT DISTINCT FROM left(c.to_phase, 8)
       THEN CASE WHEN 'PROBE_BW_LT' IN (c.from_phase, c.to_phase)
@@ -137,8 +139,9 @@ explained AS (
 TRANSITIONS = View(
     "transitions",
     "Every phase change with the decision that made it, and the start of each flow (from_phase "
-    "NULL). name says GAP where the recording lacks the event, MID_FLOW where it starts in the "
-    "middle of a flow, and is NULL while the run was not replayed.",
+    "NULL). name says GAP where the recording lacks the event, SAMPLED where samples show the "
+    "change but not the decision, MID_FLOW where the recording starts in the middle of a flow, and "
+    "is NULL while the run was not replayed.",
     (
         RUN_ID,
         RUN,
@@ -149,14 +152,14 @@ TRANSITIONS = View(
         Column("from_phase", "VARCHAR", "", "phase before; NULL: the flow begins"),
         Column("to_phase", "VARCHAR", "", "phase after, see phases"),
         CODE,
-        Column("name", "VARCHAR", "", "its name, GAP or MID_FLOW"),
+        Column("name", "VARCHAR", "", "its name, GAP, SAMPLED or MID_FLOW"),
         *EVIDENCE,
-        Column("uncertain_ns", "BIGINT", "ns", "it happened up to this much earlier (a gap)"),
+        Column("uncertain_ns", "BIGINT", "ns", "so much earlier (GAP) or later (SAMPLED) at most"),
     ),
     f"""
 WITH {_CHANGES}, {_PHASE_DECISIONS}
 SELECT run_id, run, flow, seq, ns, t_ns, from_phase, to_phase, why.code AS code,
-  CASE WHEN gap THEN 'GAP'
+  CASE WHEN gap THEN 'GAP' WHEN sampled THEN 'SAMPLED'
     WHEN from_phase IS NULL AND (why IS NULL OR why.name <> 'INIT') THEN 'MID_FLOW'
     ELSE why.name END AS name,
   why.e0 AS e0, why.e1 AS e1, why.e2 AS e2, why.e3 AS e3, uncertain_ns
@@ -181,7 +184,7 @@ PHASES = View(
         Column("duration_ns", "BIGINT", "ns", "end_ns - start_ns"),
         Column("events", "INTEGER", "events", "from its first event to the one that ends it"),
         Column("end_code", "USMALLINT", "", "decision that ended it; NULL: unknown, or the end"),
-        Column("end_name", "VARCHAR", "", "its name; GAP: not recorded; NULL: the flow's end"),
+        Column("end_name", "VARCHAR", "", "its name; GAP, SAMPLED: not recorded; NULL: the end"),
         Column("seq", "INTEGER", "", "the event that began it"),
         Column("t_ns", "BIGINT", "ns", "its start since the flow's first event"),
     ),
@@ -212,12 +215,12 @@ def _history(bounds: tuple[str, ...]) -> str:
     values = ", ".join(f"{{bound: '{b}', old: old_{b}, new: new_{b}}}" for b in bounds)
     return f"""
 WITH h AS (
-  SELECT run_id, run, flow, first_ns, gap, (seq + gap::INTEGER) AS seq,
+  SELECT run_id, run, flow, first_ns, gap, sampled, (seq + gap::INTEGER) AS seq,
     CASE WHEN gap THEN next_ns ELSE ns END AS ns, b.bound, b.old, b.new
   FROM (
     SELECT *, unnest([{values}]) AS b FROM (
-      SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap, {lead("e.ns")} AS next_ns,
-        {pairs}
+      SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap,
+        e.kind = '{SAMPLE}' AS sampled, {lead("e.ns")} AS next_ns, {pairs}
       {SOURCE} {FLOW_WINDOW}
     ) WHERE {moved}
   ) WHERE b.old <> b.new
@@ -231,7 +234,7 @@ WITH h AS (
 )
 SELECT h.run_id, h.run, h.flow, h.seq, h.ns, (h.ns - h.first_ns)::BIGINT AS t_ns, h.bound, h.old,
   h.new, CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
-  CASE WHEN h.gap THEN 'GAP' ELSE d.name END AS name,
+  CASE WHEN h.gap THEN 'GAP' WHEN h.sampled THEN 'SAMPLED' ELSE d.name END AS name,
   CASE WHEN h.gap THEN NULL ELSE d.e0 END AS e0, CASE WHEN h.gap THEN NULL ELSE d.e1 END AS e1,
   CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
 FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound)
@@ -248,7 +251,7 @@ _HISTORY_COLUMNS = (
     Column("old", "UINTEGER", "packets", f"before; {UNSET}: unset"),
     Column("new", "UINTEGER", "packets", f"after; {UNSET}: unset"),
     CODE,
-    Column("name", "VARCHAR", "", "its name; GAP: the event was not recorded"),
+    Column("name", "VARCHAR", "", "its name; GAP, SAMPLED: not recorded"),
     *EVIDENCE,
 )
 
@@ -338,7 +341,12 @@ FLOW_SUMMARY = View(
         Column("events", "BIGINT", "events", "events of all kinds"),
         Column("duration_ns", "BIGINT", "ns", "first event to last"),
         Column("delivered", "BIGINT", "packets", "acked or SACKed (growth of tp.delivered)"),
-        Column("delivered_bytes", "BIGINT", "bytes", "the same times the mean tp.mss_cache"),
+        Column(
+            "delivered_bytes",
+            "BIGINT",
+            "bytes",
+            "the same times the mean tp.mss_cache; samples: growth of tp.snd_una",
+        ),
         Column("throughput_mbps", "DOUBLE", "Mbit/s", "delivered_bytes over the duration"),
         Column("lost", "BIGINT", "packets", "marked lost (growth of tp.lost)"),
         Column("min_rtt_us", "UINTEGER", "us", "at the last event; NULL: none"),
@@ -369,7 +377,8 @@ WITH s AS (
     e.tp_srtt_us AS srtt, e.rs_rtt_us AS rtt, e.kind,
     coalesce(greatest(e.bbr_bw_hi_0, e.bbr_bw_hi_1), e.bbr_bw_s_0_v) AS max_bw,
     e.bbr_min_rtt_us AS min_rtt, e.bbr_inflight_hi AS hi, e.bbr_inflight_lo AS lo,
-    e.bbr_bw_lo AS bw_lo, e.gap
+    e.bbr_bw_lo AS bw_lo, e.gap, CASE WHEN e.kind = '{SAMPLE}'
+      THEN ({lead("e.tp_snd_una")}::BIGINT - e.tp_snd_una + 4294967296) % 4294967296 END AS grown
   {SOURCE} {FLOW_WINDOW}
 ), timed AS (
   SELECT *, (next_ns - ns)::BIGINT AS d, CASE WHEN gap THEN phase ELSE next_phase END AS during
@@ -380,10 +389,11 @@ WITH s AS (
     AS delivered,
     sum(acked::BIGINT * mss) FILTER (kind = 'main')
     / nullif(sum(acked) FILTER (kind = 'main'), 0) AS size,
+    sum(grown) FILTER (grown < 2147483648) AS sampled_bytes,
     arg_min(lost, seq) AS lost_first, arg_max(lost, seq) AS lost_last,
     arg_max(min_rtt, seq) AS min_rtt, min(rtt) FILTER (rtt > 0) AS rtt_min,
-    avg(srtt / 8) FILTER (kind = 'main' AND srtt > 0) AS srtt_mean,
-    quantile_cont(srtt / 8, 0.95) FILTER (kind = 'main' AND srtt > 0) AS srtt_p95,
+    avg(srtt / 8) FILTER (kind IN ('main', '{SAMPLE}') AND srtt > 0) AS srtt_mean,
+    quantile_cont(srtt / 8, 0.95) FILTER (kind IN ('main', '{SAMPLE}') AND srtt > 0) AS srtt_p95,
     arg_max(mss, seq) AS mss, max(max_bw) AS max_bw,
     sum(d) FILTER (during = 'STARTUP') AS d_startup, sum(d) FILTER (during = 'DRAIN') AS d_drain,
     sum(d) FILTER (during LIKE 'PROBE_BW%') AS d_bw,
@@ -395,9 +405,9 @@ SELECT s.run_id, s.run, s.flow, s.version,
   f.local_address || ':' || f.local_port AS local, f.remote_address || ':' || f.remote_port
   AS remote, f.events, (f.last_ns - f.first_ns)::BIGINT AS duration_ns,
   s.delivered::BIGINT AS delivered,
-  round(s.delivered * coalesce(s.size, s.mss, 0))::BIGINT AS delivered_bytes,
-  CASE WHEN f.last_ns > f.first_ns THEN s.delivered * coalesce(s.size, s.mss, 0) * 8e3
-    / (f.last_ns - f.first_ns) END AS throughput_mbps,
+  s.bytes AS delivered_bytes,
+  CASE WHEN f.last_ns > f.first_ns THEN s.bytes * 8e3 / (f.last_ns - f.first_ns) END
+    AS throughput_mbps,
   (s.lost_last::BIGINT - s.lost_first + 4294967296) % 4294967296 AS lost,
   CASE WHEN s.min_rtt <> {UNSET} THEN s.min_rtt END AS min_rtt_us, s.rtt_min AS rtt_min_us,
   s.srtt_mean AS srtt_mean_us, s.srtt_p95 AS srtt_p95_us, s.mss, s.max_bw,
@@ -408,7 +418,10 @@ SELECT s.run_id, s.run, s.flow, s.version,
   CASE WHEN s.span > 0 THEN coalesce(s.d_rtt, 0) / s.span END AS share_probe_rtt,
   s.final_phase, s.hi AS final_inflight_hi, s.lo AS final_inflight_lo, s.bw_lo AS final_bw_lo,
   f.has_init, p.events AS replayed, p.exact, p.gaps
-FROM sums s JOIN flows f USING (run_id, flow)
+FROM (
+  SELECT *, coalesce(sampled_bytes, round(delivered * coalesce(size, mss, 0)))::BIGINT AS bytes
+  FROM sums
+) s JOIN flows f USING (run_id, flow)
 LEFT JOIN replays p ON p.run_id = s.run_id AND p.flow = s.flow AND p.mode = 'step'
 ORDER BY s.run_id, s.flow
 """,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ...collect.errors import BbrscopeError
+from ...collect.rungs import RUNGS
 
 # Rows that are not the first of an event.
 NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
@@ -37,7 +38,7 @@ def parse_size(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which BBR, if there are two.")
 @click.option(
     "--rung",
-    type=click.Choice(["fentry", "kprobe", "tcp_probe", "inet_diag"]),
+    type=click.Choice(list(RUNGS)),
     help="Attach this way or not at all, instead of the best that holds.",
 )
 @click.option("-i", "--interface", help="DEV or NETNS:DEV for packets and queue [by route].")
@@ -157,5 +158,4 @@ def report(path: Path, manifest: dict[str, object]) -> None:
             f"{path} is kept, but it is not complete: " + "; ".join(problems),
             "a larger --buffer loses less; bbrscope ingest names every gap",
         )
-    if manifest["probe"] in ("fentry", "kprobe"):
-        click.echo(f"  next: bbrscope ingest {path}", err=True)
+    click.echo(f"  next: bbrscope ingest {path}", err=True)

@@ -99,7 +99,7 @@ def open_replayed(path: Path, run: str) -> Store:
     opened = open_store(path, read_only=True)
     try:
         run_id = opened.run_id(run)
-        if explain.is_replayed(opened.con, run_id):
+        if explain.is_told(opened.con, run_id):
             return opened
     except BaseException:
         opened.close()

@@ -15,6 +15,8 @@ from ..options import names_option, runs_argument, store_option
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...collect.store import Store
+
 
 @click.command()
 @runs_argument
@@ -58,7 +60,8 @@ def command(
 
     Two modes must agree: step predicts each event from the recorded state before it, free-run
     knows only the state after init and the inputs. Exit status 1 if anything differs outside the
-    recording's gaps.
+    recording's gaps, or if a run that you name cannot be replayed: one of packets alone, or of
+    samples (rungs tcp_probe and inet_diag). Without RUNS those are named and left out.
 
     With --set or --as the recorded inputs are replayed under other rules instead (open loop: once
     an output differs, the recorded inputs are no longer those that these rules would have seen).
@@ -90,6 +93,23 @@ def command(
         sys.exit(1)
 
 
+def _replayable(opened: Store) -> tuple[list[int], list[dict[str, Any]]]:
+    """The runs that can be replayed, and documents that say why the others cannot."""
+    from ...analyze.session import require_callbacks
+    from ...collect.errors import BbrscopeError
+
+    run_ids, documents = [], []
+    for run in opened.runs():
+        run_id = opened.run_id(run)
+        try:
+            require_callbacks(opened.con, run_id)
+        except BbrscopeError as error:
+            documents.append({"run": run, "flows": [], "refused": error.fact})
+        else:
+            run_ids.append(run_id)
+    return run_ids, documents
+
+
 def _replay(
     runs: tuple[str, ...],
     path: Path,
@@ -101,9 +121,15 @@ def _replay(
     from ...collect.store import open_store
     from ..progress import progress
 
-    documents, exact = [], True
+    documents: list[dict[str, Any]] = []
+    exact = True
     with open_store(path) as opened:
-        run_ids = [opened.run_id(run) for run in runs or opened.runs(with_events=True)]
+        if runs:
+            run_ids = [opened.run_id(run) for run in runs]
+        else:
+            run_ids, documents = _replayable(opened)
+            for left_out in documents if tell is not None else ():
+                click.echo(left_out["refused"])
         total = session.total_events(opened.con, run_ids)
         with progress(total, "replaying") as advance:
             workers = jobs or os.cpu_count() or 1

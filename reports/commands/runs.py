@@ -10,13 +10,13 @@ from ..options import complete_runs, format_option, store_option
 
 # What programs get; people get `SHORT` of it.
 QUERY = """
-SELECT run, version, kernel, probe, scenario, description, duration_ns, flows, events, rows,
+SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
   greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) AS rows_lost,
   half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest
 FROM runs ORDER BY run_id
 """
 SHORT = f"""
-SELECT run, version, kernel, round(duration_ns / 1e9, 2) AS seconds, flows, events, rows_lost,
+SELECT run, version, rung, kernel, round(duration_ns / 1e9, 2) AS seconds, flows, events, rows_lost,
   findings
 FROM ({QUERY})
 """
@@ -35,7 +35,8 @@ FROM ({QUERY})
 def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
     """List the runs in the store.
 
-    findings counts what the recording lacks or what is odd in it; see table capture_quality.
+    rung says how the run was recorded; view rungs has what each can and cannot answer. findings
+    counts what the recording lacks or what is odd in it; see table capture_quality.
 
     \b
     bbrscope runs

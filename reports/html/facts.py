@@ -6,6 +6,7 @@ import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
+from ...collect.rungs import RUNGS, Rung
 from .prose import plural, quantity, seconds, share
 from .select import Flow, Row, Run, rows
 
@@ -30,15 +31,22 @@ def title(run: Run) -> list[tuple[str, str]]:
         ("Scenario", row["description"] or row["scenario"] or "not described"),
         ("Kernel of the sender", row["kernel"] or "not recorded"),
         ("Decoded as", f"BBR {row['version']}, because {row['decoded_as']}"),
-        ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_probe(row)}"),
+        ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_rung(run)}"),
         ("Set-up", _setup(row["setup"])),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _probe(row: Row) -> str:
-    how = f" by {row['probe']}" if row["probe"] else ""
-    return f"{plural(row['events'] or 0, 'kernel event')}{how}"
+def rung(run: Run) -> Rung | None:
+    """How the run was recorded, if the store knows."""
+    return RUNGS.get(run.row["rung"] or "")
+
+
+def _rung(run: Run) -> str:
+    known = rung(run)
+    kind = "kernel event" if known is None or known.replays else "sample"
+    how = f" by {known.name}" if known else ""
+    return f"{plural(run.row['events'] or 0, kind)}{how}"
 
 
 def _started(row: Row) -> str:
@@ -56,8 +64,23 @@ def _setup(text: str | None) -> str:
     if not isinstance(setup, dict):
         return str(setup)
     known = [name for name in _SETUP if name in setup]
-    other = [name for name in setup if name not in _SETUP]
-    return "; ".join(f"{_SETUP.get(name, name)}: {setup[name]}" for name in known + other)
+    # A command is what the scenario is called after.
+    other = [name for name in setup if name not in _SETUP and name != "command"]
+    told = ((_SETUP.get(name, name), _plain(setup[name])) for name in known + other)
+    return "; ".join(f"{name}: {value}" for name, value in told if value)
+
+
+def _plain(value: Any) -> str:
+    """A setting without brackets, braces and quotes.
+
+    >>> _plain({"ports": [443, 5201]})
+    'ports 443, 5201'
+    """
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {_plain(inner)}" for name, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def quality(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:
@@ -97,10 +120,15 @@ def _divergence(text: str | None) -> str:
 
 def verdict(run: Run, replays: list[Row], findings: list[Row]) -> list[tuple[str, str]]:
     """Return (good or bad, sentence): how far to trust what the page says."""
-    return [_replayed(replays), _complete(run, findings)]
+    return [_replayed(run, replays), _complete(run, findings)]
 
 
-def _replayed(replays: list[Row]) -> tuple[str, str]:
+def _replayed(run: Run, replays: list[Row]) -> tuple[str, str]:
+    known = rung(run)
+    if known is not None and not known.replays:
+        return "bad", (
+            f"Recorded by {known.name}: this page shows {known.can}. It cannot {known.cannot}."
+        )
     if not replays:
         name = "bbrscope replay RUN"
         return "bad", f"Not replayed: reasons are missing. Run `{name}`, then report again."

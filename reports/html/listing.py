@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 1500
 _WITHOUT = {
     "GAP": "The recording lacks events here: why it happened is not known.",
+    "SAMPLED": "Seen by sampling: why it happened is not recorded.",
     "MID_FLOW": "The recording starts in the middle of the flow, in this phase.",
     None: "No decision is known: the run was not replayed.",
 }

@@ -131,6 +131,7 @@ def _render(
         "diagnosis": diagnosis.verdict(con, run),
         "verdict": facts.verdict(run, replays, findings),
         "replays": replays,
+        "rung": facts.rung(run),
         "findings": findings,
         "manifest": facts.manifest(con, run),
         "reductions": facts.reductions(run),

@@ -163,8 +163,9 @@ def load_queue(con: duckdb.DuckDBPyConnection, run: Run, end_us: int) -> None:
 
 
 def drawn(panel: Panel, points: dict[str, Points]) -> list[Signal]:
-    """Signals of a panel that have something to draw."""
-    return [signal for signal in panel.signals if signal.key in points]
+    """Signals of a panel that have something to draw; none if all there is stays at zero."""
+    found = [signal for signal in panel.signals if signal.key in points]
+    return found if any((points[signal.key].v > 0).any() for signal in found) else []
 
 
 def _column(signal: Signal) -> str:

@@ -121,8 +121,9 @@ def _probing(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, listing: List
     told.append(". ")
     ended = Counter(row["end_name"] for row in probes if row["end_name"])
     for name, count in ended.most_common(3):
-        if name == "GAP":
-            told.append(f"The end of {plural(count, 'probe')} was not recorded. ")
+        if name in ("GAP", "SAMPLED"):
+            what = "end" if name == "GAP" else "reason for the end"
+            told.append(f"The {what} of {plural(count, 'probe')} was not recorded. ")
             continue
         last = next(row for row in reversed(probes) if row["end_name"] == name)
         why = _line_at(listing, run.us(last["end_ns"]) / 1e6, name)

@@ -40,7 +40,7 @@ def test_unknown_columns_and_tags_are_named_and_known_side_rows_are_not() -> Non
         (["M,ns,sk", "M,ns,sk"], "line 2: M is declared twice"),
         (["M0,ns,sk,bbr.mode", "M1,ns,sk,bbr.mode"], "M0 and M1 both have bbr.mode"),
         (["X,ns,sk"], "X is declared, but no entry row of main"),
-        (["T,ns,sk", "Z,ns,sk"], "declares no rows of kernel events (only 'T', 'Z')"),
+        (["K,ns,sk", "Z,ns,sk"], "declares no rows of kernel events (only 'K', 'Z')"),
         (["M,ns,sk," + ",".join(f"c{i}" for i in range(300))], "more than 256 columns"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bbrscope.collect.errors import HostError
 from bbrscope.collect.record import bpftrace, filters, ladder, target
+from bbrscope.collect.rungs import RUNGS
 from bbrscope.probes import known
 from bbrscope.probes.columns import VERSIONS
 
@@ -88,9 +89,11 @@ def test_a_rung_that_is_ruled_out_says_why() -> None:
 
 
 def test_every_rung_says_what_it_answers() -> None:
-    assert set(ladder.ANSWERS) == set(ladder.RUNGS)
-    for rung in ("tcp_probe", "inet_diag"):
-        assert "nothing can be replayed" in ladder.ANSWERS[rung]
+    assert [step.rung for step in ladder.ladder(None, None)] == list(RUNGS)
+    for rung in RUNGS.values():
+        assert rung.can
+        assert rung.cannot
+        assert rung.replays != ("nothing can be replayed" in rung.cannot)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def test_every_view_is_documented_column_by_column(shipped: Store, name: str) ->
 @pytest.mark.parametrize("name", ALL_VIEWS)
 def test_every_view_runs_on_an_empty_store(tmp_path: Path, name: str) -> None:
     with open_store(tmp_path / "empty.duckdb") as empty:
-        assert rows(empty, f"FROM {name}") == []
+        # Only what is said of every rung needs no run.
+        assert (rows(empty, f"FROM {name}") == []) == (name != "rungs")
 
 
 @pytest.mark.parametrize("name", VIEWS)

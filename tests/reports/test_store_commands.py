@@ -97,7 +97,7 @@ def test_ingest_of_nonsense_is_fact_and_way_out_and_leaves_no_store(
 
 def test_runs_lists_for_people_and_programs(loaded: Shell) -> None:
     text = loaded("runs").out
-    assert text.splitlines()[0].split()[:3] == ["run", "version", "kernel"]
+    assert text.splitlines()[0].split()[:3] == ["run", "version", "rung"]
     found = json.loads(loaded("runs", "--format", "json").out)
     assert {row["run"]: row["events"] for row in found} == {
         "v2_single_1bdp": 10602,

@@ -1,0 +1,59 @@
+"""The rungs of the attach ladder, best first: what a recording made on each can and cannot answer.
+
+Said once, here; `doctor`, `collect`, the manifest, ingest, `explain`, `report` and the store's view
+`rungs` all say it in these words. Standard library only: `collect` runs where nothing else is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to reach BBR's state; `cannot` completes the sentence "it cannot ...".
+
+    `replays`: every input of every callback is there, so that a replay can be compared.
+    """
+
+    name: str
+    replays: bool
+    can: str
+    cannot: str
+
+    @property
+    def answers(self) -> str:
+        """Both in one sentence."""
+        return f"{self.can}; it cannot {self.cannot}"
+
+
+LADDER = (
+    Rung(
+        "fentry",
+        True,
+        "every input of every callback, replayable bit for bit",
+        "tell what happens outside BBR and TCP's own state: the path, the receiver",
+    ),
+    Rung(
+        "kprobe",
+        True,
+        "every input of every callback, replayable bit for bit",
+        "count on every call being seen: a kprobe can fail to fire without a trace, so completeness"
+        " is proven from the data",
+    ),
+    Rung(
+        "tcp_probe",
+        False,
+        "the state of socket and BBR whenever a packet arrives: phases, bounds, filters, windows",
+        "say why anything changed: there is no rate sample and no callback, so nothing can be"
+        " replayed",
+    ),
+    Rung(
+        "inet_diag",
+        False,
+        "what `ss -ti` shows once a second: BBR's bandwidth, min_rtt and gains, window, RTT, bytes",
+        "see what lies between two samples, or BBR's filters and bounds, or say why anything"
+        " changed: nothing can be replayed",
+    ),
+)
+RUNGS = {rung.name: rung for rung in LADDER}
