@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
     "model": "Predict with papers' models, and compare with what runs measured.",
+    "diff": "Say what got better or worse between two groups of runs.",
     "sql": "Query the store, read-only.",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",

@@ -17,8 +17,9 @@ import click
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]
+    _FloatType = click.ParamType[float]
 else:
-    _IntType = click.ParamType  # generic to type checkers alone before click 8.2
+    _IntType = _FloatType = click.ParamType  # generic to type checkers alone before click 8.2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +45,23 @@ class Time(_IntType):
             self.fail(f"{value!r} is not a time such as 12.3s or 850ms", param, ctx)
         number, unit = found.groups()
         return int(Decimal(number) * _NANOSECONDS[unit or "s"])
+
+
+class Share(_FloatType):
+    """A share: 10%, or 0.1."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        number = text.removesuffix("%").strip()
+        if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", number):
+            self.fail(f"{value!r} is not a share such as 10% or 0.1", param, ctx)
+        return float(number) / (100 if text.endswith("%") else 1)
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -1,0 +1,218 @@
+"""Two groups of runs against each other: metrics, phases, limits and decisions that differ.
+
+Each run is brought down to one number per quantity; repetitions make up a group. A quantity differs
+by its mean, relative to that of the first group; shares of time differ in points. Whether that is
+noise is for noise.py to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .metrics import scoped
+from .noise import ALPHA, least_p, p_value
+
+if TYPE_CHECKING:
+    import duckdb
+
+KINDS = ("metric", "phase", "limit", "decision")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that each run has.
+
+    Attributes:
+        better: 1 if more is better, -1 if less, 0 if neither.
+        floor: changes are relative to this where the first group's mean is smaller, so that a
+            change from next to nothing to hardly anything is not told as a large one.
+        points: a share, whose change is a difference of shares.
+    """
+
+    kind: str
+    name: str
+    unit: str
+    about: str
+    better: int = 0
+    floor: float = 0.0
+    points: bool = False
+
+
+METRICS = (
+    Quantity("metric", "goodput_mbps", "Mbit/s", "acknowledged in order, all flows", 1, 0.01),
+    Quantity("metric", "utilisation", "", "of the link, by the queue's counters", 1, 0.01),
+    Quantity("metric", "delivery_rate_mbps", "Mbit/s", "median rate sample", 1, 0.01),
+    Quantity("metric", "loss_rate", "", "marked lost, of lost and delivered", -1, 0.001),
+    Quantity("metric", "ce_rate", "", "delivered with CE marks, of delivered", 0, 0.01),
+    Quantity("metric", "pkt_retransmission_rate", "", "of segments, by packets", -1, 0.001),
+    Quantity("metric", "rtt_p50_us", "us", "median RTT", -1, 100),
+    Quantity("metric", "rtt_p95_us", "us", "95th percentile of the RTT", -1, 100),
+    Quantity("metric", "queue_delay_us", "us", "mean RTT above the smallest", -1, 500),
+    Quantity("metric", "dropped_packets", "packets", "by the bottleneck's queue", -1, 10),
+    Quantity("metric", "inflight_packets", "packets", "mean in flight of a flow", 0, 4),
+    Quantity("metric", "app_limited_share", "", "of the time", 0, points=True),
+    Quantity("metric", "rwnd_limited_share", "", "of the time", 0, points=True),
+    Quantity("metric", "jain", "", "Jain's index of competing flows", 1, 0.1),
+    Quantity("metric", "converged_s", "s", "when competing flows had equal shares", -1, 1),
+)
+
+# Only flows that carried at least a hundredth of the largest one's bytes count.
+_COUNTED = """
+counted AS (
+  SELECT * FROM metrics_by_flow
+  QUALIFY coalesce(acked_bytes, pkt_acked_bytes, 0) > 0 AND coalesce(acked_bytes, pkt_acked_bytes)
+    >= 0.01 * max(coalesce(acked_bytes, pkt_acked_bytes)) OVER (PARTITION BY run_id)
+)
+"""
+_METRICS = f"""
+WITH {_COUNTED}, flows_of AS (
+  SELECT run_id, avg(delivery_rate_mbps) AS delivery_rate_mbps,
+    sum(lost_packets) / nullif(sum(lost_packets + delivered_packets), 0) AS loss_rate,
+    sum(ce_rate * delivered_packets) / nullif(sum(delivered_packets), 0) AS ce_rate,
+    sum(pkt_retransmissions) / nullif(sum(pkt_segments), 0) AS pkt_retransmission_rate,
+    avg(coalesce(rtt_p50_us, pkt_rtt_p50_us)) AS rtt_p50_us,
+    avg(coalesce(rtt_p95_us, pkt_rtt_p95_us)) AS rtt_p95_us,
+    avg(queue_delay_us) AS queue_delay_us, avg(inflight_packets) AS inflight_packets,
+    avg(app_limited_share) AS app_limited_share, avg(rwnd_limited_share) AS rwnd_limited_share
+  FROM counted GROUP BY run_id
+)
+SELECT run_id, {", ".join(f"{quantity.name}::DOUBLE AS {quantity.name}" for quantity in METRICS)}
+FROM metrics_by_run LEFT JOIN flows_of USING (run_id)
+"""
+_MAIN = """
+main_flows AS (
+  SELECT run_id, flow, duration_ns FROM flow_summary
+  QUALIFY delivered_bytes > 0
+    AND delivered_bytes >= 0.01 * max(delivered_bytes) OVER (PARTITION BY run_id)
+)
+"""
+# kind, name, value; what a run never did has no row.
+_REST = (
+    (
+        "phase",
+        f"""
+WITH {_MAIN} SELECT run_id, phase, sum(p.duration_ns) / any_value(total)
+FROM phases p JOIN main_flows USING (run_id, flow)
+JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
+GROUP BY run_id, phase
+""",
+    ),
+    (
+        "limit",
+        f"""
+WITH {_MAIN} SELECT run_id, binding, sum(b.duration_ns) / any_value(total)
+FROM binding_summary b JOIN main_flows USING (run_id, flow)
+JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
+WHERE phase = 'ALL' GROUP BY run_id, binding
+""",
+    ),
+    (
+        "decision",
+        f"""
+WITH {_MAIN} SELECT run_id, c.name, count(*) * 6e10 / any_value(total)
+FROM decisions d JOIN main_flows USING (run_id, flow) JOIN decision_codes c USING (code)
+JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
+WHERE c.change GROUP BY run_id, c.name
+""",
+    ),
+)
+_ABOUT = {
+    "phase": ("", "share of the time in this phase", True, 0.0),
+    "limit": ("", "share of the time in which this limited sending", True, 0.0),
+    "decision": ("1/min", "decisions to change, per minute of a flow", False, 5.0),
+}
+
+Measured = dict[Quantity, dict[int, float]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A quantity in both groups.
+
+    Attributes:
+        a, b: values per run; change: of the means, relative or in points (see Quantity).
+        p: p value of the permutation test; None: too few runs for it to say anything.
+        noise: "real", "noise", or "unknown" for want of repetitions.
+        verdict: worse, better, differs (neither is better), or same: within the threshold, noise.
+    """
+
+    quantity: Quantity
+    a: list[float]
+    b: list[float]
+    change: float
+    p: float | None
+    noise: str
+    verdict: str
+
+
+def measure(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Measured:
+    """Return every quantity of every run that has it; shares and counts of nothing are 0."""
+    found: Measured = {quantity: {} for quantity in METRICS}
+    for run_id, *values in con.execute(scoped(_METRICS, run_ids)).fetchall():
+        for quantity, value in zip(METRICS, values, strict=True):
+            if value is not None:
+                found[quantity][int(run_id)] = float(value)
+    replayed = _replayed(con, run_ids)
+    for kind, query in _REST:
+        unit, about, points, floor = _ABOUT[kind]
+        told = replayed if kind == "decision" else _with_events(con, run_ids)
+        for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():
+            quantity = Quantity(kind, name, unit, about, 0, floor, points)
+            of_runs = found.setdefault(quantity, dict.fromkeys(told, 0.0))
+            if run_id in of_runs:
+                of_runs[int(run_id)] = float(value)
+    return {quantity: values for quantity, values in found.items() if values}
+
+
+def _with_events(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]) -> list[int]:
+    query = "SELECT run_id FROM runs WHERE events > 0 AND list_contains(?, run_id)"
+    return [row[0] for row in con.execute(query, [list(run_ids)]).fetchall()]
+
+
+def _replayed(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]) -> list[int]:
+    query = "SELECT DISTINCT run_id FROM replays WHERE list_contains(?, run_id)"
+    return [row[0] for row in con.execute(query, [list(run_ids)]).fetchall()]
+
+
+def differences(
+    measured: Measured, a: Sequence[int], b: Sequence[int], threshold: float
+) -> list[Difference]:
+    """Return every quantity that both groups have: kind by kind, the largest changes first."""
+    found = []
+    for quantity, values in measured.items():
+        first = [values[run] for run in a if run in values]
+        second = [values[run] for run in b if run in values]
+        if first and second:
+            found.append(_difference(quantity, first, second, threshold))
+    return sorted(found, key=lambda d: (KINDS.index(d.quantity.kind), -abs(d.change)))
+
+
+def _difference(quantity: Quantity, a: list[float], b: list[float], threshold: float) -> Difference:
+    change = relative(quantity, float(np.mean(a)), float(np.mean(b)))
+    p, noise = None, "unknown"
+    if least_p(len(a), len(b)) <= ALPHA:
+        p = p_value(a, b)
+        noise = "real" if p <= ALPHA else "noise"
+    if noise == "noise" or abs(change) <= threshold:
+        verdict = "same"
+    elif quantity.better == 0:
+        verdict = "differs"
+    else:
+        verdict = "better" if change * quantity.better > 0 else "worse"
+    return Difference(quantity, a, b, change, p, noise, verdict)
+
+
+def relative(quantity: Quantity, a: float, b: float) -> float:
+    """Return the change from `a` to `b`: a share of `a`, or a difference of shares.
+
+    >>> round(relative(METRICS[0], 10.0, 9.0), 3)
+    -0.1
+    """
+    if quantity.points:
+        return b - a
+    base = max(abs(a), quantity.floor)
+    return (b - a) / base if base else 0.0

@@ -1,0 +1,70 @@
+"""`bbrscope diff`: its exit status, which CI asks, and its tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bbrscope.reports.commands.diff import command
+from click.testing import CliRunner, Result
+
+
+def _diff(store: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments, "--store", str(store)])
+
+
+def test_nothing_differs_from_itself_and_that_is_status_0(shipped_path: Path) -> None:
+    done = _diff(shipped_path, "v2_single_1bdp", "v2_single_1bdp")
+    assert done.exit_code == 0, done.output
+    assert "0 of " in done.output
+
+
+def test_a_metric_that_got_worse_is_status_1(shipped_path: Path) -> None:
+    done = _diff(shipped_path, "v2_single_1bdp", "v2_x_spur", "--format", "json")
+    assert done.exit_code == 1
+    found = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
+    goodput = found["metric", "goodput_mbps"]
+    assert goodput["verdict"] == "worse"
+    assert goodput["noise"] == "unknown"
+    assert goodput["change"] == pytest.approx(goodput["b"] / goodput["a"] - 1)
+    generous = _diff(shipped_path, "v2_single_1bdp", "v2_x_spur", "--threshold", "100000%")
+    assert generous.exit_code == 0
+
+
+def test_kinds_that_may_not_change_are_chosen(shipped_path: Path) -> None:
+    pair = ("v2_x_spur", "v2_single_1bdp", "--threshold", "60%")
+    verdicts = {
+        (row["kind"], row["verdict"])
+        for row in json.loads(_diff(shipped_path, *pair, "--format", "json").stdout)
+    }
+    assert ("decision", "differs") in verdicts
+    assert _diff(shipped_path, *pair, "--fail-on", "decision").exit_code == 1
+    phases = ("phase", "differs") in verdicts
+    assert _diff(shipped_path, *pair, "--fail-on", "phase").exit_code == int(phases)
+
+
+def test_patterns_and_options_name_groups(shipped_path: Path) -> None:
+    done = _diff(shipped_path, "--a", "v2_*", "--b", "v1_x_lt", "--b", "v3_x_tlp5")
+    assert "A: v2_single_1bdp, v2_x_spur\nB: v1_x_lt, v3_x_tlp5" in done.output
+    assert "differs in version: A v2; B v1, v3" in done.output
+    assert "unknown: too few repetitions" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("one",), ("--a", "one"), ("a", "b", "--threshold", "much")]
+)
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...], shipped_path: Path) -> None:
+    assert _diff(shipped_path, *arguments).exit_code == 2
+
+
+def test_a_run_that_is_not_there_is_named(shipped_path: Path) -> None:
+    done = _diff(shipped_path, "v2_single_1bdp", "monday_*")
+    assert done.exit_code == 1
+    assert "monday_*" in str(done.exception)
+
+
+def test_names_of_strangers_print_as_text(hostile_path: Path) -> None:
+    done = _diff(hostile_path, "v2_single_1bdp", "v2_x_spur")
+    assert "kernel: A" in done.output
+    assert "<script>alert(1)</script>' OR 1=1" in done.output
