@@ -27,6 +27,7 @@ COMMANDS = {
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",
     "collect": "Record every BBR decision input on this host into a bundle.",
+    "lab": "Repeat the experiments of the papers on real kernels.",
     "doctor": "Say what this host can record, and what to do about the rest.",
 }
 

@@ -1,0 +1,157 @@
+"""Calls of the host's own tools, and what the lab needs of the host before it changes anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import guest
+from ..errors import HostError
+
+TOOLS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iperf3": "iperf3",
+    "ethtool": "ethtool",
+    "sysctl": "procps",
+}
+QDISCS = ("sch_netem", "sch_tbf")
+AQM_MODULES: dict[str, tuple[str, ...]] = {
+    "fq_codel": ("sch_fq_codel",),
+    "red": ("sch_red",),
+    "policer": ("sch_ingress", "act_police", "cls_matchall"),
+}
+PROC = Path("/proc")
+
+
+def call(*words: str) -> str:
+    """Run a tool and return what it printed.
+
+    Raises:
+        HostError: it failed; its complaint is the reason.
+    """
+    done = subprocess.run(
+        list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise HostError(f"{' '.join(words)}: {said[-1] if said else done.returncode}")
+    return done.stdout
+
+
+def quietly(*words: str) -> bool:
+    """Run a tool that may fail; tell whether it did not."""
+    try:
+        call(*words)
+    except (HostError, OSError):
+        return False
+    return True
+
+
+def require_root() -> None:
+    """Raise HostError unless this is root."""
+    if os.geteuid() == 0:
+        return
+    lacking = guest.missing_tools()
+    way = "use sudo, or add --vm to run in a guest as an ordinary user"
+    if lacking:
+        way += f" (which needs: apt-get install {' '.join(lacking)})"
+    raise HostError("the lab needs root for namespaces, queues and probes", way)
+
+
+def require(aqms: Iterable[str]) -> None:
+    """Check that this host can build testbeds with these AQMs; modules are loaded.
+
+    Raises:
+        HostError: a tool is missing, or the kernel lacks something.
+    """
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if missing:
+        raise HostError(
+            f"the lab needs {', '.join(missing)}", f"apt-get install {' '.join(missing)}"
+        )
+    wanted = [*QDISCS, "veth", *(m for aqm in aqms for m in AQM_MODULES.get(aqm, ()))]
+    for module in dict.fromkeys(wanted):
+        if not has_module(module):
+            raise HostError(
+                f"this kernel has no {module} ({os.uname().release})",
+                "boot a distribution's kernel, or add --vm to run in a guest",
+            )
+
+
+def has_module(name: str) -> bool:
+    """Tell whether the kernel has a module, built in or loadable; load it."""
+    if Path("/sys/module", name).is_dir() or quietly("modprobe", "-q", name):
+        return True
+    return _works_built_in(name)
+
+
+def _works_built_in(name: str) -> bool:
+    """Try what a part without parameters, which sysfs does not list, is for."""
+    family, _, kind = name.partition("_")
+    trial = "bbrlab-try"
+    quietly("ip", "netns", "del", trial)
+    if not quietly("ip", "netns", "add", trial):
+        return False
+    inside = ("ip", "-n", trial)
+    try:
+        if name == "veth":
+            return quietly(*inside, "link", "add", "t0", "type", "veth", "peer", "name", "t1")
+        if family != "sch":
+            return True  # found out, with its reason, when the filter is added
+        if kind == "ingress":
+            return quietly("tc", "-n", trial, "qdisc", "add", "dev", "lo", "clsact")
+        more = {"tbf": ("rate", "1mbit", "burst", "5000", "limit", "9000"), "netem": ()}
+        red = ("limit", "60000", "min", "5000", "max", "15000", "avpkt", "1000", "burst", "20")
+        options = {**more, "red": red}.get(kind, ())
+        return quietly("tc", "-n", trial, "qdisc", "add", "dev", "lo", "root", kind, *options)
+    finally:
+        quietly("ip", "netns", "del", trial)
+
+
+def congestion_controls(wanted: Iterable[str] = ()) -> list[str]:
+    """Return what the kernel has, after trying to load modules for what is wanted."""
+    path = PROC / "sys/net/ipv4/tcp_available_congestion_control"
+    for cc in wanted:
+        if cc not in path.read_text().split():
+            quietly("modprobe", "-q", f"tcp_{cc}")
+    return path.read_text().split()
+
+
+def loaded_modules() -> set[str]:
+    """Return the names of the modules that are loaded now."""
+    try:
+        return {line.split()[0] for line in (PROC / "modules").read_text().splitlines()}
+    except OSError:
+        return set()
+
+
+def unload(modules: Iterable[str]) -> None:
+    """Unload what the lab has loaded; a module that something uses stays."""
+    left = sorted(modules)
+    for _ in range(3):  # one may hold another
+        left = [name for name in left if not quietly("rmmod", name)]
+
+
+def busy(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
+    """Return the share of time that the busiest CPU worked between two readings of cpu_times."""
+    shares = [
+        1 - (idle1 - idle0) / (all1 - all0)
+        for (idle0, all0), (idle1, all1) in zip(before, after, strict=False)
+        if all1 > all0
+    ]
+    return round(max(shares, default=0.0), 4)
+
+
+def cpu_times() -> list[tuple[int, int]]:
+    """Return (idle, all) ticks of every CPU: /proc/stat, idle and iowait are idle."""
+    found = []
+    for line in (PROC / "stat").read_text().splitlines():
+        fields = line.split()
+        if fields[0].startswith("cpu") and fields[0] != "cpu":
+            ticks = [int(field) for field in fields[1:9]]
+            found.append((ticks[3] + ticks[4], sum(ticks)))
+    return found

@@ -1,0 +1,302 @@
+"""Making runs: a testbed, a recording around the traffic, and a bundle that says what it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...probes import btf
+from ..errors import BbrscopeError, HostError
+from ..record import session, target
+from ..record.filters import Filters
+from . import host, testbed, traffic
+from .results import KEY
+from .scenario import Flow, Point
+
+Say = Callable[[str], None]
+
+LOCK = Path("/run/bbrscope-lab.lock")
+# A CPU that works longer than this share of the time is the bottleneck, not the path.
+MAX_BUSY = 0.95
+CAPACITY_S = 1
+
+
+class InterruptedLabError(BbrscopeError):
+    """Ctrl-C or a signal ended the lab; nothing of the current run is kept."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; finished runs are kept", "the same command goes on")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lab's lock, end in order at SIGTERM, and unload the modules that came with it.
+
+    Raises:
+        HostError: another lab is running.
+    """
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise HostError(
+                "another lab is running on this host", "wait for it: two would share the CPUs"
+            ) from error
+        before = host.loaded_modules()
+        old = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            raise InterruptedLabError from error
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+            host.unload(host.loaded_modules() - before)
+            LOCK.unlink(missing_ok=True)
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def finished(folder: Path) -> bool:
+    """Tell whether `folder` holds a whole run of the lab."""
+    try:
+        return KEY in json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def capacity(point: Point) -> int:
+    """Return bit/s that this machine forwards through the testbed, without a bottleneck.
+
+    Measured on the wire over one second, before any probe is attached.
+    """
+    free = replace(
+        point.path,
+        rate_bps=100_000_000_000,
+        rtt_us=1000,
+        buffer_bytes=10_000_000,
+        loss=0.0,
+        reorder=0.0,
+        jitter_us=0,
+        aqm="fifo",
+    )
+    bulk = Flow(1, "reno", "bulk", 0, CAPACITY_S * 10**6, 0)
+    trial = replace(point, path=free, flows=(bulk,), changes=(), duration_us=CAPACITY_S * 10**6)
+    with testbed.built(trial), tempfile.TemporaryDirectory() as name, _servers(trial, Path(name)):
+        command = traffic.client(trial, bulk)
+        told = json.loads(host.call("ip", "netns", "exec", testbed.SENDERS, *command))
+    goodput: float = told["end"]["sum_received"]["bits_per_second"]
+    return round(goodput * 1514 / 1448)
+
+
+def refuse_beyond(point: Point, limit_bps: int) -> None:
+    """Refuse a run that asks for more than the machine forwards.
+
+    Raises:
+        HostError: it does.
+    """
+    highest = max([point.path.rate_bps, *(int(c.value) for c in point.changes if c.what == "rate")])
+    if highest > limit_bps:
+        raise HostError(
+            f"refused: {highest / 1e6:.0f} Mbit/s, but this machine forwards "
+            f"{limit_bps / 1e6:.0f} Mbit/s through the testbed",
+            "set a lower rate: --set rate=...",
+        )
+
+
+def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path:
+    """Make one run; return its bundle in `folder`.
+
+    Raises:
+        HostError: the host cannot make it.
+        InterruptedLabError: a signal came; the run is not kept.
+    """
+    name = point.run_name(os.uname().release)
+    with tempfile.TemporaryDirectory(prefix="bbrscope-lab-") as scratch:
+        work = Path(scratch)
+        plan = traffic.plan(point, work)
+        (work / "plan.json").write_text(json.dumps(plan))
+        with testbed.built(point), _servers(point, work):
+            bundle, manifest = session.run(_recording(point, work, name, packets), say)
+        if not manifest["ended"].startswith("the command ended"):
+            if manifest["ended"].startswith("SIG"):
+                raise InterruptedLabError
+            raise HostError(f"the recording ended early: {manifest['ended']}", "bbrscope doctor")
+        result = work / "traffic.json"
+        if not result.exists():
+            raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
+        told = json.loads(result.read_text())
+        _attach(point, bundle, work)
+        _describe(point, place, manifest, told, bundle)
+        return _publish(bundle, folder / name)
+
+
+def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Plan:
+    command = (sys.executable, "-m", f"{__package__}.traffic", str(work / "plan.json"))
+    version = recorded_version({flow.cc for flow in point.flows})
+    return session.Plan(
+        output=work / name,
+        command=command,
+        select=Filters(netns=testbed.SENDERS),
+        bbr=version,
+        rung=None if version else "inet_diag",
+        interface=testbed.BOTTLENECK,
+        packets=packets,
+        quiet=True,
+    )
+
+
+def recorded_version(ccs: set[str]) -> str | None:
+    """Return which BBR of this kernel to record; None when no flow has one.
+
+    bbr2 is v2; bbr is the other one, v1 or v3, whichever the kernel has.
+    """
+    if not any(cc.startswith("bbr") for cc in ccs):
+        return None
+    found = {each.version.name for each in target.candidates(btf.load())}
+    wanted = {"v2"} if "bbr2" in ccs else found - {"v2"}
+    return (
+        next(iter(sorted(found & wanted)), None)
+        or target.choose(target.candidates(btf.load())).version.name
+    )
+
+
+@contextmanager
+def _servers(point: Point, work: Path) -> Iterator[None]:
+    """Run the receivers; wait until all of them listen."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for flow in point.flows:
+            inside = ["ip", "netns", "exec", testbed.RECEIVERS, *traffic.server(point, flow)]
+            with (work / f"server{flow.flow_no}.json").open("wb") as output:
+                running.append(
+                    subprocess.Popen(
+                        inside,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        process_group=0,
+                    )
+                )
+        _wait_listening(len(running))
+        yield
+        for server in running:
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(2)
+    finally:
+        for server in running:
+            server.kill()
+            server.wait()
+
+
+def _wait_listening(servers: int) -> None:
+    deadline = time.monotonic() + 20 + servers / 5
+    while time.monotonic() < deadline:
+        listing = host.call("ip", "netns", "exec", testbed.RECEIVERS, "ss", "-tlnH")
+        if len(listing.splitlines()) >= servers:
+            return
+        time.sleep(0.1)
+    raise HostError("iperf3 does not listen in the testbed", "try it by hand: iperf3 -s")
+
+
+def _attach(point: Point, bundle: Path, work: Path) -> None:
+    """Put each flow's two outputs into the bundle as one, as iperf3 --get-server-output does."""
+    for flow in point.flows:
+        report = _loaded(work / f"client{flow.flow_no}.json")
+        received = _loaded(work / f"server{flow.flow_no}.json")
+        if "error" not in received:
+            report["server_output_json"] = received
+        text = json.dumps(report)
+        (bundle / f"iperf{flow.flow_no}.json").write_text(text)
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    text = path.read_text(errors="replace") if path.exists() else ""
+    try:
+        loaded = json.loads(text)
+    except ValueError:
+        loaded = {"error": text.strip()[-500:] or "it said nothing"}
+    return loaded if isinstance(loaded, dict) else {"error": "no object"}
+
+
+def _describe(
+    point: Point, place: str, manifest: dict[str, Any], told: dict[str, Any], bundle: Path
+) -> None:
+    """Write into the manifest which run this is, and whether it is what it says."""
+    problems = [*told["problems"], *session.trouble(manifest)]
+    for flow in point.flows:
+        report = _loaded(bundle / f"iperf{flow.flow_no}.json")
+        if "error" in report and flow.kind != "fixed-size":
+            problems.append(f"flow {flow.flow_no}: iperf3 said {report['error']!r:.200}")
+    if told["cpu_busy"] > MAX_BUSY:
+        problems.append(
+            f"CPU-bound: the busiest CPU worked {told['cpu_busy']:.0%} of the time, so the machine "
+            "was the bottleneck"
+        )
+    link = point.path
+    manifest["scenario"] = {"id": point.scenario, "description": point.title}
+    manifest["setup"] = {**manifest["setup"], **point.params}
+    manifest["changes"] = told["changes"]
+    manifest["traffic_start_uptime_s"] = told["boottime_s"]
+    manifest[KEY] = {
+        "scenario": point.scenario,
+        "title": point.title,
+        "source": point.source,
+        "rep": point.rep,
+        "seed": point.seed,
+        "quick": point.quick,
+        "place": place,
+        "params": dict(point.params),
+        "duration_s": point.duration_us / 1e6,
+        **{key: getattr(link, key) for key in ("rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")},
+        "loss": link.loss,
+        "aqm": link.aqm,
+        "changes": told["changes"],
+        "cpu_busy": told["cpu_busy"],
+        "valid": not problems,
+        "why_invalid": "; ".join(problems),
+        "flows": [_flow(point, flow, told) for flow in point.flows],
+    }
+    (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+
+
+def _flow(point: Point, flow: Flow, told: dict[str, Any]) -> dict[str, Any]:
+    launched = told["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
+    trips = traffic.ROUND_TRIPS * (point.path.rtt_us + flow.extra_rtt_us) / 1e6
+    return {
+        "flow_no": flow.flow_no,
+        "cc": flow.cc,
+        "kind": flow.kind,
+        "start_s": round(launched + trips, 6),
+        "extra_rtt_us": flow.extra_rtt_us,
+        "size_bytes": flow.size_bytes,
+    }
+
+
+def _publish(bundle: Path, output: Path) -> Path:
+    """Bring a bundle to its place: whole, or not at all."""
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        shutil.copytree(bundle, partial)
+        shutil.rmtree(output, ignore_errors=True)
+        partial.rename(output)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise HostError(f"cannot write {output}: {error.strerror}") from error
+    session.hand_over(output)
+    return output
