@@ -20,6 +20,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 EVENTS = "events.csv.zst"
 QUEUE = "queue.csv.zst"
+SS = "ss.txt.zst"
 PACKETS = "packets.pcap.zst"
 # What else the capture may be called in bundles made by hand.
 PACKET_FILES = (
@@ -121,7 +122,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
 
 def wanted(name: str) -> bool:
     """Tell whether a file of this name belongs to a bundle."""
-    return name in (MANIFEST, EVENTS, QUEUE, *PACKET_FILES) or bool(ATTACHMENT.fullmatch(name))
+    return name in (MANIFEST, EVENTS, QUEUE, SS, *PACKET_FILES) or bool(ATTACHMENT.fullmatch(name))
 
 
 def _read(folder: Path, shown: str) -> Bundle:

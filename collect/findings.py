@@ -34,5 +34,12 @@ CODES = {
     "events would precede the ACKs that caused them ({pairs} pairs)",
     "clock_from_acks": "the manifest has no clocks: packets of {name} are placed by {pairs} ACKs",
     "capture_unmatched": "no event could be joined to a packet of {name}",
+    "samples_untimed": "{count} of {total} samples have no time: only their order is known. Let a "
+    "line with the time precede each look: date +%s.%N; ss -tin",
+    "samples_backwards": "{count} samples are older than the ones before them: the clock jumped",
+    "samples_v1_form": "this ss prints of BBR what v1 tells: the version, bounds and "
+    "extra_acked are not there, and phases are told by the gains",
+    "samples_no_sender": "the kernel's log does not name the sender's port: flows to the same "
+    "address and port are told apart by what they had delivered",
     "row_count": "{tag}: {found} rows, the manifest says {said}",
 }

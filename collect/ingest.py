@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import facts, layout
-from .bundle import EVENTS, MANIFEST, QUEUE, RUN_NAME, Bundle, open_bundle
+from .alone import note
+from .bundle import EVENTS, MANIFEST, QUEUE, RUN_NAME, SS, Bundle, open_bundle
 from .errors import BundleError, StoreError
 from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
 from .lab import results as lab
 from .packets_run import add_packets, load_capture, load_packets
-from .packets_source import looks_like_capture
 from .queue_samples import queue_rows
+from .recognise import recognise
 from .rowsets import insert
+from .samples_run import load_log, load_recorded
 from .store import Store
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Outcome:
     packets: int = 0
     mains: int = 0
     matched: int = 0
+    samples: int = 0
 
 
 def ingest(
@@ -57,25 +60,33 @@ def ingest(
     salvage: bool = False,
     progress: Callable[[int], None] | None = None,
     packets: bool = True,
+    kind: str | None = None,
 ) -> Outcome:
-    """Load the bundle at `path` into the store, wholly or not at all.
+    """Load what is at `path` into the store, wholly or not at all.
 
     Args:
         store: opened for writing.
-        path: folder or ``.tar.zst``; or a packet capture, which makes a run of packets alone.
+        path: a bundle (folder or ``.tar.zst``); or a packet capture, a log of ``ss -tin`` or a
+            kernel's log, which make runs of what is in them.
         name: name of the run instead of the bundle's own.
         replace: replace a run of that name that came from another bundle.
         salvage: keep the whole events of a damaged event stream.
         progress: called with the compressed bytes of event stream and packets read so far.
         packets: dissect the packet capture, if the bundle has one and tshark is there. A bundle
             that was loaded without gets its packets when it is loaded again.
+        kind: one of `recognise.KINDS`, instead of what the content looks like.
 
     Raises:
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
         StoreError: the name is taken, or the file cannot be written.
     """
-    if looks_like_capture(path):
+    kind = kind or recognise(path)
+    if kind != "bundle" and not path.is_file():
+        raise BundleError(f"there is no file {path}", "give a file of that kind")
+    if kind == "pcap":
         return _outcome(store.con, *load_capture(store, path, name, replace, progress))
+    if kind != "bundle":
+        return _outcome(store.con, *load_log(store, path, kind, name, replace, progress))
     with open_bundle(path) as bundle:
         run = name or bundle.manifest.name
         if not RUN_NAME.fullmatch(run):
@@ -262,6 +273,10 @@ class _Loader:
             shown = f"{self.bundle.shown}/{QUEUE}"
             insert(self.con, "queue_samples", queue_rows(run_id, queue, shown, manifest.clocks))
         insert(self.con, "attachments", facts.attachments(run_id, self.bundle))
+        seen = self.bundle.optional(SS)
+        if seen is not None:
+            shown = f"{self.bundle.shown}/{SS}"
+            note(self.con, run_id, load_recorded(self.con, run_id, seen, shown, manifest.clocks))
 
     def _load_run(self, found: dict[str, Any]) -> None:
         """Write the run's own row: `found` is what the events told of it."""
@@ -371,6 +386,9 @@ def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outc
         " FROM captures WHERE run_id = ?",
         [run_id],
     ).fetchall()[0]
+    samples = con.execute("SELECT count(*) FROM samples WHERE run_id = ?", [run_id]).fetchall()[0]
     return Outcome(
-        run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost, *captured
+        *(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost),
+        *captured,
+        *samples,
     )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import packets
-from .bundle import EVENTS, RUN_NAME, Bundle
-from .errors import BundleError, HostError, StoreError
+from .alone import load_alone, note
+from .bundle import EVENTS, Bundle
+from .errors import BundleError, HostError
 from .findings import CODES
 from .packets_tshark import find_tshark
-from .rowsets import insert
 from .store import Store
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ def load_packets(
         find_tshark()
     except HostError as error:
         why = f"{error.fact}; {error.way_out}, then ingest the bundle again"
-        _note(con, run_id, {NOT_DISSECTED: CODES[NOT_DISSECTED].format(name=path.name, why=why)})
+        note(con, run_id, {NOT_DISSECTED: CODES[NOT_DISSECTED].format(name=path.name, why=why)})
         return False
     events = bundle.optional(EVENTS)
     before = events.stat().st_size if events else 0
@@ -50,7 +47,7 @@ def load_packets(
 
     shown = f"{bundle.shown}/{path.name}"
     capture = packets.load(con, run_id, path, shown, bundle.manifest.clocks, report)
-    _note(con, run_id, capture.findings)
+    note(con, run_id, capture.findings)
     return True
 
 
@@ -83,47 +80,20 @@ def load_capture(
         StoreError: the name is taken.
     """
     find_tshark()
-    run = name or _run_name(path)
-    if not RUN_NAME.fullmatch(run):
-        raise StoreError(f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-")
-    digest = _digest(path)
-    known = store.con.execute(
-        "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
-    ).fetchall()
-    if known and (name is None or known[0][1] == name):
-        return known[0][0], True
-    with store.transaction() as con:
-        old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchall()
-        if old and not replace:
-            raise StoreError(
-                f"the store has another run called {run!r}; {path} was not loaded",
-                "add --replace to replace it, or --as NAME to keep both",
-            )
-        if old:
-            store.delete_run(old[0][0])
-        last = con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
-        run_id = int(last[0][0]) + 1
+
+    def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
         capture = packets.load(con, run_id, path, str(path), (), progress)
         _require_packets(capture.row, path)
-        _note(con, run_id, capture.findings)
-        insert(con, "runs", [_run_row(run_id, run, digest, capture)])
-    return run_id, False
+        first, last = capture.row["first_realtime_ns"], capture.row["last_realtime_ns"]
+        facts = {
+            "decoded_as": "packets alone: no kernel events were recorded",
+            "started_realtime_ns": first,
+            "duration_ns": last - first,
+            "packets": "{}",
+        }
+        return facts, capture.findings
 
-
-def _note(con: duckdb.DuckDBPyConnection, run_id: int, findings: dict[str, str]) -> None:
-    rows = ({"run_id": run_id, "kind": kind, "detail": said} for kind, said in findings.items())
-    insert(con, "capture_quality", rows)
-
-
-def _run_name(path: Path) -> str:
-    """Name a run by its file, without the endings that say how it is packed."""
-    plain = re.sub(r"(\.(pcap|pcapng|cap|gz|zst|zstd))+$", "", path.name, flags=re.IGNORECASE)
-    return re.sub(r"[^\w.+@=-]", "_", plain)[:100] or "capture"
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return load_alone(store, path, name, replace, fill)
 
 
 def _require_packets(row: dict[str, Any], path: Path) -> None:
@@ -133,24 +103,3 @@ def _require_packets(row: dict[str, Any], path: Path) -> None:
         f"{path} holds no TCP segment ({row['frames']} packets of other kinds)",
         "capture the connection's packets: tcpdump -i IFACE -s 128 -w FILE tcp",
     )
-
-
-def _run_row(run_id: int, run: str, digest: str, capture: packets.Capture) -> dict[str, Any]:
-    first, last = capture.row["first_realtime_ns"], capture.row["last_realtime_ns"]
-    return {
-        "run_id": run_id,
-        "run": run,
-        "bundle_digest": digest,
-        "decoded_as": "packets alone: no kernel events were recorded",
-        "started_realtime_ns": first,
-        "duration_ns": last - first,
-        "flows": 0,
-        "events": 0,
-        "rows": 0,
-        "half_events": 0,
-        "missing_exits": 0,
-        "findings": len(capture.findings),
-        "salvaged": False,
-        "packets": "{}",
-        "ingested_by": version("bbrscope"),
-    }

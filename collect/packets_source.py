@@ -20,17 +20,6 @@ PCAP_MAGICS = tuple(
 )
 
 
-def looks_like_capture(path: Path) -> bool:
-    """Tell whether the file holds pcap or pcapng data, compressed or not."""
-    if not path.is_file():
-        return False
-    try:
-        head = next(pieces(path), (0, b""))[1][:4]
-    except (DamagedError, OSError):
-        return False
-    return head in PCAP_MAGICS
-
-
 def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the plain content piece by piece, each with the bytes of the file read so far.
 

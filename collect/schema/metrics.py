@@ -3,6 +3,7 @@
 What comes from packets has names that begin with pkt_; nothing of it goes into the other columns,
 so that each side checks the other. Rates are in Mbit/s = 1e6 bit/s and name their layer: goodput
 counts payload that was acknowledged in order, throughput whole frames as the wire (and tbf) does.
+Of a flow that has samples (of ss, or v2alpha's lines) and no events, they tell the kernel's side.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ senders AS (
   UNION ALL
   SELECT f.run_id, f.flow, NULL, NULL, f.local_address || ':' || f.local_port,
     f.remote_address || ':' || f.remote_port, NULL, NULL
-  FROM flows f WHERE f.events > 0 AND NOT EXISTS (
+  FROM flows f WHERE (f.events > 0 OR f.first_ns IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM streams s WHERE s.run_id = f.run_id AND s.flow = f.flow)
 ), named AS (
   SELECT x.run_id, r.run, x.flow, x.stream, x.direction, x."local", x.remote,
@@ -100,6 +101,16 @@ slices AS (
 }
 
 
+def _increase(column: str) -> str:
+    """By how much a counter of samples grew since the flow's sample before; 0 if it fell."""
+    return f"greatest({column} - lag({column}) OVER w, 0)"
+
+
+def _printed(column: str) -> str:
+    """A counter that ss leaves out while it is 0, and that nothing else prints."""
+    return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) END"
+
+
 def _growth(column: str) -> str:
     """By how much a 32-bit counter grew since the flow's event before; 0 if it fell back."""
     grown = f"(({column}::BIGINT - lag({column}) OVER w + 4294967296) % 4294967296)"
@@ -123,11 +134,23 @@ ev AS (
     coalesce(e.exit_sk_pacing_rate, e.sk_pacing_rate)::DOUBLE AS pacing
   FROM events e JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
   WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq)
-), rtts AS (
-  SELECT run_id, flow, min(rtt) AS base FROM ev GROUP BY run_id, flow
+), seen AS (
+  SELECT s.run_id, s.flow, s.look AS seq, s.ns::BIGINT AS ns, false AS main,
+    (lead(s.ns) OVER w - s.ns)::DOUBLE AS held, s.mss, {_increase("s.bytes_acked")} AS acked_bytes,
+    {_increase("s.delivered")} AS delivered, {_increase("coalesce(s.lost, s.total_retrans)")}
+    AS lost, {_increase("s.delivered_ce")} AS ce, coalesce(s.rtt_us, s.srtt_us) AS rtt,
+    coalesce(s.delivery_rate, s.sample_bw) / 1e6 AS rate, s.in_flight,
+    s.snd_cwnd::DOUBLE AS cwnd, s.sk_pacing_rate / 8e0 AS pacing,
+    s.app_limited::INTEGER * held AS app, {_increase(_printed("rwnd_limited_ms"))} * 1e6 AS rwnd,
+    {_increase(_printed("sndbuf_limited_ms"))} * 1e6 AS sndbuf, held AS told
+  FROM samples s JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow AND f.events = 0
+  WHERE s.ns IS NOT NULL
+  WINDOW w AS (PARTITION BY s.run_id, s.flow ORDER BY s.ns, s.look)
+), told AS (FROM ev UNION ALL BY NAME FROM seen), rtts AS (
+  SELECT run_id, flow, min(rtt) AS base FROM told GROUP BY run_id, flow
 ), priced AS (
   SELECT ev.*, rtts.base, l.bits_per_s * rtts.base / 8e6 / (ev.mss + {OVERHEAD}) AS bdp
-  FROM ev LEFT JOIN rtts USING (run_id, flow)
+  FROM told ev LEFT JOIN rtts USING (run_id, flow)
   ASOF LEFT JOIN link_rates l ON l.run_id = ev.run_id AND ev.ns >= l.start_ns
 ), kernel AS (
   SELECT s.run_id, s.flow, s.stream, s.label, count_if(p.main) AS mains,
@@ -140,9 +163,11 @@ ev AS (
     sum((p.in_flight - p.bdp) * p.held) / sum(p.held) AS over_bdp,
     sum(p.cwnd * p.held) / sum(p.held) AS cwnd,
     sum(p.pacing * p.held) / sum(p.held) AS pacing,
-    sum(b.duration_ns) FILTER (b.binding = 'application') / nullif(sum(b.duration_ns), 0) AS app,
-    sum(b.duration_ns) FILTER (b.binding = 'receive_window') / nullif(sum(b.duration_ns), 0)
-      AS rwnd, sum(b.duration_ns) AS told
+    coalesce(sum(b.duration_ns) FILTER (b.binding = 'application'), sum(p.app))
+      / coalesce(sum(b.duration_ns), sum(p.told)) AS app,
+    coalesce(sum(b.duration_ns) FILTER (b.binding = 'receive_window'), sum(p.rwnd))
+      / coalesce(sum(b.duration_ns), sum(p.told)) AS rwnd,
+    sum(p.sndbuf) / sum(p.told) AS sndbuf, coalesce(sum(b.duration_ns), sum(p.told)) AS told
   FROM priced p ASOF JOIN slices s ON s.run_id = p.run_id AND s.flow = p.flow
     AND p.ns >= s.start_ns
   LEFT JOIN binding b ON b.run_id = p.run_id AND b.flow = p.flow AND b.seq = p.seq
@@ -245,7 +270,9 @@ SELECT x.run_id, n.run, x.flow, x.stream, n."local", n.remote, {label}
   k.in_flight AS inflight_packets, k.over_bdp AS inflight_minus_bdp_packets,
   k.cwnd AS cwnd_packets, k.pacing * 8 / 1e6 AS pacing_mbps,
   CASE WHEN k.told > 0 THEN coalesce(k.app, 0) END AS app_limited_share,
-  CASE WHEN k.told > 0 THEN coalesce(k.rwnd, 0) END AS rwnd_limited_share,
+  CASE WHEN k.told > 0 AND (k.mains > 0 OR k.sndbuf IS NOT NULL) THEN coalesce(k.rwnd, 0)
+    END AS rwnd_limited_share,
+  k.sndbuf AS sndbuf_limited_share,
   w.bytes AS pkt_wire_bytes, w.bytes * 8 / 1e6 / nullif(x.pkt_seconds, 0) AS pkt_throughput_mbps,
   a.acked AS pkt_acked_bytes, a.acked * 8 / 1e6 / nullif(x.pkt_seconds, 0) AS pkt_goodput_mbps,
   w.segments AS pkt_segments, w.resent AS pkt_retransmissions,
@@ -310,6 +337,7 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
         Column("pacing_mbps", "DOUBLE", "Mbit/s", "sk_pacing_rate, mean over time"),
         Column("app_limited_share", "DOUBLE", "", "share of time limited so, see view binding"),
         Column("rwnd_limited_share", "DOUBLE", "", "share of time limited so, see view binding"),
+        Column("sndbuf_limited_share", "DOUBLE", "", "the same, by samples of ss; NULL: none"),
         Column("pkt_wire_bytes", "BIGINT", "bytes", "frames at the capture point"),
         Column("pkt_throughput_mbps", "DOUBLE", "Mbit/s", "the same over the captured time"),
         Column("pkt_acked_bytes", "BIGINT", "bytes", "growth of the acknowledgement number"),
@@ -341,8 +369,10 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
 
 METRICS_BY_FLOW = View(
     "metrics_by_flow",
-    "Each flow in numbers, from kernel events and (pkt_) from packets on their own. Connections "
-    "that only the capture knows, such as a CUBIC competitor, have flow NULL.",
+    "Each flow in numbers, from kernel events (of flows without any, from samples: then RTTs are "
+    "smoothed ones and lost_packets counts retransmissions, if ss printed them) and (pkt_) from "
+    "packets on their own. Connections that only the capture knows, such as a CUBIC competitor, "
+    "have flow NULL.",
     _columns(()),
     _sql("flow", ""),
 )

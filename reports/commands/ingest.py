@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 @click.option("--as", "name", metavar="NAME", help="Name of the run [the bundle's own].")
 @click.option("--replace", is_flag=True, help="Replace another run of the same name.")
 @click.option("--salvage", is_flag=True, help="Keep the whole events of a damaged recording.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["bundle", "pcap", "ss", "kernel_log"]),
+    help="What the files are [told by their content].",
+)
 @click.option("--no-packets", is_flag=True, help="Leave the packet capture aside: much faster.")
 def command(
     bundles: tuple[Path, ...],
@@ -29,23 +35,28 @@ def command(
     name: str | None,
     replace: bool,
     salvage: bool,
+    kind: str | None,
     no_packets: bool,
 ) -> None:
-    """Load run bundles: folders, or .tar.zst of one; or packet captures alone.
+    """Load run bundles: folders, or .tar.zst of one; or what you have already.
 
     Each bundle is loaded wholly or not at all. A bundle that the store has already changes
     nothing, but for packets that were left aside before. What a recording lacks (lost rows, half
     events) is printed and kept in the table capture_quality.
 
     Packets are dissected by tshark and joined to the events: see tables packets, streams and
-    captures, views ack_timeline and loss_timeline. A capture alone (pcap, pcapng, .gz, .zst) makes
-    a run with packets and no events.
+    captures, views ack_timeline and loss_timeline.
+
+    A packet capture alone (pcap, pcapng), a log of what `ss -tin` printed over time, and a
+    kernel's log with the lines of v2alpha's debug_with_printk become runs, too; plain, .gz or .zst.
+    They hold packets or samples, so there is nothing to replay, but there are metrics.
 
     \b
     bbrscope ingest recordings/*
     bbrscope ingest run.tar.zst --store lab.duckdb --as monday
     bbrscope ingest broken_run --salvage
     bbrscope ingest server.pcapng.gz
+    bbrscope ingest ss.log dmesg.txt
     """
     from ...collect.store import open_for_loading
 
@@ -53,12 +64,18 @@ def command(
         raise click.UsageError("--as names one run: give one BUNDLE with it")
     with open_for_loading(store) as opened:
         for bundle in bundles:
-            outcome = _ingest(opened, bundle, name, replace, salvage, not no_packets)
+            outcome = _ingest(opened, bundle, name, replace, salvage, not no_packets, kind)
             click.echo(describe(outcome, opened.path))
 
 
 def _ingest(
-    opened: Store, bundle: Path, name: str | None, replace: bool, salvage: bool, packets: bool
+    opened: Store,
+    bundle: Path,
+    name: str | None,
+    replace: bool,
+    salvage: bool,
+    packets: bool,
+    kind: str | None,
 ) -> Outcome:
     from ...collect.bundle import EVENTS, PACKET_FILES
     from ...collect.ingest import ingest
@@ -76,7 +93,7 @@ def _ingest(
             advance(done - seen)
             seen = done
 
-        return ingest(opened, bundle, name, replace, salvage, report, packets)
+        return ingest(opened, bundle, name, replace, salvage, report, packets, kind)
 
 
 def describe(outcome: Outcome, store: Path) -> str:
@@ -85,8 +102,11 @@ def describe(outcome: Outcome, store: Path) -> str:
         return f"{outcome.run}: already in {store}, nothing changed"
     flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
     text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} events"
-    if outcome.version is None:
-        text = f"{outcome.run}: no BBR events"
+    if not outcome.events:
+        label = f"{outcome.version}, {flows}, " if outcome.version else ""
+        text = f"{outcome.run}: {label}no BBR events"
+    if outcome.samples:
+        text += f", {outcome.samples:,} samples"
     if outcome.packets:
         text += f", {outcome.packets:,} packets"
     if outcome.mains:

@@ -1,0 +1,87 @@
+"""Runs made of one file that is no bundle: a packet capture, a log of ss, a kernel's log."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .bundle import RUN_NAME
+from .errors import StoreError
+from .rowsets import insert
+from .store import Store
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|txt|log|out|ss|gz|zst|zstd))+$", re.IGNORECASE)
+
+
+def load_alone(
+    store: Store,
+    path: Path,
+    name: str | None,
+    replace: bool,
+    fill: Callable[[duckdb.DuckDBPyConnection, int], tuple[dict[str, Any], dict[str, str]]],
+) -> tuple[int, bool]:
+    """Make a run of one file; return its run_id and whether the store had it already.
+
+    `fill` loads the content under a run_id and returns what table runs has of it, and findings.
+
+    Raises:
+        StoreError: the name is taken, or is none.
+    """
+    run = name or _run_name(path)
+    if not RUN_NAME.fullmatch(run):
+        raise StoreError(f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-")
+    digest = _digest(path)
+    known = store.con.execute(
+        "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
+    ).fetchall()
+    if known and (name is None or known[0][1] == name):
+        return known[0][0], True
+    with store.transaction() as con:
+        old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchall()
+        if old and not replace:
+            raise StoreError(
+                f"the store has another run called {run!r}; {path} was not loaded",
+                "add --replace to replace it, or --as NAME to keep both",
+            )
+        if old:
+            store.delete_run(old[0][0])
+        last = con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
+        run_id = int(last[0][0]) + 1
+        facts, findings = fill(con, run_id)
+        note(con, run_id, findings)
+        nothing = dict.fromkeys(("flows", "events", "rows", "half_events", "missing_exits"), 0)
+        row = {
+            "run_id": run_id,
+            "run": run,
+            "bundle_digest": digest,
+            **nothing,
+            **facts,
+            "findings": len(findings),
+            "salvaged": False,
+            "ingested_by": version("bbrscope"),
+        }
+        insert(con, "runs", [row])
+    return run_id, False
+
+
+def note(con: duckdb.DuckDBPyConnection, run_id: int, findings: dict[str, str]) -> None:
+    """Keep findings about a run as a whole, by their code."""
+    rows = ({"run_id": run_id, "kind": kind, "detail": said} for kind, said in findings.items())
+    insert(con, "capture_quality", rows)
+
+
+def _run_name(path: Path) -> str:
+    """Name a run by its file, without the endings that say what and how packed it is."""
+    return re.sub(r"[^\w.+@=-]", "_", _ENDINGS.sub("", path.name))[:100] or "capture"
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

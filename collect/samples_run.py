@@ -1,0 +1,139 @@
+"""Samples as a run of their own: a log of ss, or a kernel's log with BBR's debug lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import samples_kernel_log, samples_ss
+from .alone import load_alone
+from .bundle import Clock
+from .errors import BundleError
+from .findings import CODES
+from .packets_source import pieces
+from .samples import Loaded, Sample, load
+from .store import Store
+from .zstd import DamagedError
+
+if TYPE_CHECKING:
+    import duckdb
+
+READERS: dict[str, Callable[[Iterable[str]], Iterator[Sample]]] = {
+    "ss": samples_ss.samples,
+    "kernel_log": samples_kernel_log.samples,
+}
+_WANTED = {
+    "ss": "let it have what `ss -tin` prints while BBR flows send: while date +%s.%N; do "
+    "ss -tin; sleep 0.1; done > ss.log",
+    "kernel_log": "v2alpha prints them with its module parameter debug_with_printk: "
+    "dmesg > bbr.log",
+}
+MAX_LINE = 1 << 20
+
+
+def lines(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[str]:
+    """Yield the lines of a text, plain or compressed; one that is longer than `MAX_LINE` in parts.
+
+    Raises:
+        DamagedError: the compression is corrupt or cut off; what came before is given first.
+    """
+    rest = b""
+    for done, piece in pieces(path):
+        *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > MAX_LINE:
+            whole, rest = [*whole, rest], b""
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+        if progress is not None:
+            progress(done)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def load_log(
+    store: Store,
+    path: Path,
+    kind: str,
+    name: str | None,
+    replace: bool,
+    progress: Callable[[int], None] | None,
+) -> tuple[int, bool]:
+    """Make a run of a log; return its run_id and whether it was there already.
+
+    Args:
+        store: opened for writing.
+        path: the log; plain, gzip or zstd.
+        kind: ``ss`` or ``kernel_log``.
+        name: name of the run instead of the file's.
+        replace: replace another run of that name.
+        progress: called with the bytes of the file read so far.
+
+    Raises:
+        BundleError: no sample of a BBR flow is in it, or its compression is damaged.
+        StoreError: the name is taken.
+    """
+
+    def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
+        try:
+            loaded = load(con, run_id, READERS[kind](lines(path, progress)))
+        except DamagedError as error:
+            raise BundleError(f"{path}: {error}", "unpack what can be read of it first") from error
+        if not loaded.samples:
+            what = "ss" if kind == "ss" else "BBR's debug lines"
+            raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WANTED[kind])
+        return _facts(loaded, kind), findings(loaded)
+
+    return load_alone(store, path, name, replace, fill)
+
+
+def load_recorded(
+    con: duckdb.DuckDBPyConnection, run_id: int, path: Path, shown: str, clocks: tuple[Clock, ...]
+) -> dict[str, str]:
+    """Load what ss showed while a bundle was recorded; return findings by their code.
+
+    Call it inside a transaction, when the run's flows are loaded.
+
+    Raises:
+        BundleError: its compression is damaged.
+    """
+    ahead = clocks[0].monotonic_ns - clocks[0].realtime_ns if clocks else None
+    try:
+        loaded = load(con, run_id, samples_ss.samples(lines(path)), ahead)
+    except DamagedError as error:
+        raise BundleError(f"{shown}: {error}", "delete it: it is optional") from error
+    found = findings(loaded)
+    found.pop("samples_v1_form", None)  # the events tell all that
+    return found
+
+
+def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
+    """What table runs has of a run of samples."""
+    version = f"v{max(loaded.versions)}" if len(loaded.versions) == 1 else None
+    clock = {"monotonic": "CLOCK_MONOTONIC", "realtime": "CLOCK_REALTIME"}
+    clocks = " and ".join(clock[name] for name in sorted(loaded.clocks)) or "no clock"
+    what = "samples of ss" if kind == "ss" else "v2alpha's debug lines in a kernel's log"
+    first, last = loaded.first_ns, loaded.last_ns
+    return {
+        "version": version if version in ("v1", "v2", "v3") else None,
+        "decoded_as": f"{what} alone: no kernel events were recorded; times on {clocks}",
+        "started_realtime_ns": first if loaded.clocks == {"realtime"} else None,
+        "first_ns": first,
+        "last_ns": last,
+        "duration_ns": None if first is None or last is None else last - first,
+        "flows": loaded.flows,
+    }
+
+
+def findings(loaded: Loaded) -> dict[str, str]:
+    """Say what samples lack, by code."""
+    found: dict[str, dict[str, Any]] = {}
+    if loaded.untimed:
+        found["samples_untimed"] = {"count": loaded.untimed, "total": loaded.samples}
+    if loaded.backwards:
+        found["samples_backwards"] = {"count": loaded.backwards}
+    if loaded.sources == {"ss"} and not loaded.versions:
+        found["samples_v1_form"] = {}
+    if "kernel_log" in loaded.sources:
+        found["samples_no_sender"] = {}
+    return {code: CODES[code].format(**values) for code, values in found.items()}
