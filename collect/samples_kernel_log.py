@@ -54,6 +54,8 @@ _ACK_PHASES = {
     "F": "probe_feedback",
     "A": "probe_stopping",
 }
+# printk's level before a line, and the bracket of dmesg -T.
+_LEVEL = re.compile(r"^(<\d+>)?\[?")
 _MAX = (1 << 63) - 1
 
 
@@ -77,7 +79,7 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
 
 def _time(before: str) -> tuple[int, str] | None:
     bracket = BRACKET.search(before)
-    told = at_start(before[bracket.start() :] if bracket else before.lstrip("<0123456789>["))
+    told = at_start(before[bracket.start() :] if bracket else _LEVEL.sub("", before))
     return told[:2] if told else None
 
 

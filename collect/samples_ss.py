@@ -64,6 +64,10 @@ def _milli_whole(text: str) -> int | None:
     return _whole(text) if text.endswith("ms") or "ms(" in text else None
 
 
+def _version(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,2}", text) else None
+
+
 # ss's name -> column and how to read what follows the colon.
 _KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cwnd": ("snd_cwnd", _whole),
@@ -90,7 +94,7 @@ _BBR_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mrtt": ("min_rtt_us", _milliseconds),
     "pacing_gain": ("pacing_gain", _gain),
     "cwnd_gain": ("cwnd_gain", _gain),
-    "version": ("bbr_version", _whole),
+    "version": ("bbr_version", _version),
     "bw_hi": ("bw_hi", _rate),
     "bw_lo": ("bw_lo", _rate),
     "inflight_hi": ("inflight_hi", _whole),

@@ -24,6 +24,7 @@ COMMANDS = {
     "model": "Predict with papers' models, and compare with what runs measured.",
     "diff": "Say what got better or worse between two groups of runs.",
     "sql": "Query the store, read-only.",
+    "export": "Write tables and views as Parquet for other programs.",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report.",
     "collect": "Record every BBR decision input on this host into a bundle.",

@@ -102,8 +102,11 @@ slices AS (
 
 
 def _increase(column: str) -> str:
-    """By how much a counter of samples grew since the flow's sample before; 0 if it fell."""
-    return f"greatest({column} - lag({column}) OVER w, 0)"
+    """By how much a counter grew since the flow's sample before; 0 if it fell; NULL: unknown."""
+    return (
+        f"CASE WHEN {column} IS NOT NULL"
+        f" THEN greatest(coalesce({column} - lag({column}) OVER w, 0), 0) END"
+    )
 
 
 def _printed(column: str) -> str:
@@ -137,8 +140,9 @@ ev AS (
 ), seen AS (
   SELECT s.run_id, s.flow, s.look AS seq, s.ns::BIGINT AS ns, false AS main,
     (lead(s.ns) OVER w - s.ns)::DOUBLE AS held, s.mss, {_increase("s.bytes_acked")} AS acked_bytes,
-    {_increase("s.delivered")} AS delivered, {_increase("coalesce(s.lost, s.total_retrans)")}
-    AS lost, {_increase("s.delivered_ce")} AS ce, coalesce(s.rtt_us, s.srtt_us) AS rtt,
+    {_increase("s.delivered")} AS delivered,
+    {_increase(f"coalesce(s.lost, {_printed('total_retrans')})")} AS lost,
+    {_increase("s.delivered_ce")} AS ce, coalesce(s.rtt_us, s.srtt_us) AS rtt,
     coalesce(s.delivery_rate, s.sample_bw) / 1e6 AS rate, s.in_flight,
     s.snd_cwnd::DOUBLE AS cwnd, s.sk_pacing_rate / 8e0 AS pacing,
     s.app_limited::INTEGER * held AS app, {_increase(_printed("rwnd_limited_ms"))} * 1e6 AS rwnd,
