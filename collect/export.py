@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BbrscopeError
-from .schema import TABLES, VIEWS
+from .schema import TABLES, VIEWS, relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -94,7 +94,9 @@ def _check(target: Path, force: bool) -> None:
 
 def _write(con: duckdb.DuckDBPyConnection, folder: Path, name: str, run_ids: Sequence[int]) -> int:
     """Write one table or view; return how many rows."""
-    item = next(item for item in (*TABLES, *VIEWS) if item.name == name)
+    item = relation(name)
+    if item is None:
+        raise BbrscopeError(f"no table or view {name!r}", "`bbrscope schema` lists them")
     columns = [column.name for column in item.columns]
     folder.mkdir()
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"

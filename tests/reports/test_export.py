@@ -84,7 +84,7 @@ def test_nothing_is_overwritten_unless_forced_and_never_what_is_no_export(
 def test_a_failure_leaves_the_old_export_and_no_scraps(shipped: Store, tmp_path: Path) -> None:
     target = tmp_path / "lab"
     export.export(shipped.con, target, _ids(shipped), ["runs"])
-    with pytest.raises(StopIteration):
+    with pytest.raises(BbrscopeError, match="no table or view 'nosuch'"):
         export.export(shipped.con, target, _ids(shipped), ["runs", "nosuch"], force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["lab"]
     assert (target / "runs").is_dir()
