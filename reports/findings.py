@@ -18,6 +18,7 @@ from .tables import printable
 
 # So many of a list of times are told, the others counted.
 MOST_TIMES = 5
+LEAST_COST_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def cost(finding: Finding) -> str:
     """Return what the finding cost, in words."""
     if finding.cost_s is None:
         return "cost not known"
+    if finding.cost_s < LEAST_COST_S:
+        return "no time lost"
     told = f"{seconds(finding.cost_s)} {finding.rule.cost}"
     return told if finding.cost_bytes is None else f"{told} ({quantity(finding.cost_bytes, 'B')})"
 

@@ -91,7 +91,7 @@ def diagnose(
     Findings on a flow that another finding on it explains are left out.
     """
     asked = rules() if chosen is None else tuple(chosen)
-    prepare(con, run_id, sorted({code for rule in asked for code in (*rule.codes, *rule.without)}))
+    prepare(con, run_id, sorted({code for rule in asked for code in rule.codes}))
     made = _subject(con, run_id)
     missing = lacking(con)
     found: list[Finding] = []

@@ -36,8 +36,7 @@ class Rule:
         cost: what the seconds lost are seconds of.
         versions: digits of the BBR versions it is about; flows: how many flows it takes.
         needs: what the recording must have, see `needs.NEEDS`.
-        codes: decisions behind it; without: decisions that speak against it. The rows of
-            this_decisions are these.
+        codes: decisions behind it: the rows of this_decisions.
         catalogue: findings of the experiments' catalogue that it tells.
         confidence: how sure a finding is, unless the query says.
         explains: rules whose findings on the same flow are consequences of this one.
@@ -57,7 +56,6 @@ class Rule:
     flows: int = 1
     needs: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
     catalogue: tuple[str, ...] = ()
     confidence: str = "high"
     explains: tuple[str, ...] = ()

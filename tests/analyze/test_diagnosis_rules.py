@@ -36,7 +36,7 @@ def test_words_are_there_and_vocabularies_known(rule: Rule) -> None:
     assert rule.title.strip(".") == rule.title != ""
     assert rule.sentence.endswith((".", "}"))
     assert all((rule.evidence, rule.cause, rule.remedies, rule.sources))
-    assert set(rule.codes) | set(rule.without) <= set(BY_NAME)
+    assert set(rule.codes) <= set(BY_NAME)
     assert set(rule.needs) <= set(NEEDS)
     assert set(rule.explains) <= {other.name for other in rules()} - {rule.name}
     assert rule.confidence in CONFIDENCES

@@ -52,7 +52,10 @@ def test_json_holds_every_number_and_the_fate_of_every_rule(shipped_path: Path) 
 def test_csv_has_a_row_per_finding(shipped_path: Path) -> None:
     done = run("--store", str(shipped_path), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.output)))
-    assert [row["name"] for row in rows if row["run"] == "v2_x_spur"] == ["outage"]
+    assert [row["name"] for row in rows if row["run"] == "v2_x_spur"] == [
+        "outage",
+        "ack_aggregation",
+    ]
 
 
 def test_the_list_has_every_rule_and_what_is_none() -> None:
