@@ -31,6 +31,7 @@ class Quantity:
         floor: changes are relative to this where the first group's mean is smaller, so that a
             change from next to nothing to hardly anything is not told as a large one.
         points: a share, whose change is a difference of shares.
+        share: it reads best as a percentage.
     """
 
     kind: str
@@ -40,22 +41,25 @@ class Quantity:
     better: int = 0
     floor: float = 0.0
     points: bool = False
+    share: bool = False
 
 
 METRICS = (
     Quantity("metric", "goodput_mbps", "Mbit/s", "acknowledged in order, all flows", 1, 0.01),
-    Quantity("metric", "utilisation", "", "of the link, by the queue's counters", 1, 0.01),
+    Quantity(
+        "metric", "utilisation", "", "of the link, by the queue's counters", 1, 0.01, share=True
+    ),
     Quantity("metric", "delivery_rate_mbps", "Mbit/s", "median rate sample", 1, 0.01),
-    Quantity("metric", "loss_rate", "", "marked lost, of lost and delivered", -1, 0.001),
-    Quantity("metric", "ce_rate", "", "delivered with CE marks, of delivered", 0, 0.01),
-    Quantity("metric", "pkt_retransmission_rate", "", "of segments, by packets", -1, 0.001),
+    Quantity("metric", "loss_rate", "", "lost, of lost and delivered", -1, 0.001, share=True),
+    Quantity("metric", "ce_rate", "", "delivered with CE marks, of delivered", 0, 0.01, share=True),
+    Quantity("metric", "pkt_retransmission_rate", "", "of segments", -1, 0.001, share=True),
     Quantity("metric", "rtt_p50_us", "us", "median RTT", -1, 100),
     Quantity("metric", "rtt_p95_us", "us", "95th percentile of the RTT", -1, 100),
     Quantity("metric", "queue_delay_us", "us", "mean RTT above the smallest", -1, 500),
     Quantity("metric", "dropped_packets", "packets", "by the bottleneck's queue", -1, 10),
     Quantity("metric", "inflight_packets", "packets", "mean in flight of a flow", 0, 4),
-    Quantity("metric", "app_limited_share", "", "of the time", 0, points=True),
-    Quantity("metric", "rwnd_limited_share", "", "of the time", 0, points=True),
+    Quantity("metric", "app_limited_share", "", "of the time", 0, points=True, share=True),
+    Quantity("metric", "rwnd_limited_share", "", "of the time", 0, points=True, share=True),
     Quantity("metric", "jain", "", "Jain's index of competing flows", 1, 0.1),
     Quantity("metric", "converged_s", "s", "when competing flows had equal shares", -1, 1),
 )
@@ -82,6 +86,13 @@ WITH {_COUNTED}, flows_of AS (
 )
 SELECT run_id, {", ".join(f"{quantity.name}::DOUBLE AS {quantity.name}" for quantity in METRICS)}
 FROM metrics_by_run LEFT JOIN flows_of USING (run_id)
+"""
+# Each flow that counts: run_id, flow (NULL: packets alone tell of it), Mbit/s, median RTT in us.
+FLOWS = f"""
+WITH {_COUNTED}
+SELECT run_id, flow, coalesce(goodput_mbps, pkt_goodput_mbps) AS goodput_mbps,
+  coalesce(rtt_p50_us, pkt_rtt_p50_us) AS rtt_p50_us
+FROM counted ORDER BY run_id, flow NULLS LAST
 """
 _MAIN = """
 main_flows AS (
@@ -161,7 +172,7 @@ def measure(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Measured:
         unit, about, points, floor = _ABOUT[kind]
         told = replayed if kind == "decision" else _with_events(con, run_ids)
         for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():
-            quantity = Quantity(kind, name, unit, about, 0, floor, points)
+            quantity = Quantity(kind, name, unit, about, 0, floor, points, points)
             of_runs = found.setdefault(quantity, dict.fromkeys(told, 0.0))
             if run_id in of_runs:
                 of_runs[int(run_id)] = float(value)

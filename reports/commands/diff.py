@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..choose import by_name
 from ..options import Share, complete_runs, format_option, store_option
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def command(
     from ..tables import write_table
 
     with open_store(store, read_only=True) as opened:
-        groups = [choose(opened, names) for names in patterns]
+        groups = [by_name(opened, names) for names in patterns]
         a, b = ([opened.run_id(name) for name in names] for names in groups)
         measured = compare.measure(opened.con, sorted({*a, *b}))
         found = compare.differences(measured, a, b, threshold)
@@ -116,22 +116,6 @@ def _fails(found: Difference, kinds: Sequence[str]) -> bool:
     """A metric fails if it got worse; of the other kinds, any change may be one too many."""
     verdicts = ("worse",) if found.quantity.kind == "metric" else ("worse", "differs")
     return found.quantity.kind in kinds and found.verdict in verdicts
-
-
-def choose(store: Store, patterns: Sequence[str]) -> list[str]:
-    """Return the runs that any of the patterns names, in the store's order.
-
-    Raises:
-        BbrscopeError: a pattern names none.
-    """
-    names = store.runs()
-    chosen = set()
-    for pattern in patterns:
-        found = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
-        if not found:
-            store.run_id(pattern)  # says what is there
-        chosen |= set(found)
-    return [name for name in names if name in chosen]
 
 
 def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:

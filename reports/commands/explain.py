@@ -85,11 +85,11 @@ def command(
         _print_tiny([one for one in flows if one.tiny], any_told=bool(told))
 
 
-def open_replayed(path: Path, run: str) -> Store:
-    """Open the store to read; replay the run first if that was not done yet.
+def open_replayed(path: Path, *runs: str) -> Store:
+    """Open the store to read; replay first what of the runs was not replayed yet.
 
     Raises:
-        BbrscopeError: the run was not replayed, and the store cannot be written.
+        BbrscopeError: a run was not replayed, and the store cannot be written.
     """
     from ...analyze import explain, results, session
     from ...collect.errors import BbrscopeError, StoreError
@@ -98,8 +98,9 @@ def open_replayed(path: Path, run: str) -> Store:
 
     opened = open_store(path, read_only=True)
     try:
-        run_id = opened.run_id(run)
-        if explain.is_told(opened.con, run_id):
+        ids = {opened.run_id(run): run for run in runs}
+        missing = [run_id for run_id in ids if not explain.is_told(opened.con, run_id)]
+        if not missing:
             return opened
     except BaseException:
         opened.close()
@@ -108,13 +109,14 @@ def open_replayed(path: Path, run: str) -> Store:
     try:
         writable = open_store(path)
     except StoreError as error:
+        run = ids[missing[0]]
         raise BbrscopeError(
             f"{run} has not been replayed, and its decisions cannot be stored: {error.fact}",
             f"replay it where {path} can be written: bbrscope replay {run} --store {path}",
         ) from error
     try:
-        with progress(session.total_events(writable.con, [run_id]), "replaying") as advance:
-            for flows in session.replay_runs(writable.con, [run_id], advance=advance):
+        with progress(session.total_events(writable.con, missing), "replaying") as advance:
+            for flows in session.replay_runs(writable.con, missing, advance=advance):
                 results.keep(writable, flows)
     except BaseException:
         writable.close()

@@ -8,60 +8,106 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import Time, names_option, run_argument, store_option
+from ..choose import by_condition, by_name
+from ..html import writer
+from ..options import Time, names_option, runs_argument, store_option
+from .explain import open_replayed
 
 if TYPE_CHECKING:
     from ...collect.store import Store
 
 # Of the 1 GB that a report of a million events with packets may take.
 DATABASE_MEMORY = "400MB"
+SEVERAL = "comparison.html"
 
 
 @click.command()
-@run_argument
+@runs_argument
 @store_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write [RUN.html].")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help=f"File to write [RUN.html, {SEVERAL}]."
+)
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="Compare the runs of which this holds: a condition over the columns of the table runs.",
+)
 @click.option(
     "--between",
     nargs=2,
     type=Time(),
     metavar="FROM TO",
-    help="Open with this window, and keep every recorded point in it.",
+    help="Open with this window, and keep every recorded point in it (one RUN).",
 )
 @names_option
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 def command(
-    run: str,
+    runs: tuple[str, ...],
     store: Path,
     output: Path | None,
+    where: str | None,
     between: tuple[int, int] | None,
     names: str,
     force: bool,
 ) -> None:
-    """Write one self-contained HTML file about RUN.
+    """Write one self-contained HTML file about RUN, or one that compares several.
 
-    First what happened, in words; then charts that share one time axis, with the phases behind
-    them; every phase change and every change of a bound with its reason; time per phase; how far
-    the replay and the recording may be trusted. The file needs no network. A link that ends in
-    #t=12.3-14.0 opens that window.
+    Of one run: first what happened, in words; then charts that share one time axis, with the
+    phases behind them; every phase change and every change of a bound with its reason; time per
+    phase; how far the replay and the recording may be trusted. A link that ends in #t=12.3-14.0
+    opens that window.
+
+    Of several runs (names, patterns such as 'v2_*', or --where): their metrics with differences
+    from the first, goodput against RTT, fairness over time, and small charts side by side.
+
+    The file needs no network.
 
     \b
     bbrscope report v2_single_1bdp
     bbrscope report v2_single_1bdp -o monday.html --force
     bbrscope report edge7 --between 12s 14s
+    bbrscope report v2_single_1bdp v2_x_spur
+    bbrscope report --where "version = 'v3' AND duration_ns > 10e9"
     """
-    from ..html import writer
-    from .explain import open_replayed
-
+    if bool(runs) == bool(where):
+        raise click.UsageError("name runs, or give a condition: --where SQL")
     if between is not None and between[0] >= between[1]:
         raise click.BadParameter("FROM must be before TO", param_hint="--between")
-    path = output or Path(f"{run}.html")
+    chosen = by_condition(store, where) if where else _named(store, runs)
+    if between is not None and len(chosen) > 1:
+        raise click.UsageError("--between is for the report of one run")
+    path = output or Path(f"{chosen[0]}.html" if len(chosen) == 1 else SEVERAL)
     writer.check_free(path, force)
-    with open_replayed(store, run) as opened:
-        run_id = opened.run_id(run)
-        window = (between[0] / 1e9, between[1] / 1e9) if between else None
-        size = write_report(opened, run_id, path, window, names)
+    with open_replayed(store, *chosen) as opened:
+        run_ids = [opened.run_id(name) for name in chosen]
+        if len(run_ids) > 1:
+            size = _write_comparison(opened, run_ids, path, names)
+        else:
+            window = (between[0] / 1e9, between[1] / 1e9) if between else None
+            size = write_report(opened, run_ids[0], path, window, names)
     click.echo(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
+
+
+def _named(store: Path, patterns: tuple[str, ...]) -> list[str]:
+    from ...collect.store import open_store
+
+    with open_store(store, read_only=True) as opened:
+        return by_name(opened, patterns)
+
+
+def _write_comparison(store: Store, run_ids: list[int], path: Path, names: str) -> int:
+    """Build and write the comparison of runs. Return its size in bytes."""
+    from ..html import compared
+    from ..progress import progress
+
+    bound_memory(store)
+    rows = store.con.execute(
+        "SELECT events FROM runs WHERE list_contains(?, run_id)", [run_ids]
+    ).fetchall()
+    with progress(sum(row[0] or 0 for row in rows), "drawing") as advance:
+        html = compared.build(store.con, run_ids, advance, names)
+    writer.write(path, html)
+    return len(html.encode("utf-8"))
 
 
 def write_report(
@@ -72,7 +118,7 @@ def write_report(
     names: str = "kernel",
 ) -> int:
     """Build and write the report of a run; `between` is in seconds. Return its size in bytes."""
-    from ..html import page, writer
+    from ..html import page
     from ..progress import progress
 
     bound_memory(store)

@@ -65,6 +65,35 @@ def lanes_chart(lanes: list[str], categories: list[str]) -> alt.LayerChart:
     return _finish(alt.layer(rects, *named), LANE_HEIGHT * len(lanes))
 
 
+def scatter_chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
+    """Return goodput against RTT: one point per flow, in its run's colour, with its name."""
+    x = alt.X(
+        "rtt:Q",
+        scale=alt.Scale(zero=True, nice=True),
+        axis=alt.Axis(title="median RTT, ms", format="~f", tickCount=8),
+    )
+    y = alt.Y(
+        "goodput:Q",
+        scale=alt.Scale(zero=True, nice=True),
+        axis=alt.Axis(title="goodput, Mbit/s", titleX=-50, format="~f", tickCount=6),
+    )
+    base = alt.Chart(alt.InlineData(values=rows))
+    places = sorted({row["c"] for row in rows})
+    points = base.mark_point(filled=True, size=110, opacity=0.85).encode(
+        x=x,
+        y=y,
+        color=alt.Color(
+            "c:N",
+            legend=None,
+            scale=alt.Scale(domain=places, range=[variable(name) for name in places]),
+        ),
+    )
+    labels = base.mark_text(align="left", dx=9, color=variable("ink"), limit=260).encode(
+        x=x, y=y, text="label:N"
+    )
+    return _finish(alt.layer(points, labels), 300, {**PADDING, "right": 150, "bottom": 40})
+
+
 def _label() -> alt.Chart:
     return alt.Chart(alt.NamedData("labels"))
 
@@ -119,7 +148,9 @@ def _gaps() -> alt.Chart:
 def _value(panel: Panel) -> alt.Y:
     return alt.Y(
         "v:Q",
-        scale=alt.Scale(zero=panel.zero, nice=True),
+        scale=alt.Scale(domain=list(panel.domain), nice=True)
+        if panel.domain
+        else alt.Scale(zero=panel.zero, nice=True),
         axis=alt.Axis(
             title=panel.unit,
             titleX=-50,
@@ -195,7 +226,7 @@ def _stroke(signals: list[Signal]) -> alt.Stroke:
     )
 
 
-def _finish(chart: Any, height: int) -> alt.LayerChart:
+def _finish(chart: Any, height: int, padding: dict[str, int] = PADDING) -> alt.LayerChart:
     finished: alt.LayerChart = (
         chart.resolve_scale(
             stroke="independent", strokeDash="independent", strokeWidth="independent"
@@ -204,7 +235,7 @@ def _finish(chart: Any, height: int) -> alt.LayerChart:
         .properties(
             width=800,
             height=height,
-            padding=PADDING,
+            padding=padding,
             autosize=alt.AutoSizeParams(type="none"),
             background="transparent",
         )

@@ -79,9 +79,9 @@ def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -
         document.shown.append(_flow_charts(document, flow, index))
     # Whose phases stand behind the charts of all flows? Those of the only one.
     alone = 0 if len(flows) == 1 else len(flows)
-    strip = _lanes(document, _together(flows), len(flows)) if len(flows) > 1 else []
+    strip = lanes_shown(document, _together(flows), len(flows)) if len(flows) > 1 else []
     for panel in panels:
-        strip += _panel(document, panel, points, len(flows), alone)
+        strip += panel_shown(document, panel, points, len(flows), alone)
     if shares is None and len(flows) == 1:
         document.shown[0] += strip
     else:
@@ -90,13 +90,12 @@ def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -
 
 
 def _flow(run: Run, flow: Flow) -> dict[str, Any]:
-    gaps = np.array(flow.gaps, np.int64).reshape(-1, 2)
     return {
         "flow": flow.number,
         "end": run.us(flow.row["last_ns"]) / 1e6,
-        "signals": _signals(FLOW_PANELS, flow.signals),
-        "lanes": {lane: _spans(spans) for lane, spans in flow.lanes.items()},
-        "gaps": {"a": pack(gaps[:, 0]), "b": pack(gaps[:, 1])},
+        "signals": packed_signals(FLOW_PANELS, flow.signals),
+        "lanes": {lane: packed_spans(spans) for lane, spans in flow.lanes.items()},
+        "gaps": packed_gaps(flow.gaps),
     }
 
 
@@ -108,9 +107,9 @@ def _all(
     return {
         "flow": None,
         "end": last,
-        "signals": _signals(panels, points),
-        "lanes": {name: _spans(spans) for name, spans in lanes.items()},
-        "gaps": {"a": "", "b": ""},
+        "signals": packed_signals(panels, points),
+        "lanes": {name: packed_spans(spans) for name, spans in lanes.items()},
+        "gaps": packed_gaps([]),
     }
 
 
@@ -119,7 +118,7 @@ def _together(flows: Sequence[Flow]) -> dict[str, Spans]:
     return {f"flow {flow.number}": flow.lanes["phase"] for flow in flows}
 
 
-def _signals(panels: Sequence[Panel], points: dict[str, Points]) -> list[dict[str, Any]]:
+def packed_signals(panels: Sequence[Panel], points: dict[str, Points]) -> list[dict[str, Any]]:
     return [
         _signal(signal, points[signal.key]) for panel in panels for signal in drawn(panel, points)
     ]
@@ -136,20 +135,26 @@ def _signal(signal: Signal, points: Points) -> dict[str, Any]:
     return packed if points.down is None else packed | {"d": pack(points.down)}
 
 
-def _spans(spans: Spans) -> dict[str, Any]:
+def packed_gaps(gaps: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Where the recording lacks events, in us on the axis."""
+    ends = np.array(gaps, np.int64).reshape(-1, 2)
+    return {"a": pack(ends[:, 0]), "b": pack(ends[:, 1])}
+
+
+def packed_spans(spans: Spans) -> dict[str, Any]:
     names = sorted(set(spans.category))
     numbers = np.array([names.index(name) for name in spans.category], np.int64)
     return {"a": pack(spans.a), "b": pack(spans.b), "c": pack(numbers), "names": names}
 
 
 def _flow_charts(document: Document, flow: Flow, index: int) -> list[Shown]:
-    shown = _lanes(document, flow.lanes, index)
+    shown = lanes_shown(document, flow.lanes, index)
     for panel in FLOW_PANELS:
-        shown += _panel(document, panel, flow.signals, index, index)
+        shown += panel_shown(document, panel, flow.signals, index, index)
     return shown
 
 
-def _lanes(document: Document, lanes: dict[str, Spans], index: int) -> list[Shown]:
+def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list[Shown]:
     names = {lane: LANE_NAMES.get(lane, lane) for lane in lanes}
     spec = "lanes-" + "-".join(names)
     if spec not in document.data["specs"]:
@@ -159,11 +164,12 @@ def _lanes(document: Document, lanes: dict[str, Spans], index: int) -> list[Show
     number = _place(document, {"flow": index, "spec": spec, "lanes": names, "labels": SHORT})
     legend = [(lane, name, "", None) for lane, name in names.items()]
     height = charts.LANE_HEIGHT * len(names)
-    title = "What the flow was doing" if "ca" in lanes else "Phases of every flow"
+    alone = "Phases" if "phase" in lanes else "Phases of every flow"
+    title = "What the flow was doing" if "ca" in lanes else alone
     return [Shown(number, "lanes", title, "", height, legend)]
 
 
-def _panel(
+def panel_shown(
     document: Document, panel: Panel, points: dict[str, Points], index: int, bands: int
 ) -> list[Shown]:
     """A chart of what `index` has, in front of the phases of `bands`."""

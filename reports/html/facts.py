@@ -32,7 +32,7 @@ def title(run: Run) -> list[tuple[str, str]]:
         ("Kernel of the sender", row["kernel"] or "not recorded"),
         ("Decoded as", f"BBR {row['version']}, because {row['decoded_as']}"),
         ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_rung(run)}"),
-        ("Set-up", _setup(row["setup"])),
+        ("Set-up", setup(row["setup"])),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -56,7 +56,7 @@ def _started(row: Row) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S} UTC, "
 
 
-def _setup(text: str | None) -> str:
+def setup(text: str | None) -> str:
     try:
         setup = json.loads(text or "{}")
     except ValueError:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ...analyze.names import DRAFT_NAMES
 from . import (
     diagnosis,
     document,
     facts,
+    frame,
     listing,
     palette,
     prose,
     select,
     shares,
-    vega,
     words,
 )
 
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-_STATIC = resources.files(__package__) / "static"
-_SCRIPTS = ("data.js", "window.js", "panels.js", "gestures.js", "page.js")
 # More flows than this are listed, but not drawn: the page would grow without bound.
 MOST_DRAWN = 12
 
@@ -113,19 +108,10 @@ def _render(
     sections: list[Section],
     names: str,
 ) -> str:
-    from markupsafe import Markup
-
     replays, findings = facts.agreement(con, run), facts.quality(con, run)
-    # Our own scripts and styles; everything else is escaped.
-    scripts = "\n".join((_STATIC / name).read_text("utf-8") for name in _SCRIPTS)
-    if names != "kernel":
-        renaming = (_STATIC / "names.js").read_text("utf-8")
-        scripts += "\n" + renaming.replace("NAMES", json.dumps(DRAFT_NAMES))
     values: dict[str, Any] = {
         "run": run,
         "sections": sections,
-        "charts": made.shown,
-        "strip": made.strip,
         "others": [flow for flow in run.flows if not flow.main],
         "title": facts.title(run),
         "diagnosis": diagnosis.verdict(con, run),
@@ -135,31 +121,6 @@ def _render(
         "findings": findings,
         "manifest": facts.manifest(con, run),
         "reductions": facts.reductions(run),
-        "style": Markup((_STATIC / "page.css").read_text("utf-8")),
-        "light": Markup(palette.declarations(dark=False)),
-        "dark": Markup(palette.declarations(dark=True)),
-        "vega": Markup(vega.javascript()),
-        "script": Markup("(() => {\n" + scripts + "\n})();"),
-        "data": Markup(made.json()),
-        "variable": palette.variable,
         "name_of": name_of,
-        "quantity": prose.quantity,
-        "seconds": prose.seconds,
-        "share": prose.share,
-        "plural": prose.plural,
     }
-    html: str = _template().render(values)
-    return html
-
-
-def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: (_STATIC / name).read_text("utf-8")),
-    )
-    return environment.get_template("page.html.j2")
+    return frame.render("page.html.j2", made, names, values)

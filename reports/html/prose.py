@@ -85,3 +85,17 @@ def plural(count: int, noun: str) -> str:
     ('1 packet', '20,300 packets')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def number_of(value: float, unit: str, is_share: bool = False) -> str:
+    """Return a measured number with its unit; times in ms, shares as percentages.
+
+    >>> number_of(44150.5, "us"), number_of(0.0039, "", True), number_of(0.97, "")
+    ('44.2 ms', '0.39 %', '0.97')
+    """
+    if is_share:
+        return share(value)
+    if unit == "us":
+        return f"{value / 1e3:.3g} ms"
+    whole = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{whole} {unit}".strip()

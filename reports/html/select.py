@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +59,16 @@ class Flow:
 
 @dataclass
 class Run:
-    """A run: its row of `runs`, its flows (those that matter first) and its queue."""
+    """A run: its row of `runs`, its flows (those that matter first) and its queue.
+
+    `beside` is the number of runs on the page, which share the room there is.
+    """
 
     row: Row
     flows: list[Flow]
     zero_ns: int
     queue: dict[str, Points] = field(default_factory=dict)
+    beside: int = 1
 
     @property
     def main(self) -> list[Flow]:
@@ -72,7 +77,7 @@ class Run:
     @property
     def columns(self) -> int:
         """Spans of time of which a flow's signals keep the extremes."""
-        return max(LEAST_COLUMNS, COLUMNS // max(1, len(self.main)))
+        return max(LEAST_COLUMNS, COLUMNS // max(1, len(self.main) * self.beside))
 
     def us(self, ns: int) -> int:
         """Time on the page's axis, in us."""
@@ -111,17 +116,25 @@ def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     ]
     run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
     first = min((flow.row["first_ns"] for flow in flows if flow.main), default=run["first_ns"])
-    return Run(run, sorted(flows, key=lambda flow: not flow.main), int(first or 0))
+    if first is None:
+        first = con.execute(
+            "SELECT coalesce(min(first_ns), 0) FROM streams WHERE run_id = ?", [run_id]
+        ).fetchall()[0][0]
+    return Run(run, sorted(flows, key=lambda flow: not flow.main), int(first))
 
 
 def load_flow(
-    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, window: tuple[int, int] | None
+    con: duckdb.DuckDBPyConnection,
+    run: Run,
+    flow: Flow,
+    window: tuple[int, int] | None,
+    panels: Sequence[Panel] = FLOW_PANELS,
 ) -> None:
-    """Read a flow's signals, lanes and gaps; `window` (us) keeps every point."""
+    """Read a flow's signals in `panels`, lanes and gaps; `window` (us) keeps every point."""
     _keep_views(con, run, flow)
     clocks = _clocks(con, run, flow)
     events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
-    for panel in FLOW_PANELS:
+    for panel in panels:
         for source in dict.fromkeys(signal.source for signal in panel.signals):
             signals = [signal for signal in panel.signals if signal.source == source]
             if source == "events":
@@ -223,13 +236,13 @@ def _over(
     return result
 
 
-def bin_ns(duration_ns: int) -> int:
+def bin_ns(duration_ns: int, most: int = MOST_BINS) -> int:
     """Return the length of the bins for rates over such a time.
 
     >>> bin_ns(25_000_000_000)
     50000000
     """
-    fitting = [size for size in BINS_NS if duration_ns <= MOST_BINS * size]
+    fitting = [size for size in BINS_NS if duration_ns <= most * size]
     return fitting[0] if fitting else BINS_NS[-1]
 
 

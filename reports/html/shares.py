@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .select import MAIN_SHARE, UNSET, Row, Run, bin_ns, rows
+from .select import MAIN_SHARE, MOST_BINS, UNSET, Row, Run, bin_ns, rows
 from .signals import Panel, Signal
 from .thin import Points, thin
 
@@ -59,6 +59,20 @@ FROM acked GROUP BY ALL
 """
 
 
+def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
+    """Return the signal of one of several that stand side by side, told apart by their place."""
+    return Signal(
+        key,
+        label,
+        about,
+        "",
+        1e-3,
+        dash=_DASHES[place // COLOURS % len(_DASHES)],
+        colour=f"flow{place % COLOURS + 1}",
+        **rest,
+    )
+
+
 @dataclass(frozen=True)
 class Share:
     """One competitor: what it is called, and the bytes it got acknowledged in each bin."""
@@ -80,14 +94,10 @@ class Shares:
 
     def signals(self) -> tuple[Signal, ...]:
         """One signal per competitor, and their sum."""
-        made = []
-        for place, share in enumerate(self.flows):
-            dash = _DASHES[place // COLOURS]
-            colour = f"flow{place % COLOURS + 1}"
-            about = f"goodput of {share.name}, as {self.source} tell it"
-            made.append(
-                Signal(f"share{place + 1}", share.name, about, "", 1e-3, dash=dash, colour=colour)
-            )
+        made = [
+            one_of(place, f"share{place + 1}", share.name, f"goodput as {self.source} tell it")
+            for place, share in enumerate(self.flows)
+        ]
         whole = Signal("together", "all", "of all flows together", "", 1e-3, width=1.2)
         return (*made, whole)
 
@@ -131,12 +141,14 @@ class Shares:
         return found
 
 
-def load(con: duckdb.DuckDBPyConnection, run: Run) -> Shares | None:
-    """Return how the run's flows shared the link; None if fewer than two count."""
+def load(
+    con: duckdb.DuckDBPyConnection, run: Run, least: int = 2, most_bins: int = MOST_BINS
+) -> Shares | None:
+    """Return how the run's flows shared the link; None if fewer than `least` count."""
     source = "packets"
-    if not _may_compete(con, run):
+    if least > 1 and not _may_compete(con, run):
         return None
-    size = min(bin_ns(int(run.row["duration_ns"] or 0)), SECOND_NS)
+    size = min(bin_ns(int(run.row["duration_ns"] or 0), most_bins), SECOND_NS)
     query = _BY_PACKETS
     if not rows(con, "SELECT 1 FROM packets WHERE run_id = ? LIMIT 1", run.row["run_id"]):
         source, query = "kernel events", _BY_EVENTS
@@ -151,7 +163,7 @@ def load(con: duckdb.DuckDBPyConnection, run: Run) -> Shares | None:
     most = max((sum(flow.bytes.values()) for flow in flows), default=0)
     flows = [flow for flow in flows if sum(flow.bytes.values()) >= max(MAIN_SHARE * most, 1)]
     flows.sort(key=lambda flow: flow.first_ns)
-    return Shares(source, zero, size, flows[:MOST]) if len(flows) > 1 else None
+    return Shares(source, zero, size, flows[:MOST]) if len(flows) >= least else None
 
 
 def _may_compete(con: duckdb.DuckDBPyConnection, run: Run) -> bool:

@@ -62,7 +62,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: signals of the same unit."""
+    """One chart: signals of the same unit; `domain` fixes the axis, which else fits the window."""
 
     key: str
     title: str
@@ -70,6 +70,7 @@ class Panel:
     signals: tuple[Signal, ...]
     zero: bool = True
     height: int = 150
+    domain: tuple[float, float] | None = None
 
     def of(self, signals: tuple[Signal, ...]) -> Panel:
         """Return the same chart with other signals."""

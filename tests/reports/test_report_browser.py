@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from bbrscope.collect.store import open_store
-from bbrscope.reports.html import page
+from bbrscope.reports.html import compared, page
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,25 @@ _FLAGS = (
 PANELS = ("lanes", "rates", "volumes", "rtt", "loss", "rounds", "sequence", "wire", "queue")
 if shutil.which("tshark") is None:
     PANELS = tuple(panel for panel in PANELS if panel != "wire")
+
+
+HOSTILE = "<script>alert(1)</script>' OR 1=1"
+
+
+@pytest.fixture(scope="module")
+def hostile_store(shipped_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped store with a run and a flow that carry such a name."""
+    path = tmp_path_factory.mktemp("hostile") / "hostile.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v2_x_spur")
+        store.con.execute(
+            "UPDATE runs SET run = $1, kernel = $1 WHERE run_id = $2", [HOSTILE, run_id]
+        )
+        store.con.execute(
+            "UPDATE flows SET local_address = $1 WHERE run_id = $2", [HOSTILE, run_id]
+        )
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -288,3 +307,58 @@ def test_other_recordings_are_drawn_with_their_flows_and_gaps(
     )
     assert opened.complaints() == []
     assert opened.requests() == []
+
+
+@pytest.fixture(scope="module")
+def comparison(hostile_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three runs of which one has a stranger's names, the run's own too."""
+    path = tmp_path_factory.mktemp("comparison") / "comparison.html"
+    with open_store(hostile_store, read_only=True) as store:
+        names = ("v2_single_1bdp", HOSTILE, "v3_x_tlp5")
+        html = compared.build(store.con, [store.run_id(name) for name in names])
+    path.write_text(html, encoding="utf-8")
+    return path.as_uri()
+
+
+def test_the_comparison_draws_every_run_and_strangers_stay_text(
+    browser: Any, comparison: str
+) -> None:
+    opened = Opened(browser, comparison)
+    opened.wait("bbrscope.stills.length && bbrscope.stills[0].view")
+    assert opened.run("document.querySelectorAll('#still .mark-symbol path').length") == 3
+    assert opened.run("[...document.querySelectorAll('.multiples > .flow')].length") == 3
+    for place in range(3):
+        drawn = opened.run(
+            f"[...document.querySelectorAll('#run-{place} .mark-line.role-mark path')]"
+            ".filter((path) => (path.getAttribute('d') || '').length > 8).length"
+        )
+        assert drawn >= 4, place
+    shown = opened.run("document.querySelector('main').textContent")
+    assert HOSTILE in shown
+    assert HOSTILE in opened.run("document.querySelector('#still').textContent").replace("…", "")
+    assert opened.complaints() == []
+    assert opened.requests() == []
+
+
+def test_zooming_one_run_zooms_all_of_them(browser: Any, comparison: str) -> None:
+    opened = Opened(browser, f"{comparison}#t=2.0-3.5")
+    assert opened.window() == pytest.approx([2.0, 3.5])
+    plot = browser.find_element("css selector", "#run-1 .srtts .plot")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+    plot.send_keys("-")
+    first, last = opened.window()
+    assert last - first == pytest.approx(3.0, rel=0.01)
+    assert opened.complaints() == []
+
+
+def test_the_comparison_fits_a_phone_and_the_dark(browser: Any, comparison: str) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        opened = Opened(browser, comparison)
+        assert opened.run("document.documentElement.scrollWidth") <= 390
+        before = opened.run("getComputedStyle(document.body).backgroundColor")
+        browser.execute_script("document.querySelector('#theme').click()")
+        assert opened.run("getComputedStyle(document.body).backgroundColor") != before
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -16,6 +16,8 @@ const panels = [...document.querySelectorAll(".panel")].map((box) => {
   return new Panel(box, { ...about, spec: DATA.specs[about.spec] }, flows[about.flow], flows[about.bands ?? about.flow], win);
 });
 
+const stills = DATA.still ? [new Still(document.getElementById("still"), DATA.still)] : [];
+
 const sight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     const panel = panels.find((one) => one.box === entry.target);
@@ -24,7 +26,7 @@ const sight = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px 0px" });
 new ResizeObserver(() => {
-  if (!Panel.printing) for (const panel of panels) panel.refresh();
+  if (!Panel.printing) for (const one of [...panels, ...stills]) one.refresh();
 }).observe(document.body);
 
 let spoken = 0;
@@ -108,12 +110,12 @@ const opened = [];
 window.addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details:not([open])")) { fold.open = true; opened.push(fold); }
   Panel.printing = 690;
-  for (const panel of panels) panel.refresh(true);
+  for (const one of [...panels, ...stills]) one.refresh(true);
 });
 window.addEventListener("afterprint", () => {
   for (const fold of opened.splice(0)) fold.open = false;
   Panel.printing = 0;
-  for (const panel of panels) panel.refresh();
+  for (const one of [...panels, ...stills]) one.refresh();
 });
 
 // The charts out of sight come when there is time, so that printing finds them all.
@@ -121,4 +123,4 @@ const idle = window.requestIdleCallback || ((task) => setTimeout(task, 200));
 for (const panel of panels) idle(() => panel.make());
 
 if (!win.read()) win.set(DATA.window[0], DATA.window[1], false);
-window.bbrscope = { win, panels, flows };
+window.bbrscope = { win, panels, stills, flows };

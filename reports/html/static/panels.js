@@ -119,6 +119,25 @@ class Panel {
   }
 }
 
+// A chart without a time axis: it only follows the width of the page.
+class Still {
+  constructor(plot, spec) {
+    this.plot = plot;
+    const options = {
+      mode: "vega", renderer: "svg", actions: false, tooltip: false, hover: false,
+      defaultStyle: false, logLevel: 1,
+    };
+    const { left, right } = spec.padding;
+    this.around = left + right;
+    this.made = vegaEmbed(plot, spec, options).then(({ view }) => { this.view = view; this.refresh(); });
+  }
+
+  refresh() {
+    const outer = Panel.printing || this.plot.clientWidth;
+    this.view?.width(Math.max(80, outer - this.around)).run();
+  }
+}
+
 function element(tag, name) {
   const made = document.createElement(tag);
   made.className = name;
