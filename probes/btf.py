@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ..collect.errors import HostError
@@ -67,6 +68,7 @@ class Btf:
         self._first_id: int = base._next_id if base else 1
         self._first_string: int = base._next_string if base else 0
         self._next_string: int = self._first_string + strings_size
+        self._by_name: dict[int, list[int]] = {}
         self._index(header + types, header + types + types_size)
 
     def _index(self, at: int, end: int) -> None:
@@ -87,20 +89,20 @@ class Btf:
         needle = name.encode()
         if self._first_string == 0:
             at = self._strings.find(b"\0" + needle + b"\0") + 1
-            places = {at} if at else set()
-            # A module's type may be named by a string of vmlinux, hence the search by value below.
-            if places:
-                return [
-                    self._first_id + i
-                    for i, n in enumerate(self._names)
-                    if n in places and self._kinds[i] == kind
-                ]
-            return []
+            return [i for i in self._ids_named(at) if self._kinds[i - self._first_id] == kind]
+        # A module's type may be named by a string of vmlinux, hence the search by value.
         return [
             self._first_id + i
             for i, n in enumerate(self._names)
             if self._kinds[i] == kind and self.string(n) == name
         ]
+
+    def _ids_named(self, offset: int) -> list[int]:
+        """Ids of the types whose name is the string at `offset`; 0 names nothing."""
+        if not self._by_name:
+            for type_id, name in enumerate(self._names, self._first_id):
+                self._by_name.setdefault(name, []).append(type_id)
+        return self._by_name.get(offset, []) if offset else []
 
     def string(self, offset: int) -> str:
         if offset < self._first_string and self.base:
@@ -215,8 +217,9 @@ class Btf:
         ]
 
 
+@cache
 def load(folder: Path = Path("/sys/kernel/btf")) -> Btf:
-    """The running kernel's own BTF.
+    """The running kernel's own BTF, read once: it stays as it is while the kernel runs.
 
     Raises:
         HostError: the kernel has none.

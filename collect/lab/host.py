@@ -136,6 +136,16 @@ def unload(modules: Iterable[str]) -> None:
         left = [name for name in left if not quietly("rmmod", name)]
 
 
+def yield_to_traffic() -> None:
+    """Let this process and what it starts, the recording, run when the traffic leaves the CPU."""
+    os.setpriority(os.PRIO_PROCESS, 0, 10)
+
+
+def be_traffic() -> None:
+    """Run this process as what is measured."""
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+
 def busy(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
     """Return the share of time that the busiest CPU worked between two readings of cpu_times."""
     shares = [
@@ -147,11 +157,14 @@ def busy(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
 
 
 def cpu_times() -> list[tuple[int, int]]:
-    """Return (idle, all) ticks of every CPU: /proc/stat, idle and iowait are idle."""
+    """Return (free, all) ticks of every CPU, from /proc/stat.
+
+    Free for the traffic are idle, iowait, and nice: the recording gives way.
+    """
     found = []
     for line in (PROC / "stat").read_text().splitlines():
         fields = line.split()
         if fields[0].startswith("cpu") and fields[0] != "cpu":
             ticks = [int(field) for field in fields[1:9]]
-            found.append((ticks[3] + ticks[4], sum(ticks)))
+            found.append((ticks[1] + ticks[3] + ticks[4], sum(ticks)))
     return found

@@ -55,6 +55,7 @@ def alone() -> Iterator[None]:
                 "another lab is running on this host", "wait for it: two would share the CPUs"
             ) from error
         before = host.loaded_modules()
+        host.yield_to_traffic()
         old = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
             yield
@@ -92,6 +93,7 @@ def capacity(point: Point) -> int:
         loss=0.0,
         reorder=0.0,
         jitter_us=0,
+        aggregation_us=0,
         aqm="fifo",
     )
     bulk = Flow(1, "reno", "bulk", 0, CAPACITY_S * 10**6, 0)
@@ -190,6 +192,7 @@ def _servers(point: Point, work: Path) -> Iterator[None]:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         process_group=0,
+                        preexec_fn=host.be_traffic,
                     )
                 )
         _wait_listening(len(running))

@@ -26,6 +26,7 @@ PATH_DEFAULTS = {
     "loss": "0",
     "jitter": "0ms",
     "reorder": "0",
+    "aggregation": "0ms",
     "aqm": "fifo",
     "threshold": "1ms",
     "ecn": "no",
@@ -98,6 +99,7 @@ class Link:
     loss: float
     jitter_us: int
     reorder: float
+    aggregation_us: int
     aqm: str
     threshold_us: int
     ecn: bool
@@ -424,6 +426,7 @@ def _link(values: _Values) -> Link:
         loss=units.share(values.text("loss")),
         jitter_us=units.time_us(values.text("jitter")),
         reorder=units.share(values.text("reorder")),
+        aggregation_us=units.time_us(values.text("aggregation")),
         aqm=values.choice("aqm", "fifo", AQMS),
         threshold_us=units.time_us(values.text("threshold")),
         ecn=values.choice("ecn", "no", ("no", "yes")) == "yes",

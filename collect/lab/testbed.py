@@ -207,13 +207,17 @@ def _data(link: Link, loss: float) -> list[str]:
 
 def _overtake(link: Link) -> int:
     """How long packets wait, in us, so that others can overtake them; 0 without reordering."""
-    return link.rtt_us // 4 if link.reorder else 0
+    return link.rtt_us // 2 if link.reorder else 0
 
 
 def _acks(link: Link, rtt_us: int) -> list[str]:
     """netem's options for the ACK path: the delay that the data path does not have."""
     words = [*LINE, "delay", f"{max(rtt_us - _overtake(link), 0)}us"]
-    return [*words, f"{link.jitter_us}us"] if link.jitter_us else words
+    if link.jitter_us:
+        words.append(f"{link.jitter_us}us")
+    if link.aggregation_us:
+        words += ["slot", f"{link.aggregation_us}us", f"{link.aggregation_us}us"]
+    return words
 
 
 def _tbf(link: Link, rate_bps: int) -> list[str]:

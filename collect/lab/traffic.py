@@ -92,6 +92,7 @@ def plan(point: Point, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     wanted = json.loads(Path(sys.argv[1]).read_text())
+    host.be_traffic()
     clients: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     # The lab is ending the recording: take the senders along.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

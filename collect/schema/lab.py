@@ -32,7 +32,12 @@ LAB_RUNS = Table(
         Column(
             "changes", "VARCHAR", "JSON", "what changed on the path: at_s (as done), what, value"
         ),
-        Column("cpu_busy", "DOUBLE", "", "share of time that the busiest CPU worked"),
+        Column(
+            "cpu_busy",
+            "DOUBLE",
+            "",
+            "share of time that the busiest CPU worked, but for the recording",
+        ),
         Column("valid", "BOOLEAN", "", "the run is what it says it is"),
         Column("why_invalid", "VARCHAR", "", "what spoils it; NULL: nothing"),
     ),
