@@ -3,8 +3,8 @@
     python -m bbrscope.collect.guest bookworm -- uname -r     # Debian 12: 6.1, bpftrace 0.17
     python -m bbrscope.collect.guest trixie --dir out -- sh -c 'bbrscope doctor > /out/doctor'
 
-The first run of a suite builds its root file system (debootstrap, 2-4 minutes, needs the network
-and root, or `fakechroot fakeroot` for an ordinary user); later runs boot in about 30 s.
+No root is needed. The first run of a suite fetches its packages with the host's apt and unpacks
+them (a minute or two, a gigabyte in ~/.cache/bbrscope-guests); later runs boot in about 30 s.
 
 What the guest sees: the suite's own files (writable, shared by all guests of the suite), the
 command `bbrscope` of this installation (its files read-only in /opt/bbrscope), `--dir` at /out,

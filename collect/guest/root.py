@@ -1,4 +1,8 @@
-"""The root file systems that guests boot from: one Debian suite each, built once and kept."""
+"""The root file systems that guests boot from: one Debian suite each, built once and kept.
+
+Packages are unpacked, not installed: that needs no root, and nothing of another suite runs here.
+What their maintainer scripts would have done, and a guest needs, is done by `finish`.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,39 @@ from pathlib import Path
 
 from ..errors import BbrscopeError
 
-# What a guest needs beyond a minimal Debian: what `collect` calls, and what makes traffic.
+# What a guest needs: what makes a Debian, what `collect` calls, and what makes traffic.
 PACKAGES = (
-    "linux-image-amd64 bpftrace tcpdump iproute2 iperf3 ethtool procps kmod zstd "
+    "base-files base-passwd bash coreutils dash findutils grep hostname libc-bin mawk mount sed "
+    "util-linux linux-image-amd64 bpftrace tcpdump iproute2 iperf3 ethtool procps kmod zstd "
     "python3 python3-click python3-zstandard"
-)
+).split()
 TOOLS = {
-    "debootstrap": "debootstrap",
+    "apt-get": "apt",
+    "dpkg-deb": "dpkg",
+    "depmod": "kmod",
     "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
 }
 SBIN = "/usr/sbin:/sbin"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+# An apt of our own: its lists, packages and idea of what is installed lie in `folder`. A mirror
+# may lag behind this machine's clock; the signatures are checked all the same.
+APT = """\
+APT::Architecture "amd64";
+APT::Architectures "amd64";
+APT::Sandbox::User "root";
+APT::Install-Recommends "false";
+Acquire::Check-Valid-Until "false";
+Acquire::Languages "none";
+Debug::NoLocking "true";
+Dir::State "{folder}/state";
+Dir::State::status "{folder}/status";
+Dir::Cache "{folder}/cache";
+Dir::Etc::sourcelist "{folder}/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+"""
 
 
 class GuestError(BbrscopeError):
@@ -40,29 +66,76 @@ def missing_tools() -> list[str]:
 
 
 def build_root(suite: str) -> Path:
-    """The suite's root file system, built with debootstrap when it is not there yet."""
+    """The suite's root file system, made from its packages when it is not there yet."""
     root = guests_folder() / suite
     if root.is_dir():
         return root
-    partial = root.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        prefix, variant = [], "minbase"
-    else:
-        prefix, variant = ["fakechroot", "fakeroot"], "fakechroot"
     print(f"building {root} (once)", file=sys.stderr)
-    checked([*prefix, "debootstrap", f"--variant={variant}", suite, str(partial)])
-    # The root can be made again at any time: do not wait for the disk.
-    (partial / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
-    # A mirror may lag behind this machine's clock; the signatures are checked all the same.
-    (partial / "etc/apt/apt.conf.d/lagging").write_text('Acquire::Check-Valid-Until "false";\n')
-    shutil.copy("/etc/resolv.conf", partial / "etc/resolv.conf")
-    install = f"apt-get update && apt-get install -y --no-install-recommends {PACKAGES}"
-    environment = {"INITRD": "No", "DEBIAN_FRONTEND": "noninteractive"}
-    checked([*prefix, "chroot", str(partial), "sh", "-c", install], environment)
+    partial, packages = root.with_suffix(".partial"), root.with_suffix(".apt")
+    for folder in (partial, packages):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (partial / "usr" / name).mkdir(parents=True)
+        (partial / name).symlink_to(f"usr/{name}")
+    for package in sorted(download(suite, packages)):
+        unpack = f"dpkg-deb --fsys-tarfile {shlex.quote(str(package))}"
+        into = f"tar -x --keep-directory-symlink -C {shlex.quote(str(partial))}"
+        checked(["sh", "-c", f"{unpack} | {into}"])
+    finish(partial)
+    shutil.rmtree(packages)
     partial.rename(root)
     return root
+
+
+def download(suite: str, folder: Path) -> list[Path]:
+    """Fetch the suite's packages and what they depend on with an apt of our own in `folder`."""
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    (folder / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {suite} main\n")
+    (folder / "apt.conf").write_text(APT.format(folder=folder))
+    environment = {"APT_CONFIG": str(folder / "apt.conf")}
+    checked(["apt-get", "-q", "update"], environment)
+    checked(["apt-get", "-qy", "--download-only", "install", *PACKAGES], environment)
+    return list((folder / "cache/archives").glob("*.deb"))
+
+
+def mirror() -> str:
+    """The Debian mirror that this host's apt uses, or $BBRSCOPE_MIRROR.
+
+    Raises:
+        GuestError: apt knows none.
+    """
+    if given := os.environ.get("BBRSCOPE_MIRROR"):
+        return given
+    words = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Identifier: Packages"]
+    listed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout
+    for line in listed.splitlines():
+        label, _, address = line.partition(" ")
+        if label == "Debian":
+            return address
+    raise GuestError(
+        "apt on this host knows no Debian mirror",
+        "apt-get update, or set BBRSCOPE_MIRROR to the address of one",
+    )
+
+
+def finish(root: Path) -> None:
+    """Do what the packages' scripts would have done, as far as a guest needs it."""
+    etc = root / "etc"
+    for name in ("passwd", "group"):
+        lines = (root / "usr/share/base-passwd" / f"{name}.master").read_text()
+        (etc / name).write_text(lines)
+    with (etc / "passwd").open("a") as users, (etc / "group").open("a") as groups:
+        users.write("tcpdump:x:101:101::/nonexistent:/usr/sbin/nologin\n")
+        groups.write("tcpdump:x:101:\n")
+    for name, target in (("sh", "dash"), ("awk", "mawk")):
+        link = root / "usr/bin" / name
+        if not link.is_symlink():
+            link.symlink_to(target)
+    for release in (root / "usr/lib/modules").iterdir():
+        checked(["depmod", "-b", str(root), release.name])
 
 
 def checked(command: list[str], environment: dict[str, str] | None = None) -> None:
@@ -71,6 +144,7 @@ def checked(command: list[str], environment: dict[str, str] | None = None) -> No
     done = subprocess.run(
         command,
         env={**os.environ, **sbin, **(environment or {})},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

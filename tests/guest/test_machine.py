@@ -1,8 +1,12 @@
-"""The guest runner's own decisions, without booting: which kernel, which modules, in what order."""
+"""The guest runner's own decisions: which kernel, which modules, what an unpacked Debian lacks."""
 
 from __future__ import annotations
 
 import lzma
+import os
+import shutil
+import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,3 +58,74 @@ def test_a_missing_tool_is_named_as_a_package(
     with pytest.raises(GuestError) as caught:
         machine.run("bookworm", "true", tmp_path)
     assert caught.value.way_out == "apt-get install some-package"
+
+
+def test_what_packages_scripts_would_have_made_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("etc", "usr/bin", "usr/share/base-passwd", "usr/lib/modules/6.1.0-9-amd64"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("passwd", "group"):
+        (tmp_path / f"usr/share/base-passwd/{name}.master").write_text("root:*:0:\n")
+    called: list[list[str]] = []
+    monkeypatch.setattr(root, "checked", called.append)
+    root.finish(tmp_path)
+    assert (tmp_path / "etc/passwd").read_text().splitlines()[1].startswith("tcpdump:")
+    assert os.readlink(tmp_path / "usr/bin/sh") == "dash"
+    assert called == [["depmod", "-b", str(tmp_path), "6.1.0-9-amd64"]]
+
+
+def test_no_mirror_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text("#!/bin/sh\necho Ubuntu http://ubuntu.example/\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("BBRSCOPE_MIRROR", raising=False)
+    with pytest.raises(GuestError) as caught:
+        root.mirror()
+    assert "BBRSCOPE_MIRROR" in caught.value.way_out
+    apt.write_text(
+        "#!/bin/sh\necho Debian-Security http://a.example/\necho Debian http://b.example/\n"
+    )
+    assert root.mirror() == "http://b.example/"
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("unprivileged")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root: every guest test is this one")
+def test_a_user_who_is_not_root_builds_and_boots_a_guest(tmp_path: Path) -> None:
+    if lacking := root.missing_tools():
+        pytest.skip(f"needs QEMU: apt-get install {' '.join(lacking)}")
+    nobody = 65534
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("needs a Python that other users can run: apt-get install python3")
+    # The package, out of the reach of this user's home: others may not be let in there.
+    home = tmp_path / "home"
+    shutil.copytree(machine.PACKAGE / "collect", home / "bbrscope" / "collect")
+    shutil.copytree(machine.PACKAGE / "probes", home / "bbrscope" / "probes")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, nobody, nobody)
+    for folder in home.parents:
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    told = subprocess.run(
+        [python, "-m", "bbrscope.collect.guest", "bookworm", "--", "sh", "-c", "uname -r; id -u"],
+        cwd=home,
+        env={"HOME": str(home), "PYTHONPATH": str(home), "PATH": os.environ["PATH"]},
+        user=nobody,
+        group=nobody,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    release, user = told.stdout.split()
+    assert release.startswith("6.1.")
+    assert user == "0"
+    assert (home / ".cache/bbrscope-guests/bookworm").stat().st_uid == nobody
+    shutil.rmtree(home)
