@@ -197,9 +197,14 @@ class Program:
             return f"arg{position}"
         return f"{self.attach.argument}{name}"
 
-    def sockets(self, sk: str) -> list[str]:
-        """Variables of the socket, and the return that skips sockets not asked for."""
+    def sockets(self, sk: str, leaving: bool = False) -> list[str]:
+        """Variables of the socket, and the returns that skip what is not asked for.
+
+        What is `leaving` belongs to an entry that was recorded before the end.
+        """
         lines = [f"  $sk = (struct sock *){sk};"]
+        if not leaving:
+            lines.append("  if (@over[0]) { return; }")
         if self.condition:
             lines.append(f"  if (!({self.condition})) {{ return; }}")
         lines += [
@@ -259,7 +264,7 @@ class Program:
         return probe(comment, self.point(self.version.main), body)
 
     def main_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket()), "  @attempted_X = count();"]
+        body = [*self.sockets(self.exit_socket(), leaving=True), "  @attempted_X = count();"]
         body = self.guarded(body)
         body.append(self.print_rows("X", [*columns.EXIT, "sk.cookie"], {}))
         return probe("What main() left in the socket.", self.point(self.version.main, True), body)
@@ -275,7 +280,7 @@ class Program:
         return probe(comment, self.point(self.version.init), body)
 
     def init_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket()), "  @attempted_IX = count();"]
+        body = [*self.sockets(self.exit_socket(), leaving=True), "  @attempted_IX = count();"]
         body = self.guarded(body)
         if self.host.layout.params:
             body.append(self.print_rows("P", self.host.layout.params, {}))
@@ -340,6 +345,18 @@ class Program:
         ]
         return probe("A packet arrives on a BBR socket.", point, body)
 
+    def over(self) -> str:
+        """The recording ends in the kernel, at once and for all CPUs, while bpftrace prints on.
+
+        The tracepoint fires in the sender's kill(); SIGURG does nothing else to bpftrace, whereas
+        0.17 forgets, at SIGINT, whatever it has not printed yet.
+        """
+        of = self.attach.argument
+        ours = f"(uint64){of}pid == @self[0] && ({of}sig == 2 || {of}sig == {SIGURG})"
+        comment = "SIGURG or SIGINT to bpftrace: no more events, only those on their way."
+        point = "tracepoint:signal:signal_generate"
+        return probe(comment, f"{point}\n/{ours}/", ["  @over[0] = 1;"])
+
     def probes(self) -> list[str]:
         if self.attach.rung == "tcp_probe":
             return [self.samples(), self.retransmits(), self.destroyed()]
@@ -367,30 +384,35 @@ class Program:
         """The whole program."""
         probes = self.probes()
         heads = "\n".join(f'  printf("{row.header}\\n");' for row in self.rows)
+        heads += "\n  @self[0] = (uint64)pid;"
         if self.attach.rung == "kprobe":
             heads += "\n  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"
         begin = f"// Name the columns of every row.\nBEGIN\n{{\n{heads}\n}}\n"
-        maps = ["@seq"] + (["@calls"] if self.attach.rung == "kprobe" else [])
+        maps = ["@seq", "@beat", "@self", "@over"] + (
+            ["@calls"] if self.attach.rung == "kprobe" else []
+        )
         maps += ["@mine"] if "@mine" in self.condition else []
         cleared = "\n".join(f"  clear({name});" for name in maps)
         end = f"// bpftrace prints the maps that are left: the counters.\nEND\n{{\n{cleared}\n}}\n"
         definition = layout.definition(self.host.layout)
         intro = f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n"
         setup = [self.setup] if self.setup else []
-        beats = [heartbeat("first"), heartbeat("last")]
-        parts = [begin, *setup, beats[0], *probes, beats[1], end]
+        beats = [heartbeat("first", 1), heartbeat("last", 2)]
+        parts = [begin, self.over(), *setup, beats[0], *probes, beats[1], end]
         return "\n".join([intro + definition + "\n", *parts])
 
 
+SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 COOKIE = "$sk->__sk_common.skc_cookie.counter"
 MAX_HEADER = "$sk->__sk_common.skc_prot->max_header"
 NOT_BBR = '$icsk->icsk_ca_ops->name != "bbr" && $icsk->icsk_ca_ops->name != "bbr2"'
 SKB_RANGE = ["skb.gso_segs", "skb.seq", "skb.end_seq"]
 
 
-def heartbeat(name: str) -> str:
+def heartbeat(name: str, number: int) -> str:
     """A probe at either end of the program: when both have ticked, all between are attached."""
-    return f'interval:ms:500\n{{\n  printf("+{name}\\n");\n}}\n'
+    once = f"/@beat[{number}] == 0/"
+    return f'interval:ms:500\n{once}\n{{\n  printf("+{name}\\n");\n  @beat[{number}] = 1;\n}}\n'
 
 
 def probe(comment: str, point: str, body: Sequence[str]) -> str:

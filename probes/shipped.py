@@ -31,7 +31,12 @@ HEADER = """\
  *   the state exactly: a replay of them must agree with the kernel bit for bit.
  *
  * RUN
- *   bpftrace -B line {file} > events.csv
+ *   bpftrace -B line {file} > raw
+ *   "+first" and "+last" among the rows: every probe is attached, traffic may start. SIGURG ends
+ *   the recording in the kernel: kill -URG $(pidof bpftrace), wait until raw grows no more, and
+ *   then Ctrl-C; old versions of bpftrace forget at Ctrl-C what they have not printed yet.
+ *   A bundle for bbrscope ingest (manifest.json is described in collect/BUNDLE.md):
+ *   grep -E '^#?[A-Z]+[0-9]?,' raw | LC_ALL=C sort -s -t, -k2,2n | zstd > RUN/events.csv.zst
  *   Settings for busy hosts: BPFTRACE_PERF_RB_PAGES=8192 (rows on their way), and
  *   BPFTRACE_MAX_MAP_KEYS=65536 (sockets).
  *   Needs root, BTF, fentry and bpftrace 0.19 or newer{module}.
@@ -50,8 +55,7 @@ HEADER = """\
  *     {loss}  R  a retransmission
  *     N  who a socket is that is older than the recording
  *   At its end bpftrace prints @attempted_TAG, how many events it tried to print: what is missing
- *   from the rows was lost on the way. "+first" and "+last" are heartbeats: once both were seen,
- *   every probe is attached.
+ *   from the rows was lost on the way.
  *
  * COST
  *   Measured for v1 in a guest that takes 2 ns per instruction: 21 to 26 us per ACK inside the

@@ -76,17 +76,21 @@ def compiles(path: str, statement: str) -> bool:
 
 
 def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout_s,
-        check=False,
-        env=environment(),
-        preexec_fn=prepare,
-    )
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env=environment(),
+            preexec_fn=prepare,
+        )
+    except subprocess.TimeoutExpired as error:
+        words = " ".join(command[:2])
+        raise HostError(f"{words} did not answer within {timeout_s:.0f} s") from error
 
 
 def environment(buffer_bytes: int = BUFFER_BYTES) -> dict[str, str]:

@@ -33,9 +33,23 @@ btf=/sys/kernel/btf
 [ -r $btf/vmlinux ] || fail "the kernel has no BTF ($btf/vmlinux)"
 [ $# -gt 0 ] && { command -v "$1" >/dev/null || fail "cannot start $1: no such command"; }
 
-# Which BBR, from the names of struct bbr's own fields; a module is asked before the kernel itself.
-module=vmlinux
-for candidate in tcp_bbr2 tcp_bbr; do [ -r $btf/$candidate ] && module=$candidate; done
+# Which BBR: where its main function is, and then the names of struct bbr's own fields.
+found=
+for candidate in vmlinux tcp_bbr tcp_bbr2; do
+  [ -r $btf/$candidate ] || continue
+  tr '\0' '\n' < $btf/$candidate | grep -qx 'bbr2\{0,1\}_main' && found="$found $candidate"
+done
+module=${found##* }
+if [ "$found" != " $module" ]; then
+  default=$(cat /proc/sys/net/ipv4/tcp_congestion_control)
+  case "$default:$found" in
+    bbr2:*" tcp_bbr2") module=tcp_bbr2 ;;
+    bbr:*" tcp_bbr" | bbr:*" tcp_bbr "*) module=tcp_bbr ;;
+    bbr:* | bbr2:*) module=vmlinux ;;
+    *) fail "this kernel has no BBR, or more than one:$found" \
+        "modprobe tcp_bbr, or sysctl net.ipv4.tcp_congestion_control=bbr (or bbr2) says which" ;;
+  esac
+fi
 names=$(tr '\0' '\n' < $btf/$module)
 has() { echo "$names" | grep -qx "$1"; }
 if has bbr2_main && has bbr_main; then fail "this kernel has two BBR versions" "use bbrscope collect"
@@ -68,8 +82,16 @@ esac
 probe | sed "$rewrite" > "$work/probe.bt"
 rm -f "$work/info"
 
+# What is on its way is printed before bpftrace is told to end: 0.17 would drop it.
+settle() {
+  kill -URG "$tracer" 2>/dev/null || return
+  size= tries=0
+  while now=$(wc -c < "$work/raw"); [ "$now" != "$size" ] && [ $tries -lt 60 ]; do
+    size=$now tries=$((tries + 1)); sleep 1
+  done
+}
 cleanup() {
-  for job in ${tcpdump:-} ${sampler:-}; do kill "$job" 2>/dev/null; done
+  for job in ${tcpdump:-} ${sampler:-} ${queue:-}; do kill "$job" 2>/dev/null; done
   [ -n "${tracer:-}" ] && kill -INT "$tracer" 2>/dev/null
 }
 trap 'ended=signal' INT TERM HUP
@@ -78,6 +100,17 @@ trap cleanup EXIT
 BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
 BPFTRACE_MAX_MAP_KEYS=65536 bpftrace -B line "$work/probe.bt" > "$work/raw" 2> "$work/said" &
 tracer=$!
+sample_queue() {
+  echo "uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues,backlog_bytes,backlog_pkts"
+  while read -r up _ < /proc/uptime; do
+    tc -s -j qdisc show dev "$device" | awk -v up="$up" -v RS='"kind":' '
+      function n(k) { return match($0, "\"" k "\":[0-9]+") ? substr($0, RSTART + length(k) + 3, RLENGTH - length(k) - 3) : 0 }
+      NR > 1 { split($0, word, "\"")
+        print up "," word[2] "," n("bytes") "," n("packets") "," n("drops") "," n("overlimits") \
+          "," n("requeues") "," n("backlog") "," n("qlen") }'
+    sleep 0.2 2>/dev/null || sleep 1
+  done
+}
 echo "attaching to BBR $version ($module)" >&2
 until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
   if ! kill -0 $tracer 2>/dev/null; then
@@ -98,6 +131,10 @@ if command -v ss >/dev/null; then
   while :; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
   sampler=$!
 fi
+if [ -n "$device" ] && command -v tc >/dev/null; then
+  sample_queue > "$work/queue.csv" 2>/dev/null &
+  queue=$!
+fi
 
 echo "recording" >&2
 ended=
@@ -110,6 +147,7 @@ while [ -z "$ended" ]; do
   sleep 0.2 2>/dev/null || sleep 1
 done
 [ -n "$child" ] && kill "$child" 2>/dev/null
+settle
 cleanup
 wait $tracer 2>/dev/null
 tracer=
@@ -151,7 +189,7 @@ cat > "$work/manifest.json" <<EOF
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
 rm -f "$work/raw"
-for file in events.csv packets.pcap ss.txt; do [ -e "$work/$file" ] && $pack "$work/$file"; done
+for file in events.csv packets.pcap ss.txt queue.csv; do [ -e "$work/$file" ] && $pack "$work/$file"; done
 mv "$work" "$out" || fail "cannot name the bundle $out" "it is $work"
 trap - EXIT
 echo "$out: $(echo "$counts" | tr -d '"')" >&2

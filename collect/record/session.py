@@ -66,6 +66,7 @@ class Prepared:
     target: target.Target | None
     steps: list[ladder.Step]
     problems: list[str]
+    instance: int | None
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -82,7 +83,9 @@ def prepare(plan: Plan) -> Prepared:
                 chosen = target.choose(target.candidates(base), plan.bbr)
             except HostError as error:
                 problems.append(f"{error.fact} ({error.way_out})" if error.way_out else error.fact)
-    return Prepared(base, tool, chosen, ladder.ladder(tool, chosen, plan.rung), problems)
+    steps = ladder.ladder(tool, chosen, plan.rung)
+    instance = target.instance(chosen.module) if chosen else None
+    return Prepared(base, tool, chosen, steps, problems, instance)
 
 
 def program(prepared: Prepared, attach: Attach, select: filters.Filters) -> str:
@@ -371,7 +374,7 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
         "packets": told.get("packets"),
         "notes": session.notes,
     }
-    if chosen and chosen.module and not Path("/sys/module", chosen.module).exists():
+    if chosen and target.instance(chosen.module) != prepared.instance:
         session.notes.append(f"module {chosen.module} was unloaded during the recording")
     if events is not None:
         manifest["events"] = dict(events.rows)

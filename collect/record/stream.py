@@ -22,8 +22,12 @@ ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
 # Rows of one CPU come in order; those of several are sorted among this much of the newest.
 WINDOW_NS = 1_000_000_000
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
-# Tags that begin an event; a cut at the end of a recording must not split one.
-FIRST = re.compile(rb"^(M0|M|S0|S|E0|E|H0|H|U0|U|L0|L|I0|I|T0|T|N|R|K),(\d+),([0-9a-f]+),")
+# A row's tag, number among the rows of one event, time and socket.
+PARTS = re.compile(rb"^([A-Z]+)([0-9]?),(\d+),([0-9a-f]+)[,\n]")
+# What main() and init() left: rows of an event that began with M or I.
+LEAVING = (b"X", b"IX", b"P")
+# bpftrace has printed everything when it was silent for this long.
+QUIET_S = 0.5
 
 
 class Sink:
@@ -147,13 +151,28 @@ class Events(Pump):
         self.talk: list[str] = []
         self.attached = threading.Event()
         self.cut_after_ns: int | None = None
+        self._heard = time.monotonic()
         self._tail = b""
         self._tags: list[str] = []
         self._beats: set[bytes] = set()
         self._held: list[tuple[int, bytes]] = []
-        self._cut_sockets: set[bytes] = set()
+        self._inside: set[bytes] = set()
+        self._keeping: dict[bytes, bool] = {}
+
+    def wait_quiet(self, timeout_s: float) -> None:
+        """Return when what was on its way has arrived: bpftrace is silent, or is past the cut."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive() and time.monotonic() < deadline:
+            if time.monotonic() - self._heard > QUIET_S or self._past_the_cut():
+                return
+            time.sleep(QUIET_S / 10)
+
+    def _past_the_cut(self) -> bool:
+        cut, held = self.cut_after_ns, self._held
+        return cut is not None and bool(held) and held[-1][0] > cut + WINDOW_NS
 
     def accept(self, chunk: bytes) -> None:
+        self._heard = time.monotonic()
         data = self._tail + chunk
         end = data.rfind(b"\n") + 1
         self._tail = data[end:]
@@ -216,15 +235,25 @@ class Events(Pump):
 
     def _before_the_end(self, data: bytes) -> bytes:
         """Drop events that began after the stop: probes detach one by one, in any order."""
-        assert self.cut_after_ns is not None
         kept = []
         for line in data.splitlines(keepends=True):
-            first = FIRST.match(line)
-            if first and int(first[2]) >= self.cut_after_ns:
-                self._cut_sockets.add(first[3])
-            fields = line.rstrip().split(b",", 3)
-            if len(fields) > 2 and fields[2] in self._cut_sockets and not line.startswith(b"#"):
-                self.cut[fields[0].decode()] += 1
-            else:
+            parts = PARTS.match(line)
+            if parts is None or self._is_kept(*parts.groups()):
                 kept.append(line)
+            else:
+                self.cut[(parts[1] + parts[2]).decode()] += 1
         return b"".join(kept)
+
+    def _is_kept(self, tag: bytes, number: bytes, ns: bytes, socket: bytes) -> bool:
+        assert self.cut_after_ns is not None
+        if number in (b"", b"0"):
+            early = int(ns) < self.cut_after_ns
+            if tag in LEAVING:
+                self._keeping[socket] = early or socket in self._inside
+                if tag != b"P":
+                    self._inside.discard(socket)
+            else:
+                self._keeping[socket] = early
+                if early and tag in (b"M", b"I"):
+                    self._inside.add(socket)
+        return self._keeping.get(socket, True)

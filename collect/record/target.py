@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def choose(found: list[Target], wanted: str | None = None) -> Target:
             "load one of the two BBR versions as a module, or use a kernel with one of them",
         )
     return target
+
+
+def instance(module: str) -> int | None:
+    """What tells one loading of a module from the next; None when it is built in or not there."""
+    try:
+        return os.stat(Path("/sys/module", module)).st_ino if module else None
+    except OSError:
+        return None
 
 
 def program_host(target: Target, base: btf.Btf) -> Host:

@@ -80,6 +80,15 @@ def test_events_that_begin_after_the_stop_are_cut_whole_and_counted(tmp_path: Pa
     assert events.cut == {"M0": 1, "M1": 1, "X": 1}
 
 
+def test_what_main_left_belongs_to_the_event_that_was_recorded(tmp_path: Path) -> None:
+    """The exit of a call that began before the stop is kept, that of a later call is not."""
+    rows = [b"M0,3999,ff00,1,2,14\n", b"M1,4001,ff00,7\n", b"X,4003,ff00,9\n"]
+    later = [b"X,4005,ff00,10\n", b"IX0,4006,ff11,10\n", b"IX1,4007,ff11,10\n"]
+    events, written = pump([HEAD, *rows, *later], tmp_path, cut_after_ns=4000)
+    assert written == HEAD + b"".join(rows)
+    assert events.cut == {"X": 1, "IX0": 1, "IX1": 1}
+
+
 def test_a_row_cut_short_by_death_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     whole = event(1000, "ff00", 0, 1, 1)
     _, written = pump([HEAD, whole, b"M0,2000,ff00,1,2,14"], tmp_path)
