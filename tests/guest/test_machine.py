@@ -5,12 +5,15 @@ from __future__ import annotations
 import lzma
 import os
 import shutil
-import stat
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bbrscope.collect.guest import GuestError, kernel, machine, root
+
+NOBODY = 65534
 
 
 def make_kernel(folder: Path, release: str) -> None:
@@ -92,31 +95,34 @@ def test_no_mirror_is_told_with_the_way_out(
     assert root.mirror() == "http://b.example/"
 
 
+@pytest.fixture
+def home_of_nobody() -> Iterator[Path]:
+    """A home that belongs to nobody, outside of pytest's folders: they let nobody else in."""
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        for package in ("collect", "probes"):
+            shutil.copytree(machine.PACKAGE / package, home / "bbrscope" / package)
+        for path in (home, *home.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        yield home
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("unprivileged")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: every guest test is this one")
-def test_a_user_who_is_not_root_builds_and_boots_a_guest(tmp_path: Path) -> None:
+def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -> None:
     if lacking := root.missing_tools():
         pytest.skip(f"needs QEMU: apt-get install {' '.join(lacking)}")
-    nobody = 65534
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("needs a Python that other users can run: apt-get install python3")
-    # The package, out of the reach of this user's home: others may not be let in there.
-    home = tmp_path / "home"
-    shutil.copytree(machine.PACKAGE / "collect", home / "bbrscope" / "collect")
-    shutil.copytree(machine.PACKAGE / "probes", home / "bbrscope" / "probes")
-    for path in (home, *home.rglob("*")):
-        os.chown(path, nobody, nobody)
-    for folder in home.parents:
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    home = str(home_of_nobody)
     told = subprocess.run(
         [python, "-m", "bbrscope.collect.guest", "bookworm", "--", "sh", "-c", "uname -r; id -u"],
         cwd=home,
-        env={"HOME": str(home), "PYTHONPATH": str(home), "PATH": os.environ["PATH"]},
-        user=nobody,
-        group=nobody,
+        env={"HOME": home, "PYTHONPATH": home, "PATH": os.environ["PATH"]},
+        user=NOBODY,
+        group=NOBODY,
         extra_groups=[],
         capture_output=True,
         text=True,
@@ -127,5 +133,4 @@ def test_a_user_who_is_not_root_builds_and_boots_a_guest(tmp_path: Path) -> None
     release, user = told.stdout.split()
     assert release.startswith("6.1.")
     assert user == "0"
-    assert (home / ".cache/bbrscope-guests/bookworm").stat().st_uid == nobody
-    shutil.rmtree(home)
+    assert (home_of_nobody / ".cache/bbrscope-guests/bookworm").stat().st_uid == NOBODY
