@@ -301,12 +301,19 @@ def _scatter(
     con: duckdb.DuckDBPyConnection, made: Document, run_ids: Sequence[int], names: Sequence[str]
 ) -> int:
     """Put the chart of goodput against RTT into the document; return how many flows it shows."""
-    found = con.execute(
-        scoped(compare.FLOWS, run_ids),
-    ).fetchall()
+    rows = scatter_rows(con, run_ids, names)
+    made.data["still"] = charts.compiled(charts.scatter_chart(rows)) if rows else None
+    return len(rows)
+
+
+def scatter_rows(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return a row per flow that counts: median RTT [ms], goodput [Mbit/s], colour and name."""
+    found = con.execute(scoped(compare.FLOWS, run_ids)).fetchall()
     place = {run_id: number for number, run_id in enumerate(run_ids)}
     several = len(found) > len(run_ids)
-    rows = [
+    return [
         {
             "rtt": rtt / 1e3,
             "goodput": goodput,
@@ -316,5 +323,3 @@ def _scatter(
         for run_id, flow, goodput, rtt in found
         if rtt is not None and goodput is not None
     ]
-    made.data["still"] = charts.compiled(charts.scatter_chart(rows)) if rows else None
-    return len(rows)

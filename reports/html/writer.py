@@ -24,7 +24,12 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write `text` aside, then put it in place.
+    """Write `text` as UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` aside, then put it in place.
 
     Raises:
         BbrscopeError: it cannot be written; what lay at `path` is untouched.
@@ -33,8 +38,8 @@ def write(path: Path, text: str) -> None:
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
         aside = Path(name)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
         # mkstemp keeps others out; a report is as readable as any file one makes.
         mask = os.umask(0)
         os.umask(mask)
