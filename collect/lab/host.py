@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -130,10 +131,15 @@ def loaded_modules() -> set[str]:
 
 
 def unload(modules: Iterable[str]) -> None:
-    """Unload what the lab has loaded; a module that something uses stays."""
+    """Unload what the lab has loaded; a module that something else uses stays.
+
+    One may hold another, and a namespace that is gone holds some for a moment.
+    """
     left = sorted(modules)
-    for _ in range(3):  # one may hold another
+    deadline = time.monotonic() + 3
+    while left and time.monotonic() < deadline:
         left = [name for name in left if not quietly("rmmod", name)]
+        time.sleep(0.1)
 
 
 def yield_to_traffic() -> None:

@@ -31,6 +31,7 @@ LOCK = Path("/run/bbrscope-lab.lock")
 # A CPU that works longer than this share of the time is the bottleneck, not the path.
 MAX_BUSY = 0.95
 CAPACITY_S = 1
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptedLabError(BbrscopeError):
@@ -42,11 +43,12 @@ class InterruptedLabError(BbrscopeError):
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the lab's lock, end in order at SIGTERM, and unload the modules that came with it.
+    """Hold the lab's lock, end in order at a signal, and unload the modules that came with it.
 
     Raises:
-        HostError: another lab is running.
+        HostError: not root, or another lab is running.
     """
+    host.require_root()
     with LOCK.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,8 +57,9 @@ def alone() -> Iterator[None]:
                 "another lab is running on this host", "wait for it: two would share the CPUs"
             ) from error
         before = host.loaded_modules()
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
         host.yield_to_traffic()
-        old = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        old = {number: signal.signal(number, _end) for number in SIGNALS}
         try:
             yield
         except KeyboardInterrupt as error:
@@ -64,6 +67,7 @@ def alone() -> Iterator[None]:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+            os.setpriority(os.PRIO_PROCESS, 0, priority)
             host.unload(host.loaded_modules() - before)
             LOCK.unlink(missing_ok=True)
 
@@ -98,7 +102,7 @@ def capacity(point: Point) -> int:
     )
     bulk = Flow(1, "reno", "bulk", 0, CAPACITY_S * 10**6, 0)
     trial = replace(point, path=free, flows=(bulk,), changes=(), duration_us=CAPACITY_S * 10**6)
-    with testbed.built(trial), tempfile.TemporaryDirectory() as name, _servers(trial, Path(name)):
+    with testbed.built(trial), tempfile.TemporaryDirectory() as name, servers(trial, Path(name)):
         command = traffic.client(trial, bulk)
         told = json.loads(host.call("ip", "netns", "exec", testbed.SENDERS, *command))
     goodput: float = told["end"]["sum_received"]["bits_per_second"]
@@ -132,7 +136,7 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
         work = Path(scratch)
         plan = traffic.plan(point, work)
         (work / "plan.json").write_text(json.dumps(plan))
-        with testbed.built(point), _servers(point, work):
+        with testbed.built(point), servers(point, work):
             bundle, manifest = session.run(_recording(point, work, name, packets), say)
         if not manifest["ended"].startswith("the command ended"):
             if manifest["ended"].startswith("SIG"):
@@ -178,7 +182,7 @@ def recorded_version(ccs: set[str]) -> str | None:
 
 
 @contextmanager
-def _servers(point: Point, work: Path) -> Iterator[None]:
+def servers(point: Point, work: Path) -> Iterator[None]:
     """Run the receivers; wait until all of them listen."""
     running: list[subprocess.Popen[bytes]] = []
     try:

@@ -1,0 +1,249 @@
+"""The lab, end to end, on a stock Debian kernel in a guest: runs, verdicts, and a clean host.
+
+One boot makes them all: six experiments of Song21 in quick form, shorter still, because CI has
+one core. Everything is recorded inside by the same `lab run` that a host runs as root.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bbrscope.analyze import results, session
+from bbrscope.collect import guest
+from bbrscope.collect.ingest import ingest
+from bbrscope.collect.lab import vm
+from bbrscope.collect.store import Store, open_store
+
+pytestmark = pytest.mark.slow
+
+# What is run inside: (scenario, settings, congestion controls). Each needs the probes to attach
+# once per run, which takes longer than the traffic.
+EXPERIMENTS = (
+    ("song-single-buffer", "duration=10s", "bbr"),  # shallow and deep
+    ("song-bwchange", "duration=24s", "bbr"),
+    ("song-randomloss", "duration=10s", "bbr,cubic"),
+    ("song-intra-2flow", "duration=14s", "bbr"),
+    ("song-cubic", "duration=14s", "bbr"),
+)
+
+# Parts of the testbed that these do not use, each against an independent witness: TCP's own RTT
+# for the delay, iperf3 for the rate, the receiver's and the qdiscs' counters for marks and drops.
+PARTS = """
+import json, tempfile
+from pathlib import Path
+from bbrscope.collect.lab import host, run, scenario, testbed, traffic
+
+def sh(ns, text):
+    return host.call("ip", "netns", "exec", ns, "sh", "-c", text)
+
+def trial(**settings):
+    chosen = scenario.quick(scenario.load("song-single-buffer"))
+    settings = {"cc": "cubic", "duration": "3s", "buffer": "2bdp", **settings}
+    chosen = scenario.override(chosen, {name: [value] for name, value in settings.items()})
+    point = next(scenario.points(chosen))
+    found = {}
+    with testbed.built(point), tempfile.TemporaryDirectory() as name:
+        with run.servers(point, Path(name)):
+            told = json.loads(sh(testbed.SENDERS, " ".join(traffic.client(point, point.flows[0]))))
+        found["bps"] = told["end"]["sum_received"]["bits_per_second"]
+        found["retransmits"] = told["end"]["sum_sent"]["retransmits"]
+        found["min_rtt_us"] = told["end"]["streams"][0]["sender"]["min_rtt"]
+        found["bottleneck"] = json.loads(sh(testbed.ROUTER, "tc -s -j qdisc show dev rd"))
+        found["policer"] = sh(testbed.ROUTER, "tc -s filter show dev rd egress")
+        found["access"] = json.loads(sh(testbed.ACCESS, "tc -s -j qdisc show dev ar"))
+        found["sender"] = json.loads(sh(testbed.SENDERS, "nstat -asj"))["kernel"]
+        found["receiver"] = json.loads(sh(testbed.RECEIVERS, "nstat -asj"))["kernel"]
+    return found
+
+host.require(set(scenario.AQMS)); host.congestion_controls(["cubic"])
+told = {
+    "six": trial(ip="6"),
+    "policer": trial(aqm="policer", buffer="30kB"),
+    "fq_codel": trial(aqm="fq_codel", ecn="yes", threshold="5ms"),
+    "red": trial(aqm="red", ecn="yes", threshold="10ms", buffer="8bdp"),
+    "reorder": trial(reorder="2%"),
+    "loss": trial(loss="2%"),
+}
+print(json.dumps(told))
+"""
+
+STATE = """
+state() { ip netns list; ip -o link; ip -o addr; tc qdisc show; lsmod | sort | cut -d' ' -f1
+  sysctl net.ipv4.ip_forward net.ipv4.tcp_congestion_control net.ipv4.tcp_rmem; }
+"""
+
+
+def script() -> str:
+    lines = [vm.SETUP, STATE, "state > /out/before"]
+    for name, setting, cc in EXPERIMENTS:
+        words = f"{name} --quick --set {setting} --cc {cc} --inside -o /out/bundles"
+        lines.append(f"bbrscope lab run {words} 2> /out/{name}.said; echo $? > /out/{name}.status")
+    lines += ["state > /out/after", "python3 /out/parts.py > /out/parts.json"]
+    # Ctrl-C in the middle of a run; then a kill that leaves no time to clean up.
+    run = "bbrscope lab run song-single-buffer --quick --cc cubic --inside -o /tmp/never"
+    lines += ["cat > /tmp/wait.sh <<'EOF'"]
+    lines += ["until ip netns pids bbrlab-s 2>/dev/null | grep -q .; do sleep 0.2; done; sleep 1"]
+    lines += ["EOF"]
+    lines += [f"setsid {run} 2> /out/interrupted.said & pid=$!; sh /tmp/wait.sh"]
+    lines += ["kill -INT -$pid; wait $pid; echo $? > /out/interrupted.status"]
+    lines += ["ls /tmp/never > /out/interrupted.kept; state > /out/interrupted.after"]
+    lines += [f"setsid {run} 2> /dev/null & pid=$!; sh /tmp/wait.sh; kill -9 -$pid; wait $pid"]
+    lines += [f"{run} 2> /out/refused.said; echo $? > /out/refused.status"]
+    lines += ["bbrscope lab clean > /out/cleaned; state > /out/cleaned.after"]
+    return "\n".join([*lines, "exit 0"])
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the guest wrote."""
+    if lacking := guest.missing_tools():
+        pytest.skip(f"needs QEMU and debootstrap: apt-get install {' '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "parts.py").write_text(PARTS)
+    done = guest.run(vm.SUITE, script(), folder, 6000)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def path(out: Path) -> Path:
+    """A store with the runs, replayed."""
+    path = out / "lab.duckdb"
+    with open_store(path) as store:
+        for manifest in sorted(out.glob("bundles/*/manifest.json")):
+            ingest(store, manifest.parent)
+        ids = [store.run_id(name) for name in store.runs(with_events=True)]
+        for flows in session.replay_runs(store.con, ids):
+            results.keep(store, flows)
+    return path
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with open_store(path, read_only=True) as opened:
+        yield opened
+
+
+def test_every_experiment_was_made_and_is_valid(out: Path, store: Store) -> None:
+    for name, _, _ in EXPERIMENTS:
+        assert (out / f"{name}.status").read_text() == "0\n", (out / f"{name}.said").read_text()
+    rows = store.con.execute(
+        "SELECT scenario, count(*), bool_and(valid), string_agg(why_invalid), bool_and(quick),"
+        " any_value(place) FROM lab_runs GROUP BY scenario ORDER BY scenario"
+    ).fetchall()
+    assert [row[:2] for row in rows] == [
+        ("song-bwchange", 1),
+        ("song-cubic", 2),
+        ("song-intra-2flow", 1),
+        ("song-randomloss", 2),
+        ("song-single-buffer", 2),
+    ]
+    assert all(row[2:] == (True, None, True, "vm") for row in rows), rows
+
+
+def test_every_recording_of_bbr_replays_exactly(store: Store) -> None:
+    rows = store.con.execute(
+        "SELECT mode, count(*), sum(events), sum(exact), sum(gaps) FROM replays GROUP BY mode"
+    ).fetchall()
+    assert {row[0] for row in rows} == {"step", "free-run"}
+    for _mode, flows, events, exact, gaps in rows:
+        assert flows == 8
+        assert events > 8 * 1000
+        assert (exact, gaps) == (events, 0)
+
+
+def test_goodput_is_what_the_kernel_delivered_and_the_queue_let_through(store: Store) -> None:
+    """iperf3's bytes, the kernel's tp.delivered and the qdisc's counter tell one story."""
+    rows = store.con.execute(
+        "SELECT l.bytes, any_value(f.delivered) * 1448.0,"
+        " (SELECT max(sent_bytes) FROM queue_samples q WHERE q.run_id = l.run_id)"
+        " FROM lab_flows l JOIN lab_runs r USING (run_id)"
+        " JOIN (SELECT run_id, flow, max(tp_delivered) AS delivered FROM events GROUP BY ALL) f"
+        " USING (run_id, flow) WHERE r.flows = 1 GROUP BY l.run_id, l.bytes"
+    ).fetchall()
+    assert len(rows) == 4
+    for received, delivered, sent in rows:
+        assert received <= delivered <= 1.05 * received
+        assert received * 1514 / 1448 <= sent <= 1.25 * received * 1514 / 1448
+
+
+def test_changes_happen_when_they_should(store: Store) -> None:
+    [(changes,)] = store.con.execute(
+        "SELECT changes FROM lab_runs WHERE scenario = 'song-bwchange'"
+    ).fetchall()
+    made = [(change["what"], change["value"]) for change in json.loads(changes)]
+    assert made == [("rate", 10e6), ("rate", 20e6), ("rate", 10e6)]
+    late = [
+        change["at_s"] - at for change, at in zip(json.loads(changes), (6, 12, 18), strict=True)
+    ]
+    assert all(0 <= each < 0.5 for each in late)
+
+
+def test_the_host_is_left_as_it_was_also_after_ctrl_c_and_after_clean(out: Path) -> None:
+    before = (out / "before").read_text()
+    assert (out / "after").read_text() == before
+    assert (out / "interrupted.after").read_text() == before
+    assert (out / "interrupted.status").read_text() == "1\n"
+    assert "interrupted; finished runs are kept" in (out / "interrupted.said").read_text()
+    assert (out / "interrupted.kept").read_text() == ""
+    assert (out / "refused.status").read_text() == "1\n"
+    assert "bbrscope lab clean" in (out / "refused.said").read_text()
+    assert (out / "cleaned").read_text().startswith("removed bbrlab-")
+    after = set((out / "cleaned.after").read_text().split())
+    assert not any("bbrlab" in word for word in after)
+
+
+@pytest.fixture(scope="module")
+def parts(out: Path) -> dict[str, Any]:
+    loaded = json.loads((out / "parts.json").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def kind(found: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The one qdisc of this kind."""
+    [one] = [each for each in found if each["kind"] == name]
+    return one
+
+
+@pytest.mark.parametrize("name", ["six", "fq_codel", "red"])
+def test_the_path_has_the_rate_and_the_delay_that_were_asked_for(
+    name: str, parts: dict[str, Any]
+) -> None:
+    carried = 10e6 * 1448 / 1514
+    assert 0.85 * carried < parts[name]["bps"] <= carried
+    assert 40_000 <= parts[name]["min_rtt_us"] < 44_000
+
+
+def test_a_policer_drops_what_is_too_much_and_queues_nothing(parts: dict[str, Any]) -> None:
+    told = parts["policer"]
+    dropped = [int(count) for count in re.findall(r"dropped (\d+)", told["policer"])]
+    assert max(dropped) > 0
+    assert told["retransmits"] >= max(dropped) * 0.9
+    assert told["bps"] <= 10e6
+    assert all(each["kind"] != "tbf" for each in told["bottleneck"])
+
+
+def test_marks_of_the_queue_reach_the_receiver(parts: dict[str, Any]) -> None:
+    """As many packets arrive with CE as the AQM says it has marked."""
+    codel = kind(parts["fq_codel"]["bottleneck"], "fq_codel")
+    assert codel["ce_mark"] > 0
+    assert parts["fq_codel"]["receiver"]["IpExtInCEPkts"] == codel["ce_mark"]
+    red = kind(parts["red"]["bottleneck"], "red")
+    assert red["marked"] > 0
+    assert parts["red"]["receiver"]["IpExtInCEPkts"] == red["marked"]
+    assert parts["six"]["receiver"]["IpExtInCEPkts"] == 0
+
+
+def test_loss_and_reordering_are_what_the_sender_sees(parts: dict[str, Any]) -> None:
+    netem = kind(parts["loss"]["access"], "netem")
+    assert 0.01 < netem["drops"] / (netem["packets"] + netem["drops"]) < 0.035
+    assert parts["loss"]["retransmits"] >= 0.9 * netem["drops"]
+    assert parts["reorder"]["sender"]["TcpExtTCPSACKReorder"] > 0
+    assert kind(parts["reorder"]["access"], "netem")["drops"] == 0
+    assert parts["reorder"]["min_rtt_us"] >= 40_000

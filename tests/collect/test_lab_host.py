@@ -1,0 +1,223 @@
+"""The lab on this machine: what it refuses, what it would start, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bbrscope.collect import guest
+from bbrscope.collect.errors import HostError
+from bbrscope.collect.guest import root as guest_root
+from bbrscope.collect.lab import host, run, scenario, testbed, traffic, vm
+
+MAIN = "from bbrscope.reports.cli import main; main()"
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None,
+    reason="needs root and iproute2: run pytest with sudo",
+)
+
+
+def lab(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", MAIN, "lab", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def point(*settings: str) -> scenario.Point:
+    """One run of a scenario with two flows, some parameters set."""
+    chosen = scenario.quick(scenario.load("song-cubic"))
+    values = dict(setting.split("=") for setting in settings)
+    wanted = {"buffer": ["1bdp"], **{name: [value] for name, value in values.items()}}
+    return next(scenario.points(scenario.override(chosen, wanted)))
+
+
+def state() -> tuple[str, ...]:
+    """What the lab could leave changed on a host."""
+    commands = (
+        "ip netns list",
+        "ip -o link",
+        "ip -o addr",
+        "tc qdisc show",
+        "sysctl net.ipv4.ip_forward net.ipv4.tcp_congestion_control net.ipv4.tcp_rmem",
+    )
+    texts = [subprocess.run(c.split(), capture_output=True, text=True).stdout for c in commands]
+    return (*texts, " ".join(sorted(host.loaded_modules())))
+
+
+@needs_root
+def test_a_testbed_that_cannot_be_built_leaves_the_host_as_it_was() -> None:
+    before = state()
+    with pytest.raises(HostError) as error, testbed.built(point("rtt=100000s")):
+        pass
+    assert "tc" in error.value.fact
+    assert state() == before
+
+
+@needs_root
+def test_a_lab_that_this_kernel_cannot_run_says_why_and_changes_nothing(tmp_path: Path) -> None:
+    if host.has_module("sch_netem"):
+        pytest.skip("this kernel has netem: the guest's test runs the lab")
+    before = state()
+    done = lab("run", "song-single-buffer", "--quick", "--cc", "bbr", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "this kernel has no sch_netem" in done.stderr
+    assert "--vm" in done.stderr
+    assert state() == before
+    assert list(tmp_path.glob("*.duckdb")) == []
+
+
+@needs_root
+def test_what_a_killed_lab_left_is_refused_until_it_is_cleaned(tmp_path: Path) -> None:
+    before = state()
+    subprocess.run(["ip", "netns", "add", testbed.SENDERS], check=True)
+    inside = subprocess.Popen(["ip", "netns", "exec", testbed.SENDERS, "sleep", "600"])
+    try:
+        with pytest.raises(HostError, match="bbrlab-s") as error, testbed.built(point()):
+            pass
+        assert error.value.way_out.endswith("bbrscope lab clean")
+        assert testbed.existing() == [testbed.SENDERS]
+        done = lab("clean", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, f"removed {testbed.SENDERS}\n")
+        assert inside.wait(10) == -9
+    finally:
+        inside.kill()
+    assert state() == before
+    assert lab("clean", cwd=tmp_path).stdout == "nothing to remove\n"
+
+
+@needs_root
+def test_two_labs_at_once_are_refused(tmp_path: Path) -> None:
+    with run.alone():
+        done = lab("clean", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "another lab is running" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("run", "song-single-bufer"), 1, "near: song-single-buffer"),
+        (("run", "song-single-buffer", "--set", "bufer=1bdp"), 1, "near: buffer"),
+        (("run", "song-single-buffer", "--set", "rate"), 1, "'rate' sets nothing"),
+        (("run", "song-single-buffer", "--set", "rate=fast"), 1, "rate 'fast'"),
+        (("run", "song-single-buffer", "--kernel", "/"), 2, "--kernel goes with --vm"),
+        (("list", "nothing-like-it"), 1, "no scenario called"),
+    ],
+)
+def test_wrong_words_are_told_before_anything_is_built(
+    words: tuple[str, ...], status: int, said: str, tmp_path: Path
+) -> None:
+    done = lab(*words, cwd=tmp_path)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_root_and_without_qemu_both_ways_out_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(guest_root, "TOOLS", {"no-such-tool": "some-package"})
+    with pytest.raises(HostError) as error:
+        host.require_root()
+    assert "sudo" in error.value.way_out
+    assert "apt-get install some-package" in error.value.way_out
+    with pytest.raises(HostError, match="a guest needs some-package"):
+        vm.release(None)
+
+
+def test_a_rate_beyond_what_was_measured_is_refused_also_when_it_comes_later() -> None:
+    run.refuse_beyond(point("rate=90mbit"), 100_000_000)
+    with pytest.raises(HostError, match="this machine forwards 100 Mbit/s"):
+        run.refuse_beyond(point("rate=200mbit"), 100_000_000)
+    chosen = scenario.load("song-bwchange")
+    with pytest.raises(HostError, match="80 Mbit/s"):
+        run.refuse_beyond(next(scenario.points(chosen)), 50_000_000)
+
+
+def test_a_run_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert not run.finished(folder)
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{")
+    assert not run.finished(folder)
+    (folder / "manifest.json").write_text(json.dumps({"lab": {}}))
+    assert run.finished(folder)
+
+
+def test_a_cpu_is_busy_for_the_traffic_but_not_with_the_recording() -> None:
+    """/proc/stat: user nice system idle iowait irq softirq steal."""
+    assert host.busy([(0, 0), (0, 0)], [(90, 100), (40, 100)]) == 0.6
+    assert all(free <= total for free, total in host.cpu_times())
+
+
+def test_each_kind_of_flow_is_a_command_of_iperf3() -> None:
+    base = point()
+    flow = scenario.Flow(1, "bbr", "bulk", 0, 10_000_000, 0)
+
+    def words(**changed: object) -> str:
+        return " ".join(traffic.client(base, scenario.Flow(**{**vars(flow), **changed})))
+
+    assert words().endswith("-p 5202 -C bbr -J -t 10")
+    assert words(kind="fixed-size", size_bytes=10**6).endswith("-n 1000000 -l 16K")
+    assert words(kind="rate-limited", rate_bps=10**6).endswith("-t 10 -b 1000000 -l 1448")
+    # 10 Mbit/s for 2 s are 152 blocks of 16 KiB; with 3 s of silence their mean is 4 Mbit/s.
+    assert words(kind="on-off", on_us=2 * 10**6, off_us=3 * 10**6).endswith(
+        "-t 10 -b 3984588/152 -l 16384"
+    )
+
+
+def test_starts_are_drawn_from_the_seed_within_one_round_trip(tmp_path: Path) -> None:
+    base = point()
+    starts = [step["at_s"] for step in traffic.plan(base, tmp_path)["steps"]]
+    assert starts == [step["at_s"] for step in traffic.plan(base, tmp_path)["steps"]]
+    assert all(0 <= start < base.path.rtt_us / 1e6 for start in starts)
+    assert len(set(starts)) == 2
+
+
+def test_an_outage_has_an_end_and_restores_the_loss_that_was_there() -> None:
+    base = point("loss=1%")
+    away, back = testbed.commands(base, scenario.Change(5_000_000, "outage", 2e6))
+    assert (away[0], back[0]) == (5_000_000, 7_000_000)
+    assert away[1][-3:] == ["loss", "random", "100.000000%"]
+    assert back[1][-3:] == ["loss", "random", "1.000000%"]
+
+
+def test_flows_with_other_delays_have_links_of_their_own() -> None:
+    chosen = scenario.quick(scenario.load("song-rttfair-sweep"))
+    base = next(scenario.points(chosen))
+    assert testbed.extra_delays(base) == [0, 60_000]
+    ends = {testbed.receiver(base, flow.extra_rtt_us) for flow in base.flows}
+    assert len(ends) == 2
+
+
+def test_the_release_is_read_from_a_kernel_image(tmp_path: Path) -> None:
+    image = tmp_path / "bzImage"
+    head = bytearray(0x2000)
+    head[0x202:0x206] = b"HdrS"
+    head[0x20E:0x210] = (0x1000).to_bytes(2, "little")
+    head[0x1200 : 0x1200 + 20] = b"6.13.7-bbr3 (me) #1\0"
+    image.write_bytes(head)
+    assert vm.image_release(image) == "6.13.7-bbr3"
+    with vm.kernel_folder(image) as folder:
+        assert folder is not None
+        assert vm.release(folder) == "6.13.7-bbr3" if not guest.missing_tools() else True
+        assert vm.congestion_controls(folder) is None
+    image.write_bytes(b"no kernel")
+    with pytest.raises(HostError, match="is no bzImage"):
+        vm.image_release(image)
+
+
+def test_a_kernels_congestion_controls_are_read_from_its_lists(tmp_path: Path) -> None:
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/vmlinuz-6.1.0").touch()
+    modules = tmp_path / "lib/modules/6.1.0"
+    modules.mkdir(parents=True)
+    (modules / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko:\nkernel/fs/9p/9p.ko: x.ko\n")
+    (modules / "modules.builtin").write_text("kernel/net/ipv4/tcp_cubic.ko\n")
+    assert vm.congestion_controls(tmp_path) == {"bbr", "cubic", "reno"}
