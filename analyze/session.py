@@ -89,9 +89,9 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
     Raises:
         BbrscopeError: it has packets alone, or was recorded on a rung without callbacks.
     """
-    row = con.execute("SELECT run, version, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    row = con.execute("SELECT run, events, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
     assert row is not None
-    run, version, name = row
+    run, events, name = row
     rung = RUNGS.get(name or "")
     if rung is not None and not rung.replays:
         raise BbrscopeError(
@@ -100,10 +100,11 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
             f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
             " doctor",
         )
-    if version is None:
+    if not events:
         raise BbrscopeError(
-            f"run {run} has packets but no kernel events: there is nothing to replay or explain",
-            f"see what its packets tell: bbrscope metrics {run}",
+            f"run {run} has packets or samples but no kernel events: there is nothing to replay or"
+            " explain",
+            f"see what they tell: bbrscope metrics {run}",
         )
 
 

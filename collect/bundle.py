@@ -33,7 +33,10 @@ MAX_MANIFEST = 4 << 20
 MAX_ATTACHMENT = 16 << 20
 RUN_NAME = re.compile(r"[\w.+@=-]{1,100}")
 
-COMPLETE = "a bundle is a folder (or a .tar.zst of one) with manifest.json and events.csv.zst"
+COMPLETE = (
+    "a bundle is a folder (or a .tar.zst of one) with manifest.json and events.csv.zst, or"
+    " ss.txt.zst in its place"
+)
 
 
 @dataclass(frozen=True)
@@ -139,9 +142,12 @@ def _read_files(folder: Path, shown: str) -> Bundle:
     if not (folder / MANIFEST).is_file():
         raise BundleError(f"{shown} has no {MANIFEST}: it is not a run bundle", COMPLETE)
     manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
-    # A run of the lab need not have a BBR flow.
-    if not (folder / EVENTS).is_file() and "lab" not in manifest.raw:
-        raise BundleError(f"{shown} has no {EVENTS}: it is not a run bundle", COMPLETE)
+    # Rung inet_diag has samples alone; a run of the lab need not have a BBR flow.
+    kept = any((folder / name).is_file() for name in (EVENTS, SS))
+    if not kept and "lab" not in manifest.raw:
+        raise BundleError(
+            f"{shown} has neither {EVENTS} nor {SS}: it is not a run bundle", COMPLETE
+        )
     return Bundle(shown, folder, manifest, _digest(folder))
 
 

@@ -69,13 +69,13 @@ def diagnose(folder: Path) -> Diagnosis:
     rungs = [
         {
             "rung": step.rung,
-            "usable": step.attach is not None or step.rung == "inet_diag",
+            "usable": step.usable,
             "reason": step.reason if usable or step.rung == "inet_diag" else "needs root",
             "answers": RUNGS[step.rung].answers,
         }
         for step in steps
     ]
-    best = next(str(rung["rung"]) for rung in rungs if rung["usable"])
+    best = next((str(rung["rung"]) for rung in rungs if rung["usable"]), "nothing")
     return Diagnosis(findings, rungs, best)
 
 

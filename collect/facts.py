@@ -60,6 +60,13 @@ FROM
 WHERE runs.run_id = $run_id
 """
 
+# A run of samples alone lasts from the first to the last.
+SAMPLED_TIMES = """
+UPDATE runs SET first_ns = f.first_ns, last_ns = f.last_ns, duration_ns = f.last_ns - f.first_ns
+FROM (SELECT min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM flows WHERE run_id = $run_id) f
+WHERE runs.run_id = $run_id
+"""
+
 # A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
 # began (iperf3 tells whole seconds).
 LAB_FLOWS = """
@@ -104,8 +111,6 @@ def rung(manifest: Manifest, kinds: set[str]) -> str | None:
 
     None: nobody says which of the ways to see every callback it was.
     """
-    if not kinds:
-        return "inet_diag"
     if kinds == {SAMPLE}:
         return "tcp_probe"
     declared = RUNGS.get(manifest.text("probe") or "")

@@ -50,6 +50,7 @@ class Outcome:
     mains: int = 0
     matched: int = 0
     samples: int = 0
+    rung: str | None = None
 
 
 def ingest(
@@ -144,6 +145,7 @@ class _Loader:
         if self.packets:
             load_packets(self.con, self.run_id, self.bundle, self.progress)
         self._load_rest()
+        self._load_samples()
         self._load_run(
             {
                 "version": decided.version,
@@ -159,13 +161,24 @@ class _Loader:
         return _outcome(self.con, self.run_id, already=False)
 
     def _load_without_events(self) -> Outcome:
-        """Write a lab run in which no flow had BBR: its traffic is all there is."""
+        """Write a run of samples (rung inet_diag), or one of the lab in which no flow had BBR."""
+        self._load_samples()
+        samples = self.con.execute("SELECT 1 FROM samples WHERE run_id = ? LIMIT 1", [self.run_id])
+        sampled = samples.fetchall() != []
+        if not sampled and lab.KEY not in self.bundle.manifest.raw:
+            raise BundleError(
+                f"{self.bundle.shown}/{SS} has no sample of a BBR socket",
+                "record again while BBR connections are sending",
+            )
         if self.packets:
             load_packets(self.con, self.run_id, self.bundle, self.progress)
         self._load_rest()
         decided = {"decoded_as": "no BBR flow: no kernel events were recorded"}
+        if sampled:
+            decided = {"decoded_as": "samples of ss: struct bbr was not read", "rung": "inet_diag"}
         totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
         self._load_run({**decided, **totals})
+        self.con.execute(facts.SAMPLED_TIMES, {"run_id": self.run_id})
         return _outcome(self.con, self.run_id, already=False)
 
     def _load_events(self, reader: EventReader) -> None:
@@ -273,6 +286,10 @@ class _Loader:
             shown = f"{self.bundle.shown}/{QUEUE}"
             insert(self.con, "queue_samples", queue_rows(run_id, queue, shown, manifest.clocks))
         insert(self.con, "attachments", facts.attachments(run_id, self.bundle))
+
+    def _load_samples(self) -> None:
+        """Write what ss showed; flows that have no events come with it."""
+        manifest, run_id = self.bundle.manifest, self.run_id
         seen = self.bundle.optional(SS)
         if seen is not None:
             shown = f"{self.bundle.shown}/{SS}"
@@ -370,13 +387,13 @@ def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
 
 def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
     row = con.execute(
-        "SELECT run, version, kernel, flows, events, rows, "
+        "SELECT run, rung, version, kernel, flows, events, rows, "
         "greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) "
         "FROM runs WHERE run_id = ?",
         [run_id],
     ).fetchone()
     assert row is not None  # the caller has just found or written it
-    run, label, kernel, flows, events, rows, lost = row
+    run, rung, label, kernel, flows, events, rows, lost = row
     kinds = con.execute(
         "SELECT kind, count(*) FROM capture_quality WHERE run_id = ? GROUP BY kind ORDER BY kind",
         [run_id],
@@ -389,6 +406,5 @@ def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outc
     samples = con.execute("SELECT count(*) FROM samples WHERE run_id = ?", [run_id]).fetchall()[0]
     return Outcome(
         *(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost),
-        *captured,
-        *samples,
+        *(*captured, *samples, rung),
     )

@@ -17,6 +17,8 @@ DATE = re.compile(
 )
 # printk's and journalctl -o short-monotonic's: local_clock(), within ms of CLOCK_MONOTONIC.
 BRACKET = re.compile(r"\[\s*(\d{1,10}\.\d{1,9})\]")
+# /proc/uptime, which `collect --print-script` has: the same but for time spent suspended.
+UPTIME = re.compile(r"#?\s*uptime_s (\d{1,10}(?:\.\d{1,9})?)(?=\s|$)")
 MONOTONIC = re.compile(r"#?\s*monotonic_ns (\d{1,19})(?=\s|$)")
 
 
@@ -31,12 +33,16 @@ def at_start(text: str) -> tuple[int, str, int] | None:
     (77, 'monotonic', 17)
     >>> at_start("2023-11-14T22:13:20.25+00:00")
     (1700000000250000000, 'realtime', 28)
+    >>> at_start("# uptime_s 4.25")
+    (4250000000, 'monotonic', 15)
     >>> at_start("ESTAB 0 0") is None
     True
     """
     skipped = len(text) - len(text.lstrip("# \t"))
     if found := MONOTONIC.match(text):
         return int(found[1]), "monotonic", found.end()
+    if found := UPTIME.match(text):
+        return int(Decimal(found[1]) * 10**9), "monotonic", found.end()
     if found := EPOCH.match(text, skipped):
         return _epoch(found[1]), "realtime", found.end()
     if found := ISO.match(text, skipped):

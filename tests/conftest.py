@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,29 @@ def write_bundle(folder: Path, lines: list[str] | None, **manifest: Any) -> Path
     return folder
 
 
+# As iproute2 6.1 prints it with -tienO, one line per socket.
+SS_LINE = (
+    "ESTAB 0       2163483          127.0.0.1:53778          10.0.0.2:5999  "
+    "timer:(persist,184ms,0) ino:26883 sk:7f cgroup:/ <-> ts sack bbr wscale:10,10 rto:208 "
+    "rtt:5.548/10.989 mss:65483 pmtu:65535 rcvmss:536 advmss:65483 cwnd:18 ssthresh:8 "
+    "bytes_sent:22805717 bytes_retrans:65483 bytes_acked:{acked} segs_out:519 segs_in:180 "
+    "data_segs_out:517 bbr:(bw:87310645848bps,mrtt:0.006,pacing_gain:{pacing},cwnd_gain:{cwnd}) "
+    "send 1699630858bps lastsnd:60 lastrcv:996 lastack:24 pacing_rate 1069359043824bps "
+    "delivery_rate 47624000000bps delivered:518 app_limited busy:76ms rwnd_limited:24ms(31.6%) "
+    "unacked:20 retrans:0/1 dsack_dups:1 rcv_space:65495 rcv_ssthresh:65495 notsent:2163483 "
+    "minrtt:0.006 snd_wnd:1024   "
+)
+
+
+def ss_text(gains: Sequence[tuple[float, float]]) -> str:
+    """Samples of one socket, a second apart, with these pacing and cwnd gains; 10 Mbit/s acked."""
+    text = ""
+    for number, (pacing, cwnd) in enumerate(gains, 1):
+        line = SS_LINE.format(pacing=pacing, cwnd=cwnd, acked=number * 1_250_000)
+        text += f"# monotonic_ns {number * 10**9}\n{line}\n"
+    return text
+
+
 @pytest.fixture(scope="session")
 def sampled_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with shipped recordings, and each again as rung tcp_probe would have made it."""
@@ -96,6 +119,10 @@ def sampled_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines = as_samples(reader.read().decode().splitlines())
             made = write_bundle(path.parent / f"{name}_sampled", lines, probe="tcp_probe")
             ingest(store, made)
+        alone = write_bundle(path.parent / "ss_alone", None, probe="inet_diag")
+        text = ss_text([(2.88672, 2.88672), (0.34375, 2.88672), *[(1, 2)] * 8, (1, 1), (1, 2)])
+        (alone / "ss.txt.zst").write_bytes(zstandard.compress(text.encode()))
+        ingest(store, alone)
     return path
 
 

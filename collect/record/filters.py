@@ -42,6 +42,20 @@ class Filters:
                 parts.append("(" + " or ".join(f"{word} {value}" for value in values) + ")")
         return [" and ".join(parts)]
 
+    def ss(self) -> list[str]:
+        """ss's expression, which inet_diag evaluates in the kernel."""
+        groups = (
+            [f"sport = :{n} or dport = :{n}" for n in self.ports],
+            [f"src {each} or dst {each}" for each in map(bracketed, self.addresses)],
+            [f"cgroup {cgroup_folder(path)}" for path in self.cgroups],
+        )
+        return [" and ".join(f"( {' or '.join(group)} )" for group in groups if group)]
+
+
+def bracketed(address: str) -> str:
+    """An address as ss reads it."""
+    return f"[{address}]" if ":" in address else address
+
 
 @dataclass
 class Condition:
@@ -92,9 +106,14 @@ def address(text: str) -> str:
     return f"({COMMON}.skc_family == 10 && ({' || '.join(ends)}))"
 
 
+def cgroup_folder(path: str) -> Path:
+    """A cgroup's folder, given as that or as its path within the hierarchy."""
+    return Path(path) if path.startswith("/sys/") else Path("/sys/fs/cgroup") / path.lstrip("/")
+
+
 def cgroup(path: str) -> str:
     """The socket was created in this cgroup (v2); its id is the directory's inode."""
-    folder = Path(path) if path.startswith("/sys/") else Path("/sys/fs/cgroup") / path.lstrip("/")
+    folder = cgroup_folder(path)
     try:
         inode = folder.stat().st_ino
     except OSError as error:

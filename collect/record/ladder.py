@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...probes.program import VALUES_ON_STACK, VALUES_PER_ROW, Attach
 from .bpftrace import Bpftrace, tracefs
 from .target import Target
+
+SS = "ss reads it from any host"
+NO_SS = "ss is not installed: apt-get install iproute2"
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,15 @@ class Step:
     attach: Attach | None
     reason: str
 
+    @property
+    def usable(self) -> bool:
+        """ss needs no attaching, only to be there."""
+        return self.attach is not None or (self.rung == "inet_diag" and has_ss())
+
+
+def has_ss() -> bool:
+    return shutil.which("ss") is not None
+
 
 def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = None) -> list[Step]:
     """The rungs in order, those that this host rules out included, with the reason."""
@@ -25,7 +38,7 @@ def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = 
         Step("fentry", *fentry(bpftrace, target)),
         Step("kprobe", *kprobe(bpftrace, target)),
         Step("tcp_probe", *tcp_probe(bpftrace, target)),
-        Step("inet_diag", None, "ss reads it from any host"),
+        Step("inet_diag", None, SS if has_ss() else NO_SS),
     ]
     return [step for step in steps if only in (None, step.rung)]
 

@@ -71,6 +71,7 @@ class Prepared:
 
 def prepare(plan: Plan) -> Prepared:
     """Look at the host; problems that rule out bpftrace are kept as reasons for the last rung."""
+    filters.condition(plan.select, "")  # refuses what names nothing, on every rung
     problems: list[str] = []
     base, tool, chosen = None, None, None
     if plan.rung != "inet_diag":
@@ -134,6 +135,9 @@ class Session:
     def climb(self, prepared: Prepared) -> None:
         """Attach the first rung that holds."""
         for step in prepared.steps:
+            if not step.usable:
+                self.tried.append(Tried(step.rung, "ruled out", step.reason))
+                continue
             if step.rung == "inet_diag":
                 self.rung = step.rung
                 reason = "; ".join(prepared.problems) or step.reason
@@ -142,9 +146,7 @@ class Session:
                 if prepared.problems:
                     self.say(f"  {reason}")
                 return
-            if step.attach is None:
-                self.tried.append(Tried(step.rung, "ruled out", step.reason))
-                continue
+            assert step.attach is not None
             assert prepared.bpftrace is not None
             attach = self.with_clock(step.attach)
             self.program = program(prepared, attach, self.plan.select)
@@ -184,9 +186,11 @@ class Session:
         return Attach(**{**vars(attach), "clock": f"(nsecs - {ahead})"})
 
     def start_witnesses(self) -> None:
-        prefix = self.plan.select.prefix
+        select = self.plan.select
         self.samplers["ss.txt.zst"] = witnesses.Sampler(
-            self.folder / "ss.txt.zst", witnesses.SS_S, lambda: witnesses.ss_lines(prefix)
+            self.folder / "ss.txt.zst",
+            witnesses.SS_S,
+            lambda: witnesses.ss_lines(select.prefix, select.ss(), select.pids),
         )
         place = self.place()
         queue = witnesses.Place(self.plan.queue) if self.plan.queue else place
@@ -373,6 +377,7 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
         "ended": session.ended,
         "packets": told.get("packets"),
         "notes": session.notes,
+        "samples": session.samplers["ss.txt.zst"].samples,
     }
     if chosen and target.instance(chosen.module) != prepared.instance:
         session.notes.append(f"module {chosen.module} was unloaded during the recording")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from .tracer import die_with_parent
 SNAPLEN = 128
 QUEUE_S = 0.1
 SS_S = 1.0
+USERS = re.compile(r" users:\(\(.*?\)\)")
 QUEUE_HEADER = (
     "uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues,backlog_bytes,backlog_pkts"
 )
@@ -187,10 +188,17 @@ def queue_rows(place: Place) -> str:
     return "".join(rows)
 
 
-def ss_lines(prefix: list[str]) -> str:
-    """`ss` output under a line that says when it was taken (CLOCK_MONOTONIC)."""
+def ss_lines(prefix: list[str], expression: list[str], pids: Sequence[int] = ()) -> str:
+    """`ss` output under a line that says when it was taken (CLOCK_MONOTONIC).
+
+    `expression` is ss's own filter, which the kernel applies; processes are told by their names
+    for sockets, which only `ss -p` knows.
+    """
     before = time.monotonic_ns()
-    text = output_of([*prefix, "ss", "-tienOH"])
+    text = output_of([*prefix, "ss", "-tienpOH" if pids else "-tienOH", *expression])
     taken = (before + time.monotonic_ns()) // 2
-    lines = [line for line in text.splitlines() if "bbr" in line]
+    lines = [line for line in text.splitlines() if " bbr" in line]
+    if pids:
+        lines = [line for line in lines if any(f"pid={pid}," in line for pid in pids)]
+        lines = [USERS.sub("", line) for line in lines]  # names of programs are nobody's business
     return "\n".join([f"# monotonic_ns {taken}", *lines]) + "\n"

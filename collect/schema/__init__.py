@@ -6,14 +6,14 @@ A module of this package that has tables or views exports `TABLES` and `VIEWS` a
 
 from __future__ import annotations
 
-from . import analysis, lab, metrics, packets, recording, rungs, samples, views
+from . import analysis, lab, metrics, packets, recording, rungs, sampled, samples, views
 from .model import Column, Table, View
 
 # Stores carry this number; a store with another one is not opened. Raise it with any change that
 # makes existing stores unreadable.
 SCHEMA_VERSION = 2
 
-MODULES = (recording, samples, rungs, packets, analysis, lab, views, metrics)
+MODULES = (recording, samples, rungs, packets, analysis, lab, views, metrics, sampled)
 
 TABLES: tuple[Table, ...] = tuple(table for module in MODULES for table in module.TABLES)
 VIEWS: tuple[View, ...] = tuple(view for module in MODULES for view in module.VIEWS)

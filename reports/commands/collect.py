@@ -147,7 +147,10 @@ def report(path: Path, manifest: dict[str, object]) -> None:
     )
     completeness = manifest.get("completeness")
     flows = completeness["sockets"] if isinstance(completeness, dict) else 0
-    click.echo(f"{path}: {counted} events of {flows} flows by {manifest['probe']}", err=True)
+    told = f"{counted} events of {flows} flows"
+    if manifest["probe"] == "inet_diag":
+        told = f"{manifest['samples']} samples of all flows"
+    click.echo(f"{path}: {told} by {manifest['probe']}", err=True)
     click.echo(f"  ended: {manifest['ended']}", err=True)
     notes = manifest["notes"]
     assert isinstance(notes, list)

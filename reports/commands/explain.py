@@ -56,13 +56,17 @@ def command(
     bbrscope explain v2_single_1bdp --at 12.3s
     bbrscope explain v2_single_1bdp --names draft --json
     """
-    from ...analyze import explain
+    from ...analyze import explain, sampled
 
     if only is not None:
         only = _known(only)
     if between is not None and between[0] > between[1]:
         raise click.UsageError("--between FROM TO: FROM is after TO")
     with open_replayed(store, run) as opened:
+        if sampled.is_sampled(opened.con, opened.run_id(run)):
+            asked = at is not None or only is not None or everything
+            _tell_samples(opened, run, flow, between, asked, as_json)
+            return
         flows = explain.flows_of(opened.con, opened.run_id(run))
         chosen = _choose(flows, run, flow)
         if at is not None:
@@ -122,6 +126,41 @@ def open_replayed(path: Path, *runs: str) -> Store:
         writable.close()
         raise
     return writable
+
+
+def _tell_samples(
+    store: Store,
+    run: str,
+    number: int | None,
+    between: tuple[int, int] | None,
+    asked: bool,
+    as_json: bool,
+) -> None:
+    """Tell a run that has samples of `ss` alone."""
+    from ...analyze import sampled
+    from ...collect.errors import BbrscopeError
+    from .. import sampled_story
+
+    if asked:
+        raise BbrscopeError(
+            f"{run} has no decisions and no states: it was recorded by {sampled.RUNG.name}, which"
+            f" cannot {sampled.RUNG.cannot}",
+            f"bbrscope explain {run} tells the modes that were seen",
+        )
+    flows = sampled.flows_of(store.con, store.run_id(run))
+    known = ", ".join(str(flow.flow) for flow in sorted(flows, key=lambda flow: flow.flow))
+    chosen = [flow for flow in flows if number in (None, flow.flow)]
+    if not chosen:
+        raise BbrscopeError(f"{run} has no flow {number}", f"it has {known or 'none'}")
+    if as_json:
+        told = [sampled_story.document(flow, between) for flow in chosen]
+        click.echo(json.dumps({"run": run, "flows": told}))
+        return
+    for flow in chosen:
+        if number is not None or not flow.tiny:
+            click.echo("\n".join(sampled_story.text(flow, between)))
+    if number is None and (tiny := [str(flow.flow) for flow in chosen if flow.tiny]):
+        click.echo(f"Left out flows that carried next to no data: {', '.join(tiny)}; --flow N.")
 
 
 def _known(only: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.rungs import RUNGS
 from ..options import store_option
 
 if TYPE_CHECKING:
@@ -101,23 +102,26 @@ def describe(outcome: Outcome, store: Path) -> str:
     if outcome.already:
         return f"{outcome.run}: already in {store}, nothing changed"
     flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
-    text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} events"
+    rung = RUNGS.get(outcome.rung or "")
+    what = "events" if rung is None or rung.replays else "samples of its state"
+    text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} {what}"
     if not outcome.events:
         label = f"{outcome.version}, {flows}, " if outcome.version else ""
         text = f"{outcome.run}: {label}no BBR events"
     if outcome.samples:
-        text += f", {outcome.samples:,} samples"
+        text += f", {outcome.samples:,} samples of ss"
     if outcome.packets:
         text += f", {outcome.packets:,} packets"
     if outcome.mains:
         text += f" (ACKs of {outcome.matched / outcome.mains:.2%} of main events)"
     if outcome.lost:
         text += f", {outcome.lost:,} rows lost"
+    answers = f"\n  {rung.name} cannot {rung.cannot}" if rung and not rung.replays else ""
     if not outcome.findings:
-        return f"{text}, nothing missing"
+        return f"{text}, nothing missing{answers}"
     counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.findings.items())
     return (
-        f"{text}\n  capture quality: {counts}\n"
+        f"{text}{answers}\n  capture quality: {counts}\n"
         f'  details: bbrscope sql "FROM capture_quality JOIN runs USING (run_id) '
         f"WHERE run = '{outcome.run}'\""
     )

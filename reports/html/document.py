@@ -15,7 +15,7 @@ from .pack import pack
 from .palette import CA_STATES, PHASES
 from .select import Flow, Run, drawn
 from .shares import JAIN, SHARES, Shares
-from .signals import FLOW_PANELS, QUEUE, Panel, Signal
+from .signals import QUEUE, Panel, Signal
 from .spans import Spans
 from .thin import Points
 
@@ -76,7 +76,7 @@ def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -
         }
     )
     for index, flow in enumerate(flows):
-        document.shown.append(_flow_charts(document, flow, index))
+        document.shown.append(_flow_charts(document, run, flow, index))
     # Whose phases stand behind the charts of all flows? Those of the only one.
     alone = 0 if len(flows) == 1 else len(flows)
     strip = lanes_shown(document, _together(flows), len(flows)) if len(flows) > 1 else []
@@ -93,7 +93,7 @@ def _flow(run: Run, flow: Flow) -> dict[str, Any]:
     return {
         "flow": flow.number,
         "end": run.us(flow.row["last_ns"]) / 1e6,
-        "signals": packed_signals(FLOW_PANELS, flow.signals),
+        "signals": packed_signals(run.panels, flow.signals),
         "lanes": {lane: packed_spans(spans) for lane, spans in flow.lanes.items()},
         "gaps": packed_gaps(flow.gaps),
     }
@@ -147,9 +147,9 @@ def packed_spans(spans: Spans) -> dict[str, Any]:
     return {"a": pack(spans.a), "b": pack(spans.b), "c": pack(numbers), "names": names}
 
 
-def _flow_charts(document: Document, flow: Flow, index: int) -> list[Shown]:
+def _flow_charts(document: Document, run: Run, flow: Flow, index: int) -> list[Shown]:
     shown = lanes_shown(document, flow.lanes, index)
-    for panel in FLOW_PANELS:
+    for panel in run.panels:
         shown += panel_shown(document, panel, flow.signals, index, index)
     return shown
 

@@ -30,11 +30,17 @@ def title(run: Run) -> list[tuple[str, str]]:
     facts = [
         ("Scenario", row["description"] or row["scenario"] or "not described"),
         ("Kernel of the sender", row["kernel"] or "not recorded"),
-        ("Decoded as", f"BBR {row['version']}, because {row['decoded_as']}"),
+        ("Decoded as", _decoded(row)),
         ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_rung(run)}"),
         ("Set-up", setup(row["setup"])),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _decoded(row: Row) -> str:
+    if row["version"] is None:
+        return str(row["decoded_as"])
+    return f"BBR {row['version']}, because {row['decoded_as']}"
 
 
 def rung(run: Run) -> Rung | None:
@@ -46,7 +52,8 @@ def _rung(run: Run) -> str:
     known = rung(run)
     kind = "kernel event" if known is None or known.replays else "sample"
     how = f" by {known.name}" if known else ""
-    return f"{plural(run.row['events'] or 0, kind)}{how}"
+    count = sum(flow.row["samples"] for flow in run.flows) if run.sampled else run.row["events"]
+    return f"{plural(count or 0, kind)}{how}"
 
 
 def _started(row: Row) -> str:

@@ -13,6 +13,7 @@ from . import (
     listing,
     palette,
     prose,
+    sampled,
     select,
     shares,
     words,
@@ -78,17 +79,21 @@ def _section(
     run: select.Run,
     flow: select.Flow,
 ) -> Section:
-    listings = listing.listings(con, run, flow)
     order = list(palette.COLOURS)
+    colours = [
+        (document.LANE_NAMES[lane], sorted(set(spans.category), key=order.index))
+        for lane, spans in flow.lanes.items()
+    ]
+    if run.sampled:
+        told, modes = sampled.story(run, flow), sampled.modes(con, run, flow)
+        return Section(flow, name_of(flow), told, [], colours, modes, listing.Listing([]), [])
+    listings = listing.listings(con, run, flow)
     return Section(
         flow,
         name_of(flow),
         words.story(con, run, flow, listings),
         words.limits(con),
-        [
-            (document.LANE_NAMES[lane], sorted(set(spans.category), key=order.index))
-            for lane, spans in flow.lanes.items()
-        ],
+        colours,
         listings.phases,
         listings.bounds,
         facts.accounting(con, run, flow),

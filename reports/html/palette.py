@@ -55,6 +55,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     # phases
     "STARTUP": ("#e69f00", "#e6a817"),
     "DRAIN": ("#d55e00", "#e8742a"),
+    "PROBE_BW": ("#9fb0c3", "#5d6f84"),
     "PROBE_BW_UP": ("#009e73", "#22b98d"),
     "PROBE_BW_DOWN": ("#cc79a7", "#d98bb6"),
     "PROBE_BW_CRUISE": ("#9fb0c3", "#5d6f84"),
@@ -97,6 +98,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 PHASES = (
     "STARTUP",
     "DRAIN",
+    "PROBE_BW",
     "PROBE_BW_UP",
     "PROBE_BW_DOWN",
     "PROBE_BW_CRUISE",

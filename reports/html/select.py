@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .sampled_signals import SAMPLED_PANELS
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
 from .sources import SOURCES
 from .spans import Spans, coarse, spans
@@ -40,6 +41,17 @@ _ORIGINS = """
 SELECT flow, arg_min(tp_snd_una, seq) FROM events JOIN flows USING (run_id, flow)
 WHERE run_id = ? AND seq >= pre_init GROUP BY flow
 """
+
+
+_ORIGINS_OF_PACKETS = """
+SELECT flow, arg_min(seq_raw, packet) FROM packets
+WHERE run_id = ? AND len > 0 AND flow IS NOT NULL GROUP BY flow
+"""
+# The columns that rows of flow_summary have, of flows that were sampled by ss alone.
+_SAMPLED = """(
+  SELECT * EXCLUDE (first_ns, last_ns), 0 AS events, false AS has_init,
+    acked_bytes AS delivered_bytes, last_mode AS final_phase
+  FROM sampled_flows)"""
 
 
 @dataclass
@@ -75,6 +87,16 @@ class Run:
         return [flow for flow in self.flows if flow.main]
 
     @property
+    def sampled(self) -> bool:
+        """Nothing but samples of ss was recorded."""
+        return bool(self.row["rung"] == "inet_diag")
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """The charts of a flow."""
+        return SAMPLED_PANELS if self.sampled else FLOW_PANELS
+
+    @property
     def columns(self) -> int:
         """Spans of time of which a flow's signals keep the extremes."""
         return max(LEAST_COLUMNS, COLUMNS // max(1, len(self.main) * self.beside))
@@ -99,22 +121,24 @@ def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> Row:
 
 def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     """Return a run with the list of its flows, nothing drawn yet."""
+    run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
+    view = _SAMPLED if run["rung"] == "inet_diag" else "flow_summary"
     found = rows(
         con,
-        "SELECT f.*, s.* EXCLUDE (run_id, run, flow, events, has_init) FROM flows f"
-        " LEFT JOIN flow_summary s USING (run_id, flow) WHERE f.run_id = ? AND s.run = ("
-        "SELECT run FROM runs WHERE run_id = ?) ORDER BY flow",
+        f"SELECT f.*, s.* EXCLUDE (run_id, run, flow) FROM flows f JOIN (SELECT * EXCLUDE ("
+        f"events, has_init) FROM {view}) s USING (run_id, flow)"
+        " WHERE f.run_id = ? AND s.run = ? ORDER BY flow",
         run_id,
-        run_id,
+        run["run"],
     )
     most = max((row["delivered_bytes"] or 0 for row in found), default=0)
-    origins = dict(con.execute(_ORIGINS, [run_id]).fetchall())
+    query = _ORIGINS_OF_PACKETS if run["rung"] == "inet_diag" else _ORIGINS
+    origins = dict(con.execute(query, [run_id]).fetchall())
     for row in found:
         row["origin"] = origins.get(row["flow"]) or 0
     flows = [
         Flow(row, most > 0 and (row["delivered_bytes"] or 0) >= MAIN_SHARE * most) for row in found
     ]
-    run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
     first = min((flow.row["first_ns"] for flow in flows if flow.main), default=run["first_ns"])
     if first is None:
         first = con.execute(
@@ -128,13 +152,13 @@ def load_flow(
     run: Run,
     flow: Flow,
     window: tuple[int, int] | None,
-    panels: Sequence[Panel] = FLOW_PANELS,
+    panels: Sequence[Panel] | None = None,
 ) -> None:
-    """Read a flow's signals in `panels`, lanes and gaps; `window` (us) keeps every point."""
+    """Read a flow's signals in `panels` [its own], lanes and gaps; `window` (us) keeps all."""
     _keep_views(con, run, flow)
     clocks = _clocks(con, run, flow)
     events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
-    for panel in panels:
+    for panel in run.panels if panels is None else panels:
         for source in dict.fromkeys(signal.source for signal in panel.signals):
             signals = [signal for signal in panel.signals if signal.source == source]
             if source == "events":
@@ -148,6 +172,14 @@ def load_flow(
                 if points is not None:
                     flow.signals[signal.key] = points
     end = run.us(flow.row["last_ns"])
+    if run.sampled:
+        modes = con.execute(
+            "SELECT first_ns AS ns, mode FROM sampled_modes WHERE run_id = ? AND flow = ?"
+            " ORDER BY first_ns",
+            [run.row["run_id"], flow.number],
+        ).fetchnumpy()
+        flow.lanes["phase"] = spans(_axis(modes["ns"], run), _strings(modes["mode"]), end)
+        return
     flow.lanes["phase"] = spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end)
     flow.lanes["ca"] = spans(events, _strings(clocks["ca"]), end)
     binding = spans(*_timed(con, run, "ns, binding", "flow_binding"), end)

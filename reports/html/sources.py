@@ -69,10 +69,15 @@ _QUEUE = """
 SELECT *, boottime_ns AS seq FROM queue_samples WHERE run_id = $run_id AND ns IS NOT NULL
 """
 
+_SAMPLES = """
+SELECT *, ns AS seq FROM samples WHERE run_id = $run_id AND flow = $flow AND ns IS NOT NULL
+"""
+
 SOURCES = {
     "rounds": _ROUNDS,
     "segments": _SEGMENTS,
     "acks": _ACKS,
     "wire": _WIRE,
     "queue": _QUEUE,
+    "samples": _SAMPLES,
 }

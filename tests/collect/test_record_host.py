@@ -103,6 +103,12 @@ def rows(folder: Path, tag: str) -> list[dict[str, str]]:
     return [dict(zip(names, values, strict=True)) for values in found]
 
 
+def followed(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run another command of ours on a store."""
+    command = [sys.executable, "-c", MAIN, *words, "--store", str(store)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
 def left_behind() -> list[str]:
     done = subprocess.run(["pgrep", "-ax", "bpftrace"], capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "/tmp" in line]
@@ -128,6 +134,24 @@ class TestTracepoint:
         # A run that the kernel skipped must be told by the exit status, and only that may.
         assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
         assert left_behind() == []
+        self.follow(tmp_path / "s.duckdb", out, traffic.port)
+
+    def follow(self, store: Path, out: Path, port: int) -> None:
+        """The same bundle through ingest, replay, explain, metrics and report."""
+        loaded = followed(store, "ingest", "--no-packets", str(out))
+        assert loaded.returncode == 0, loaded.stderr
+        assert "cannot say why anything changed" in loaded.stdout
+        refused = followed(store, "replay", "run")
+        assert refused.returncode == 1
+        assert "recorded by tcp_probe" in refused.stderr
+        story = followed(store, "explain", "run").stdout
+        assert f"-> 127.0.0.1:{port}" in story
+        assert "STARTUP begins" in story
+        metrics = json.loads(followed(store, "metrics", "run", "--format", "json").stdout)
+        # 20,000 bytes every 5 ms or so are sent; the counter tp.snd_una says how many arrived.
+        assert max(flow["goodput_mbps"] or 0 for flow in metrics) > 1
+        drawn = followed(store, "report", "run", "-o", str(out.with_name("run.html")))
+        assert drawn.returncode == 0, drawn.stderr
 
     def test_only_sockets_of_the_port_are_recorded(self, tmp_path: Path, traffic: Traffic) -> None:
         out = tmp_path / "run"
@@ -246,7 +270,9 @@ def test_a_full_disk_ends_the_recording_and_what_was_written_stays(
 
 def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) -> None:
     out = tmp_path / "run"
-    done = ran("--rung", "inet_diag", "-d", "2.5", "--no-packets", "-o", str(out))
+    words = ("--rung", "inet_diag", "-d", "2.5", "--no-packets", "--port", str(traffic.port))
+    with Traffic():
+        done = ran(*words, "-o", str(out))
     assert done.returncode == 0, done.stderr
     told = manifest(out)
     assert told["probe"] == "inet_diag"
@@ -254,6 +280,18 @@ def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) 
     samples = text(out / "ss.txt.zst")
     assert samples.count("# monotonic_ns") >= 2
     assert re.search(rf":{traffic.port} .*bbr:\(bw:", samples)
+    told_lines = [line for line in samples.splitlines() if line and not line.startswith("#")]
+    assert all(f":{traffic.port} " in line for line in told_lines)
+    store = tmp_path / "s.duckdb"
+    loaded = followed(store, "ingest", str(out))
+    assert loaded.returncode == 0, loaded.stderr
+    assert "samples of ss" in loaded.stdout
+    assert followed(store, "replay", "run").returncode == 1
+    story = followed(store, "explain", "run").stdout
+    assert f"-> 127.0.0.1:{traffic.port}" in story
+    assert "STARTUP" in story or "PROBE_BW" in story
+    drawn = followed(store, "report", "run", "-o", str(tmp_path / "run.html"))
+    assert drawn.returncode == 0, drawn.stderr
 
 
 def test_a_command_that_cannot_start_is_refused_before_anything_is_attached(tmp_path: Path) -> None:
@@ -345,6 +383,21 @@ def test_a_filter_that_names_nothing_is_refused(
     done = ran(*words, "-d", "1", "-o", str(tmp_path / "run"))
     assert done.returncode == 1
     assert fact in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_without_ss_cannot_be_polled_and_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        collect("--rung", "inet_diag", "-d", "1", "-o", str(tmp_path / "run")),
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ss is not installed" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -50,7 +50,7 @@ def test_replay_of_everything_names_what_it_leaves_out_and_judges_the_rest(
     assert "v3_x_tlp5: decoded as v3" in out
     status, out, _ = command("replay", "--json")
     refused = {run["run"]: run["refused"] for run in json.loads(out)["runs"] if "refused" in run}
-    assert set(refused) == {RUN, "v1_x_lt_sampled"}
+    assert set(refused) == {RUN, "v1_x_lt_sampled", "ss_alone"}
 
 
 def test_explain_tells_the_phases_and_says_that_reasons_are_not_recorded(command: Command) -> None:
@@ -100,3 +100,50 @@ def test_the_report_draws_what_is_there_and_says_what_is_not(
     drawn = {signal["key"] for flow in data["flows"] for signal in flow["signals"]}
     assert {"pacing", "max_bw", "cwnd", "inflight", "srtt", "min_rtt"} <= drawn
     assert not drawn & {"sample", "rtt"}
+
+
+def test_samples_of_ss_are_explained_by_the_modes_that_were_seen(command: Command) -> None:
+    status, out, _ = command("explain", "ss_alone")
+    assert status == 0
+    assert RUNGS["inet_diag"].can in out
+    assert f"it cannot {RUNGS['inet_diag'].cannot}" in out
+    assert "1.000  DRAIN      seen in one sample; began after 0.000 s" in out
+    assert "10.000  PROBE_RTT" in out
+    _, out, _ = command("explain", "ss_alone", "--between", "9s", "10s", "--json")
+    (flow,) = json.loads(out)["flows"]
+    assert [mode["mode"] for mode in flow["modes"]] == ["PROBE_BW", "PROBE_RTT"]
+
+
+@pytest.mark.parametrize(
+    "words", [("explain", "ss_alone", "--at", "3s"), ("explain", "ss_alone", "--only", "bw_lo")]
+)
+def test_what_samples_of_ss_cannot_answer_is_refused(
+    command: Command, words: tuple[str, ...]
+) -> None:
+    status, _, err = command(*words)
+    assert status == 1
+    assert RUNGS["inet_diag"].cannot in err
+
+
+def test_metrics_of_samples_of_ss_has_what_their_counters_tell(command: Command) -> None:
+    _, out, _ = command("metrics", "ss_alone", "--format", "json")
+    (flow,) = json.loads(out)
+    # Eleven seconds of 1,250,000 bytes each.
+    assert flow["acked_bytes"] == 11 * 1_250_000
+    assert flow["goodput_mbps"] == pytest.approx(10)
+
+
+def test_the_report_of_samples_of_ss_draws_them(command: Command, tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    status, _, _ = command("report", "ss_alone", "-o", str(page))
+    html = page.read_text()
+    assert status == 0
+    assert "Recorded by inet_diag" in html
+    assert "12 samples by inet_diag" in html
+    assert "Time per phase" not in html
+    assert "None" not in html.split("<main>")[0]
+    data = json.loads(html.split('type="application/json">')[1].split("</script>")[0])
+    (flow, _everything) = data["flows"]
+    drawn = {signal["key"] for signal in flow["signals"]}
+    assert drawn == {"sample", "pacing", "max_bw", "inflight", "cwnd", "srtt", "min_rtt"}
+    assert list(flow["lanes"]) == ["phase"]
