@@ -9,10 +9,11 @@ them (a minute or two, a gigabyte in ~/.cache/bbrscope-guests); later runs boot 
 What the guest sees: the suite's own files (writable, shared by all guests of the suite), the
 command `bbrscope` of this installation (its files read-only in /opt/bbrscope), `--dir` at /out,
 proc, sys, tracefs and bpf mounted, root. `--kernel FOLDER` boots another kernel under the same
-files: FOLDER/boot/vmlinuz-RELEASE with FOLDER/lib/modules/RELEASE, as `dpkg-deb -x` of a kernel
-package leaves them. Time is virtual (`-icount`): one instruction takes 2 ns whatever the host
-does, and idle time is skipped, so a flow in the guest does not notice a busy host. Exit status is
-the command's.
+files: FOLDER/lib/modules/RELEASE with FOLDER/boot/vmlinuz-RELEASE, as `dpkg-deb -x` of a kernel
+package leaves them (run depmod -b FOLDER RELEASE).
+
+Time is virtual (`-icount`): one instruction takes 2 ns whatever the host does, and idle time is
+skipped, so a flow in the guest does not notice a busy host. Exit status is the command's.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import gzip
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from .root import GuestError
@@ -24,16 +25,35 @@ exec /bin/busybox switch_root /root /bin/sh /out/.init
 """
 
 
-def newest_kernel(folder: Path) -> str:
-    """The newest release in `folder` that has boot/vmlinuz-RELEASE and lib/modules/RELEASE."""
-    releases = [image.name.partition("-")[2] for image in folder.glob("boot/vmlinuz-*")]
-    releases = [name for name in releases if (folder / "lib/modules" / name).is_dir()]
-    if not releases:
+@dataclass(frozen=True)
+class Kernel:
+    """A bootable kernel: its release, its image, and the folder of its modules."""
+
+    release: str
+    image: Path
+    modules: Path
+
+
+def newest_kernel(folder: Path) -> Kernel:
+    """The newest kernel below `folder`, laid out as kernel packages and `make install` do it.
+
+    Modules lie in lib/modules/RELEASE or usr/lib/modules/RELEASE, the image beside them as vmlinuz
+    or in boot/vmlinuz-RELEASE.
+
+    Raises:
+        GuestError: there is none.
+    """
+    found = []
+    for modules in sorted([*folder.glob("lib/modules/*"), *folder.glob("usr/lib/modules/*")]):
+        for image in (folder / f"boot/vmlinuz-{modules.name}", modules / "vmlinuz"):
+            if image.exists():
+                found.append(Kernel(modules.name, image, modules))
+    if not found:
         raise GuestError(
-            f"{folder} holds no kernel: boot/vmlinuz-RELEASE and lib/modules/RELEASE",
-            "unpack a kernel package there with dpkg-deb -x, or make install modules_install",
+            f"{folder} holds no kernel: lib/modules/RELEASE with boot/vmlinuz-RELEASE",
+            "unpack a kernel package there with dpkg-deb -x",
         )
-    return max(releases, key=lambda name: [int(n) for n in numbers(name)])
+    return max(found, key=lambda kernel: [int(n) for n in numbers(kernel.release)])
 
 
 def numbers(text: str) -> list[str]:

@@ -59,7 +59,7 @@ def run(
         command: shell text; `bbrscope` in it is this package, which lies in /opt/bbrscope.
         folder: /out inside the guest; what the command writes there stays.
         timeout_s: wall time after which the guest is ended.
-        kernel: a folder with boot/vmlinuz-RELEASE and lib/modules/RELEASE to boot instead of
+        kernel: a folder with lib/modules/RELEASE and boot/vmlinuz-RELEASE to boot instead of
             the suite's own (`dpkg-deb -x linux-image-*.deb FOLDER` makes one).
 
     Raises:
@@ -68,22 +68,23 @@ def run(
     if lacking := missing_tools():
         raise GuestError("a guest needs QEMU", f"apt-get install {' '.join(lacking)}")
     root = build_root(suite)
-    source = (kernel or root).resolve()
-    release = newest_kernel(source)
+    chosen = newest_kernel((kernel or root).resolve())
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".command").write_text(command)
     (folder / ".init").write_text(INIT)
     shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
     if kernel is not None:
-        shares["modules"] = (source / "lib/modules", ",readonly=on")
+        shares["modules"] = (chosen.modules.parent, ",readonly=on")
     with tempfile.TemporaryDirectory() as name:
         initramfs = Path(name) / "initramfs"
-        make_initramfs(source / "lib/modules" / release, initramfs)
-        console = boot(source / f"boot/vmlinuz-{release}", initramfs, shares, timeout_s)
+        make_initramfs(chosen.modules, initramfs)
+        console = boot(chosen.image, initramfs, shares, timeout_s)
     status = folder / ".status"
     if not status.exists():
-        raise GuestError(f"the guest ({release}) ended early; its console:\n{console[-3000:]}")
+        raise GuestError(
+            f"the guest ({chosen.release}) ended early; its console:\n{console[-3000:]}"
+        )
     result = subprocess.CompletedProcess(
         command,
         int(status.read_text()),

@@ -95,13 +95,12 @@ def release(kernel: Path | None) -> str:
             f"a guest needs {', '.join(lacking)}",
             f"apt-get install {' '.join(lacking)}, or run as root without --vm",
         )
-    return newest_kernel(kernel or build_root(SUITE))
+    return newest_kernel(kernel or build_root(SUITE)).release
 
 
 def congestion_controls(kernel: Path | None) -> set[str] | None:
     """Return the congestion controls of the kernel, from its lists of modules; None: unknown."""
-    folder = kernel or build_root(SUITE)
-    modules = folder / "lib/modules" / newest_kernel(folder)
+    modules = newest_kernel(kernel or build_root(SUITE)).modules
     text = "".join(
         (modules / name).read_text()
         for name in ("modules.dep", "modules.builtin")

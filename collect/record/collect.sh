@@ -168,7 +168,7 @@ clock() {
   sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
 }
 start=$(clock start) end=$(clock end)
-hz=$(sed -n 's/^CONFIG_HZ=//p' "/boot/config-$(uname -r)" 2>/dev/null)
+hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
 [ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
 gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qx tso_max_size && gso=524280
 sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \

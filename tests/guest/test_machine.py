@@ -25,16 +25,21 @@ def make_kernel(folder: Path, release: str) -> None:
 def test_the_newest_kernel_is_found_by_number_not_by_letter(tmp_path: Path) -> None:
     for release in ("6.1.0-9-amd64", "6.1.0-50-amd64", "6.1.0-10-amd64"):
         make_kernel(tmp_path, release)
-    assert kernel.newest_kernel(tmp_path) == "6.1.0-50-amd64"
+    assert kernel.newest_kernel(tmp_path).release == "6.1.0-50-amd64"
 
 
 def test_a_kernel_is_an_image_with_its_modules(tmp_path: Path) -> None:
     make_kernel(tmp_path, "6.1.0-9-amd64")
     (tmp_path / "boot/vmlinuz-6.9.0-1-amd64").touch()
-    assert kernel.newest_kernel(tmp_path) == "6.1.0-9-amd64"
+    assert kernel.newest_kernel(tmp_path).image == tmp_path / "boot/vmlinuz-6.1.0-9-amd64"
     (tmp_path / "boot/vmlinuz-6.1.0-9-amd64").unlink()
     with pytest.raises(GuestError, match="holds no kernel"):
         kernel.newest_kernel(tmp_path)
+    # Where Debian's newer packages have them.
+    late = tmp_path / "usr/lib/modules/7.2.13-amd64"
+    late.mkdir(parents=True)
+    (late / "vmlinuz").touch()
+    assert kernel.newest_kernel(tmp_path).image == late / "vmlinuz"
 
 
 def test_modules_load_after_what_they_need_and_only_once(tmp_path: Path) -> None:
