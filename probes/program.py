@@ -227,6 +227,12 @@ class Program:
         )
 
     @property
+    def not_ours(self) -> str:
+        """The condition on sockets of another congestion control; v3 registers as "bbr" too."""
+        name = "bbr2" if self.version.name == "v2" else "bbr"
+        return f'$icsk->icsk_ca_ops->name != "{name}"'
+
+    @property
     def socket(self) -> list[str]:
         return self.version.socket
 
@@ -303,7 +309,7 @@ class Program:
         skb = self.argument("skb", 1)
         body = [
             *self.sockets(self.argument("sk", 0)),
-            f"  if ({NOT_BBR}) {{ return; }}",
+            f"  if ({self.not_ours}) {{ return; }}",
             f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
             self.print_rows("K", ["skb.delivered_mstamp", *SKB_RANGE], {}),
         ]
@@ -314,7 +320,7 @@ class Program:
         point, sk, skb = self.attach.trace("tcp_retransmit_skb")
         body = [
             *self.sockets(sk),
-            f"  if ({NOT_BBR}) {{ return; }}",
+            f"  if ({self.not_ours}) {{ return; }}",
             f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
             self.print_rows("R", ["skb.delivered_mstamp", *SKB_RANGE], {}),
         ]
@@ -335,7 +341,7 @@ class Program:
         point, sk, _skb = self.attach.trace("tcp_probe")
         body = [
             *self.sockets(sk),
-            f"  if ({NOT_BBR}) {{ return; }}",
+            f"  if ({self.not_ours}) {{ return; }}",
             "  @attempted_T = count();",
             *self.numbered(),
             "  if ($n == 0) {",
@@ -405,7 +411,6 @@ class Program:
 SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 COOKIE = "$sk->__sk_common.skc_cookie.counter"
 MAX_HEADER = "$sk->__sk_common.skc_prot->max_header"
-NOT_BBR = '$icsk->icsk_ca_ops->name != "bbr" && $icsk->icsk_ca_ops->name != "bbr2"'
 SKB_RANGE = ["skb.gso_segs", "skb.seq", "skb.end_seq"]
 
 

@@ -55,6 +55,8 @@ def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | N
 def kprobe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
     if bpftrace is None or target is None:
         return None, lacking(bpftrace)
+    if target.shared:
+        return None, f"{', '.join(target.shared)} is in more than one place: no probe by name"
     if not bpftrace.has_kprobe or not Path("/sys/bus/event_source/devices/kprobe").exists():
         return None, "the kernel was built without kprobes"
     position = target.parameters.index("rs")

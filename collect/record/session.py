@@ -82,6 +82,8 @@ def prepare(plan: Plan) -> Prepared:
                 tool = tracing.find()
                 base = btf.load()
                 chosen = target.choose(target.candidates(base), plan.bbr)
+            except target.UnclearError:
+                raise
             except HostError as error:
                 problems.append(f"{error.fact} ({error.way_out})" if error.way_out else error.fact)
     steps = ladder.ladder(tool, chosen, plan.rung)
@@ -96,6 +98,18 @@ def program(prepared: Prepared, attach: Attach, select: filters.Filters) -> str:
     host = target.program_host(prepared.target, prepared.base)
     wanted = filters.condition(select, attach.argument)
     return Program(prepared.target.version, host, attach, wanted.text, wanted.setup).text()
+
+
+def check_places(rung: str, chosen: target.Target | None) -> None:
+    """Refuse probes that landed in another BBR of this kernel.
+
+    Raises:
+        HostError: a callback is not among the functions that the kernel traces.
+    """
+    if rung != "fentry" or chosen is None or not chosen.shared:
+        return
+    if names := target.misplaced(chosen, tracing.tracefs()):
+        raise HostError(f"the kernel attached to another {', '.join(names)}, by name alone")
 
 
 class Session:
@@ -155,6 +169,7 @@ class Session:
             tracer = Tracer(prepared.bpftrace, self.program, path, self.plan.buffer_bytes)
             try:
                 tracer.wait_attached(lambda: bool(self.ended))
+                check_places(step.rung, prepared.target)
             except HostError as error:
                 tracer.stop()
                 path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ class Target:
     """A BBR implementation that can be recorded.
 
     `module` is "" when it is built in; `parameters` are those of its main function; `ambiguous`
-    names callbacks whose symbol exists more than once in the same object.
+    names callbacks whose symbol exists more than once in the same object, `shared` those that
+    another object has too (v2 kept v1's name for bbr_cwnd_event).
     """
 
     version: Version
@@ -29,6 +31,11 @@ class Target:
     parameters: tuple[str, ...]
     ambiguous: tuple[str, ...]
     reason: str
+    shared: tuple[str, ...] = ()
+
+
+class UnclearError(HostError):
+    """Which BBR is meant, or where its probes would land, cannot be told."""
 
 
 def candidates(base: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Target]:
@@ -58,7 +65,9 @@ def candidates(base: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Ta
             layout = Layout(tuple(blob.leaves(type_id)), size, priv)
             reason = f"{version.main}() and struct bbr of {size} bytes in {module or 'vmlinux'}"
             twice = tuple(f for f in version.functions if symbols.count((f, module)) > 1)
-            found.append(Target(version, module, layout, tuple(parameters), twice, reason))
+            elsewhere = {name for name, home in symbols if home != module}
+            shared = tuple(f for f in version.functions if f in elsewhere)
+            found.append(Target(version, module, layout, tuple(parameters), twice, reason, shared))
     return found
 
 
@@ -68,7 +77,8 @@ def choose(found: list[Target], wanted: str | None = None) -> Target:
     Two in one kernel: that of the default congestion control, else the caller must say which.
 
     Raises:
-        HostError: there is none, or the choice is not clear.
+        HostError: there is none.
+        UnclearError: there are several.
     """
     if wanted:
         found = [target for target in found if target.version.name == wanted]
@@ -84,11 +94,11 @@ def choose(found: list[Target], wanted: str | None = None) -> Target:
         named = [t for t in found if (t.version.name == "v2") == (default == "bbr2")]
         if default not in ("bbr", "bbr2") or len(named) != 1:
             names = ", ".join(f"{t.version.name} ({t.reason})" for t in found)
-            raise HostError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
+            raise UnclearError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
         found = named
     target = found[0]
     if target.ambiguous:
-        raise HostError(
+        raise UnclearError(
             f"{', '.join(target.ambiguous)} exists more than once in {target.module or 'vmlinux'}:"
             " a probe by name could attach to the wrong one",
             "load one of the two BBR versions as a module, or use a kernel with one of them",
@@ -102,6 +112,19 @@ def instance(module: str) -> int | None:
         return os.stat(Path("/sys/module", module)).st_ino if module else None
     except OSError:
         return None
+
+
+def misplaced(target: Target, tracefs: Path | None) -> list[str]:
+    """Callbacks of `target` where nothing is attached, by the kernel's list of traced functions.
+
+    Older kernels look a module's function up by its name alone, and find another module's.
+    """
+    try:
+        listed = (tracefs / "enabled_functions").read_text() if tracefs else ""
+    except OSError:
+        listed = ""
+    homes = re.findall(r"^(\S+)(?: \[(\w+)\])? \(", listed, re.MULTILINE)
+    return [name for name in target.version.functions if (name, target.module) not in homes]
 
 
 def program_host(target: Target, base: btf.Btf) -> Host:

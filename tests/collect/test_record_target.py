@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ def test_a_callback_whose_name_occurs_twice_is_refused_with_its_name(default: Pa
     default.write_text("bbr\n")
     with pytest.raises(HostError, match="bbr_cwnd_event exists more than once in vmlinux"):
         target.choose([made("v1", ambiguous=("bbr_cwnd_event",))])
+
+
+def test_probes_that_landed_in_another_module_are_named(tmp_path: Path) -> None:
+    """The kernel's list of traced functions: without a module, a function is built in."""
+    v2 = made("v2", "tcp_bbr2")
+    lines = [f"{name} [tcp_bbr2] (1) R   D  \ttramp: 0xffffffffc0" for name in v2.version.functions]
+    (tmp_path / "enabled_functions").write_text("\n".join(lines))
+    assert target.misplaced(v2, tmp_path) == []
+    wrong = [
+        line.replace("bbr_cwnd_event [tcp_bbr2]", "bbr_cwnd_event [tcp_bbr]") for line in lines
+    ]
+    (tmp_path / "enabled_functions").write_text("\n".join(wrong))
+    assert target.misplaced(v2, tmp_path) == ["bbr_cwnd_event"]
+    assert target.misplaced(made("v3"), tmp_path) == list(VERSIONS["v3"].functions)
+    assert target.misplaced(v2, None) == list(v2.version.functions)
+
+
+def test_a_name_that_two_modules_have_rules_out_kprobes() -> None:
+    two = dataclasses.replace(made("v2", "tcp_bbr2"), shared=("bbr_cwnd_event",))
+    attach, reason = ladder.kprobe(tool(), two)
+    assert attach is None
+    assert "bbr_cwnd_event" in reason
 
 
 def test_no_bbr_is_told_with_the_way_to_load_it() -> None:
