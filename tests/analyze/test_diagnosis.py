@@ -19,7 +19,7 @@ EXPECTED: dict[str, list[str]] = {
     "v2_applimited": ["application_limited"],
     "v3_applimited": ["application_limited"],
     # 25 % random loss; at the end it hears nothing more.
-    "v1_x_lt": ["loss_near_gain_cliff", "policer", "outage"],
+    "v1_x_lt": ["loss_near_gain_cliff", "policer", "outage", "probe_rtt_long"],
     # The link is down for 1.5 s.
     "v1_outage_rto": ["outage"],
     "v2_outage_rto": ["outage"],
@@ -53,11 +53,21 @@ EXPECTED: dict[str, list[str]] = {
         "startup_too_early 3",
     ],
     "v2_latecomer_2bdp": ["startup_hi_starves 3", "min_rtt_inflated 3"],
-    "v3_latecomer_2bdp": ["startup_too_early 4"],
+    "v3_latecomer_2bdp": ["startup_too_early 4", "not_converged 2"],
     # CUBIC joins after 2 s and fills the buffer of 2 BDP.
     "v1_vs_cubic_2bdp": ["standing_queue", "min_rtt_inflated"],
-    "v2_vs_cubic_2bdp": ["standing_queue", "min_rtt_inflated", "inflight_hi_ratchet"],
-    "v3_vs_cubic_2bdp": ["standing_queue", "min_rtt_inflated", "inflight_hi_ratchet"],
+    "v2_vs_cubic_2bdp": [
+        "standing_queue",
+        "min_rtt_inflated",
+        "inflight_hi_ratchet",
+        "not_converged",
+    ],
+    "v3_vs_cubic_2bdp": [
+        "standing_queue",
+        "min_rtt_inflated",
+        "inflight_hi_ratchet",
+        "not_converged",
+    ],
     # A buffer of 0.2 BDP: only v1 overflows it with every probe.
     "v1_shallow_0.2bdp": ["probes_overflow"],
     "v2_shallow_0.2bdp": [],

@@ -24,7 +24,7 @@ def run(*words: str) -> Result:
 def test_it_tells_what_why_and_what_to_try(shipped_path: Path) -> None:
     done = run("v1_x_lt", "--store", str(shipped_path))
     assert done.exit_code == 0
-    assert done.output.startswith("v1_x_lt (BBR v1): 3 findings")
+    assert done.output.startswith("v1_x_lt (BBR v1): 4 findings")
     assert "[policer]" in done.output
     assert "usual cause: " in done.output
     assert "described by: " in done.output
@@ -85,7 +85,7 @@ def test_the_report_begins_with_the_findings_and_their_times_open_the_charts(
     html = page.build(shipped.con, shipped.run_id("v1_x_lt"))
     section = html.partition('<section id="findings">')[2].partition("</section>")[0]
     assert html.index('id="findings"') < html.index('id="story"')
-    assert "3 findings" in section
+    assert "4 findings" in section
     assert len(re.findall(r'href="#t=-?[\d.]+-[\d.]+"', section)) >= 6
 
 
