@@ -106,7 +106,7 @@ def congestion_controls(kernel: Path | None) -> set[str] | None:
         for name in ("modules.dep", "modules.builtin")
         if (modules / name).exists()
     )
-    found = set(re.findall(r"/net/ipv4/tcp_(\w+)\.ko", text))
+    found = set(re.findall(r"/net/ipv4/tcp_(\w+)\.ko", text)) - {"diag"}
     return found | {"reno"} if found else None
 
 

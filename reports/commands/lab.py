@@ -143,7 +143,7 @@ def run_scenario(
     chosen = _chosen(name, settings, cc, reps, quick)
     named = cc is not None or any(setting.startswith("cc=") for setting in settings)
     if inside:
-        _inside(chosen, named, points or "", not no_packets, output)
+        _inside(chosen, named, points, not no_packets, output)
     elif vm:
         own_file = Path(name) if name.endswith(".toml") else None
         words = _words(name, settings, cc, reps, quick, no_packets)
@@ -202,9 +202,10 @@ def _on_host(chosen: Scenario, named: bool, packets: bool, output: Path, store: 
     from ...collect.lab import host
 
     host.require_root()
-    wanted = [point for _, point in _missing(chosen, os.uname().release, output, store)]
+    missing, ready = _missing(chosen, os.uname().release, output, store)
+    wanted = [point for _, point in missing]
     if wanted:
-        _make(wanted, named, "host", packets, output, lambda bundle: _load(bundle, store))
+        _make(wanted, named, ready, "host", packets, output, lambda run: _load(run, store))
 
 
 def _in_guests(
@@ -221,13 +222,14 @@ def _in_guests(
     from ...collect.lab import vm
 
     with vm.kernel_folder(kernel) as folder:
-        missing = _missing(chosen, vm.release(folder), output, store)
+        missing, ready = _missing(chosen, vm.release(folder), output, store)
         have = vm.congestion_controls(folder)
         if have is not None:
-            kept = _with_controls([point for _, point in missing], named, have)
+            kept = _with_controls([point for _, point in missing], named, ready, have)
             missing = [each for each in missing if each[1] in kept]
         if not missing:
             return
+        output.mkdir(parents=True, exist_ok=True)
         problems = vm.run(
             missing,
             words,
@@ -242,19 +244,24 @@ def _in_guests(
         raise HostError(problems[0], "the same command goes on with what is missing")
 
 
-def _inside(chosen: Scenario, named: bool, numbers: str, packets: bool, output: Path) -> None:
-    """Make the points with these numbers, in a guest."""
+def _inside(
+    chosen: Scenario, named: bool, numbers: str | None, packets: bool, output: Path
+) -> None:
+    """Make the points with these numbers, or all, in a guest."""
     from ...collect.lab import scenario
 
-    everything = list(scenario.points(chosen))
-    wanted = [everything[int(number)] for number in numbers.split(",")]
-    _make(wanted, named, "vm", packets, output, lambda _bundle: None)
+    wanted = list(scenario.points(chosen))
+    if numbers is not None:
+        wanted = [wanted[int(number)] for number in numbers.split(",")]
+    _make(wanted, named, 0, "vm", packets, output, lambda _bundle: None)
 
 
-def _missing(chosen: Scenario, release: str, output: Path, store: Path) -> list[tuple[int, Point]]:
+def _missing(
+    chosen: Scenario, release: str, output: Path, store: Path
+) -> tuple[list[tuple[int, Point]], int]:
     """Return the points whose runs are neither in the store nor in the output folder.
 
-    What is in the folder alone is loaded.
+    What is in the folder alone is loaded. The second value counts the runs that are there.
     """
     from ...collect.lab import run, scenario
     from ...collect.store import open_store
@@ -275,23 +282,24 @@ def _missing(chosen: Scenario, release: str, output: Path, store: Path) -> list[
             missing.append((number, point))
     if ready:
         click.echo(f"{ready} of {ready + len(missing)} runs are there already", err=True)
-    output.mkdir(parents=True, exist_ok=True)
-    return missing
+    return missing, ready
 
 
 def _controls(points: list[Point]) -> list[str]:
     return sorted({flow.cc for point in points for flow in point.flows})
 
 
-def _with_controls(points: list[Point], named: bool, have: Collection[str]) -> list[Point]:
-    """Leave out runs that need what the kernel lacks, unless the user asked for it by name.
+def _with_controls(
+    points: list[Point], named: bool, ready: int, have: Collection[str]
+) -> list[Point]:
+    """Leave out runs that need a congestion control which the kernel lacks.
 
     Raises:
-        HostError: the user did, or nothing is left.
+        HostError: the user named it, or there are no other runs, made or to make.
     """
     lacking = [cc for cc in _controls(points) if cc not in have]
     kept = [point for point in points if not any(flow.cc in lacking for flow in point.flows)]
-    if lacking and (named or not kept):
+    if lacking and (named or not (kept or ready)):
         raise HostError(
             f"this kernel has no congestion control {' or '.join(lacking)}; "
             f"it has {', '.join(sorted(have))}",
@@ -309,6 +317,7 @@ def _with_controls(points: list[Point], named: bool, have: Collection[str]) -> l
 def _make(
     points: list[Point],
     named: bool,
+    ready: int,
     place: str,
     packets: bool,
     output: Path,
@@ -325,7 +334,9 @@ def _make(
     output.mkdir(parents=True, exist_ok=True)
     with run.alone():
         host.require({point.path.aqm for point in points})
-        wanted = _with_controls(points, named, host.congestion_controls(_controls(points)))
+        wanted = _with_controls(points, named, ready, host.congestion_controls(_controls(points)))
+        if not wanted:
+            return
         limit = run.capacity(wanted[0])
         click.echo(f"this machine forwards {limit / 1e6:.0f} Mbit/s", err=True)
         for number, point in enumerate(wanted, 1):
