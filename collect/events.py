@@ -89,6 +89,7 @@ class EventReader:
         self.progress = progress
         self.findings: list[Finding] = []
         self.params: list[dict[str, int]] = []
+        self._begun: dict[int, dict[str, int]] = {}
         self.lost_reported = 0
         self.first_unpaired: tuple[int, str] | None = None
         self._addresses: dict[int, dict[str, str | int]] = {}
@@ -356,7 +357,7 @@ class EventReader:
                 names = [c.name if c.known else "" for c in tag.columns]
                 numbers = dict(zip(names, values.tolist(), strict=False))
                 params = {k: n for k, n in numbers.items() if k.startswith("params.")}
-                self.params.append({"flow": flow, "ns": ns, **params})
+                self._take_params(flow, ns, params)
                 continue
             try:
                 found = endpoints(self._texts(tag, values))
@@ -365,6 +366,14 @@ class EventReader:
             else:
                 self._addresses.setdefault(flow, {}).update(found)
         state[pairing.SIDES] = 0
+
+    def _take_params(self, flow: int, ns: int, params: dict[str, int]) -> None:
+        """Take a row of parameters, or the rest of the one that the flow's last row began."""
+        begun = self._begun.get(flow)
+        if begun is None or begun.keys() & params.keys():
+            begun = self._begun[flow] = {"flow": flow, "ns": ns}
+            self.params.append(begun)
+        begun.update(params)
 
     def _texts(self, tag: Tag, values: Any) -> dict[str, str]:
         """Return the addresses and ports of an init row as they were recorded."""
