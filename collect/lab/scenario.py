@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import re
 import tomllib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,7 +71,9 @@ class Claim:
 class Scenario:
     """An experiment: `params` are its parameters as text, `sweep` the lists they go through.
 
-    `base` is `params` as the file has them, before a user sets any.
+    `base` is `params` as the file has them, before a user sets any, and `axes` the parameters that
+    its sweep goes through: a run is called by these and by what differs from `base`, however the
+    user has asked for it.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Scenario:
     about: str
     reps: int
     base: Mapping[str, str]
+    axes: tuple[str, ...]
     params: Mapping[str, str]
     sweep: Mapping[str, tuple[str, ...]]
     flows: tuple[Mapping[str, Any], ...]
@@ -194,12 +198,19 @@ def load(name: str, folder: Path = CATALOGUE) -> Scenario:
         raise ScenarioError(f"cannot read {path}: {error}", "its format is TOML") from error
     try:
         loaded = _scenario(path.stem, raw)
-        for variant in (loaded, quick(loaded)):
-            for each in points(variant):
-                assert each.flows
+        _try(loaded)
+        _try(quick(loaded))
     except ScenarioError as error:
         raise ScenarioError(f"{path.name}: {error.fact}", error.way_out) from error
     return loaded
+
+
+def _try(scenario: Scenario) -> None:
+    """Read every value of every axis once, the others at their first."""
+    firsts = {name: values[0] for name, values in scenario.sweep.items()}
+    base = replace(scenario, reps=1, params={**scenario.params, **firsts})
+    for axis in ({}, *({name: values} for name, values in scenario.sweep.items())):
+        deque(points(replace(base, sweep=axis)), maxlen=0)
 
 
 def unknown(what: str, name: str, known: list[str], way_out: str) -> ScenarioError:
@@ -264,6 +275,7 @@ def _scenario(name: str, raw: Mapping[str, Any]) -> Scenario:
         about=str(raw.get("about", "")),
         reps=_reps(raw.get("reps", 1)),
         base=params,
+        axes=(),
         params=params,
         sweep={},
         flows=flows,
@@ -293,7 +305,7 @@ def _with_sweep(scenario: Scenario, raw: Mapping[str, Any]) -> Scenario:
         if not isinstance(values, list) or not values:
             raise ScenarioError(f"axis {key} must be a list of values", f'{key} = ["a", "b"]')
         sweep[key] = tuple(str(value) for value in values)
-    return replace(scenario, sweep=sweep)
+    return replace(scenario, sweep=sweep, axes=tuple(sweep))
 
 
 def _known(scenario: Scenario, name: str) -> None:
@@ -341,18 +353,19 @@ def points(scenario: Scenario) -> Iterator[Point]:
     for rep in range(1, scenario.reps + 1):
         for combination in combinations:
             params = {**scenario.params, **dict(zip(axes, combination, strict=True))}
-            yield _point(scenario, params, axes, rep)
+            yield _point(scenario, params, rep)
 
 
-def _label(scenario: Scenario, params: Mapping[str, str], axes: list[str]) -> str:
+def _label(scenario: Scenario, params: Mapping[str, str]) -> str:
     """Name the point by what the catalogue leaves open or the user has set."""
-    shown = [key for key in params if key in axes or params[key] != scenario.base[key]]
+    named = {*scenario.axes, *scenario.sweep}
+    shown = [key for key in params if key in named or params[key] != scenario.base[key]]
     parts = [scenario.name + (".quick" if scenario.is_quick else "")]
     parts += [f"{key}={params[key]}" for key in sorted(shown)]
     return "+".join(re.sub(r"[^\w.+@=-]", "_", part.replace("%", "pct")) for part in parts)
 
 
-def _point(scenario: Scenario, params: Mapping[str, str], axes: list[str], rep: int) -> Point:
+def _point(scenario: Scenario, params: Mapping[str, str], rep: int) -> Point:
     duration_us = units.time_us(params["duration"])
     if not 0 < duration_us <= 7200 * 10**6:
         raise ScenarioError(f"duration is {params['duration']}", "up to 7200s")
@@ -375,7 +388,7 @@ def _point(scenario: Scenario, params: Mapping[str, str], axes: list[str], rep: 
         path=link,
         flows=tuple(flows),
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
-        label=_label(scenario, params, axes),
+        label=_label(scenario, params),
     )
 
 

@@ -107,6 +107,16 @@ def test_setting_a_parameter_shows_in_the_name_and_ends_its_axis(
     assert [p.run_name("6.1.0") for p in points] == ["small+buffer=1bdp+loss=1pct+r1@6.1.0"]
 
 
+def test_a_run_has_one_name_however_it_was_asked_for(small: scenario.Scenario) -> None:
+    swept = [p.label for p in scenario.points(small)]
+    named = [
+        p.label
+        for text in ("100pkt", "50kB")
+        for p in scenario.points(scenario.override(small, {"buffer": [text], "cc": ["bbr"]}))
+    ]
+    assert swept == named == ["small+buffer=100pkt", "small+buffer=50kB"]
+
+
 def test_the_same_point_has_the_same_seed_and_others_have_others(
     small: scenario.Scenario,
 ) -> None:
