@@ -135,13 +135,18 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
     with tempfile.TemporaryDirectory(prefix="bbrscope-lab-") as scratch:
         work = Path(scratch)
         plan = traffic.plan(point, work)
-        (work / "plan.json").write_text(json.dumps(plan))
-        with testbed.built(point), servers(point, work):
-            bundle, manifest = session.run(_recording(point, work, name, packets), say)
+        recording = _recording(point, work, name, packets)
+        with awake(place == "vm") as pid, testbed.built(point), servers(point, work):
+            (work / "plan.json").write_text(json.dumps({**plan, "awake": pid}))
+            bundle, manifest = session.run(recording, say)
         if not manifest["ended"].startswith("the command ended"):
             if manifest["ended"].startswith("SIG"):
                 raise InterruptedLabError
             raise HostError(f"the recording ended early: {manifest['ended']}", "bbrscope doctor")
+        if recording.rung is None and manifest["probe"] not in ("fentry", "kprobe"):
+            raise HostError(
+                f"the probes cannot attach: {manifest['ladder'][-1]['reason']}", "bbrscope doctor"
+            )
         result = work / "traffic.json"
         if not result.exists():
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
@@ -149,6 +154,25 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
         _attach(point, bundle, work)
         _describe(point, place, manifest, told, bundle)
         return _publish(bundle, folder / name)
+
+
+@contextmanager
+def awake(wanted: bool) -> Iterator[int | None]:
+    """Keep a guest's CPU from idling but while the traffic runs; yield the pid that does it.
+
+    An idle guest that waits for a file of its host skips time, up to the next timer: timeouts of
+    minutes would pass in a moment.
+    """
+    if not wanted:
+        yield None
+        return
+    spin = ["nice", "-n", "19", "sh", "-c", "while :; do :; done"]
+    process = subprocess.Popen(spin, stdin=subprocess.DEVNULL, process_group=0)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Plan:

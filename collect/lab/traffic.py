@@ -103,6 +103,8 @@ def main() -> None:
         "changes": [],
         "problems": [],
     }
+    if wanted["awake"]:
+        os.kill(wanted["awake"], signal.SIGSTOP)
     start = time.monotonic()
 
     def now() -> float:
@@ -120,6 +122,8 @@ def main() -> None:
     finally:
         for process, _ in clients.values():
             process.kill()
+        if wanted["awake"]:
+            os.kill(wanted["awake"], signal.SIGCONT)
     told["seconds"] = now()
     told["cpu_busy"] = host.busy(before, host.cpu_times())
     for number, (process, _) in clients.items():
