@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "Say what is wrong with a run's flows, how one knows, what to try.",
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
+    "study": "Judge what a scenario's runs say, beside what its source says.",
     "model": "Predict with papers' models, and compare with what runs measured.",
     "diff": "Say what got better or worse between two groups of runs.",
     "sql": "Query the store, read-only.",

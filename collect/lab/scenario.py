@@ -41,9 +41,9 @@ FLOW_KEYS = (
 )
 TOP_KEYS = (
     *("title", "source", "about", "duration", "reps", "path", "params", "flow", "change"),
-    *("sweep", "quick", "claim"),
+    *("sweep", "quick", "claim", "figures", "figure"),
 )
-CLAIM_KEYS = ("text", "source", "needs", "sql", "expected", "tolerance")
+CLAIM_KEYS = ("id", "text", "source", "cc", "full", "needs", "sql", "expected", "tolerance")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _CC = re.compile(r"[a-z][a-z0-9_-]{0,15}")
@@ -55,13 +55,18 @@ class Claim:
     """What the source says, and the query that tells whether the collected runs say it, too.
 
     `sql` is a query over the store that returns one row: `reproduced` (NULL: these runs cannot
-    tell) and `measured`, the numbers in words. It may use the relation `points`, the valid runs
-    of the scenario (rows of lab_runs), and $expected and $tolerance where the claim has them.
+    tell) and `measured`, the numbers in words; perhaps `n`, the runs that it rests on. It may use
+    the relations of `analyze.study.points`, which hold the scenario's valid runs alone, and
+    $expected and $tolerance where the claim has them. It is not asked unless each congestion
+    control of `cc` (v1, v2, v3, cubic ...) was run, and, with `full`, in the scenario's full form.
     """
 
+    id: str
     text: str
     source: str
     sql: str
+    cc: tuple[str, ...] = ()
+    full: bool = False
     needs: str = ""
     expected: float | None = None
     tolerance: float | None = None
@@ -88,6 +93,8 @@ class Scenario:
     flows: tuple[Mapping[str, Any], ...]
     changes: tuple[Mapping[str, Any], ...]
     claims: tuple[Claim, ...]
+    figures: tuple[str, ...] = ()
+    own_figures: tuple[Mapping[str, Any], ...] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
     is_quick: bool = False
 
@@ -280,19 +287,40 @@ def _scenario(name: str, raw: Mapping[str, Any]) -> Scenario:
         sweep={},
         flows=flows,
         changes=changes,
-        claims=tuple(_claim(each) for each in _tables(raw, "claim")),
+        claims=_claims(_tables(raw, "claim")),
+        figures=_texts(raw, "figures"),
+        own_figures=_tables(raw, "figure"),
         quick=_table(raw, "quick"),
     )
     return _with_sweep(made, _table(raw, "sweep"))
 
 
-def _claim(raw: Mapping[str, Any]) -> Claim:
+def _texts(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = raw.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ScenarioError(f"{key} must be a list of names", f'{key} = ["a", "b"]')
+    return tuple(value)
+
+
+def _claims(tables: tuple[dict[str, Any], ...]) -> tuple[Claim, ...]:
+    claims = tuple(_claim(each, number) for number, each in enumerate(tables, 1))
+    ids = [claim.id for claim in claims]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise ScenarioError(f"two claims are called {name!r:.60}", "give each its own id")
+    return claims
+
+
+def _claim(raw: Mapping[str, Any], number: int) -> Claim:
     _only(raw, CLAIM_KEYS, "[[claim]]")
     numbers = {key: float(raw[key]) for key in ("expected", "tolerance") if key in raw}
     return Claim(
+        id=str(raw.get("id", number)),
         text=_text(raw, "text"),
         source=_text(raw, "source"),
         sql=_text(raw, "sql"),
+        cc=_texts(raw, "cc"),
+        full=raw.get("full") is True,
         needs=str(raw.get("needs", "")),
         **numbers,
     )

@@ -53,8 +53,13 @@ class Document:
 
     def json(self) -> str:
         """Return the data as JSON that may stand inside a script element."""
-        text = json.dumps(self.data, separators=(",", ":"), ensure_ascii=True)
-        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        return embedded(self.data)
+
+
+def embedded(data: Any) -> str:
+    """Return data as JSON that may stand inside a script element."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -> Document:

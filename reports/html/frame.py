@@ -22,21 +22,29 @@ def render(template: str, made: Document, names: str, values: dict[str, Any]) ->
     Args:
         names: "draft" shows the names of draft-ietf-ccwg-bbr instead of the kernel's.
     """
+    scripts = "\n".join(text(name) for name in _SCRIPTS)
+    if names != "kernel":
+        scripts += "\n" + text("names.js").replace("NAMES", json.dumps(DRAFT_NAMES))
+    drawn = {"charts": made.shown, "strip": made.strip}
+    return fill(template, made.json(), f"(() => {{\n{scripts}\n}})();", drawn | values)
+
+
+def fill(template: str, data: str, script: str, values: dict[str, Any]) -> str:
+    """Return a page of `static/`; everything in `values` is escaped.
+
+    Args:
+        data: JSON that may stand inside a script element.
+        script: JavaScript of our own.
+    """
     from markupsafe import Markup
 
-    # Our own scripts and styles; everything else is escaped.
-    scripts = "\n".join(_text(name) for name in _SCRIPTS)
-    if names != "kernel":
-        scripts += "\n" + _text("names.js").replace("NAMES", json.dumps(DRAFT_NAMES))
     ours: dict[str, Any] = {
-        "style": Markup(_text("page.css")),
+        "style": Markup(text("page.css")),
         "light": Markup(palette.declarations(dark=False)),
         "dark": Markup(palette.declarations(dark=True)),
         "vega": Markup(vega.javascript()),
-        "script": Markup("(() => {\n" + scripts + "\n})();"),
-        "data": Markup(made.json()),
-        "charts": made.shown,
-        "strip": made.strip,
+        "script": Markup(script),
+        "data": Markup(data),
         "variable": palette.variable,
         "quantity": prose.quantity,
         "seconds": prose.seconds,
@@ -47,7 +55,8 @@ def render(template: str, made: Document, names: str, values: dict[str, Any]) ->
     return html
 
 
-def _text(name: str) -> str:
+def text(name: str) -> str:
+    """Return a file of `static/`."""
     return (_STATIC / name).read_text("utf-8")
 
 
@@ -59,5 +68,5 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(_text),
+        loader=jinja2.FunctionLoader(text),
     )

@@ -92,6 +92,19 @@ COLOURS: dict[str, tuple[str, str]] = {
     "flow6": ("#5b4db5", "#a79bff"),
     "together": ("#8b95a1", "#7f8995"),
     "jain": ("#0072b2", "#56b4e9"),
+    # congestion controls side by side, what a model says of them, and who is ahead
+    "v1": ("#0072b2", "#56b4e9"),
+    "v2": ("#d55e00", "#ff8f4a"),
+    "v3": ("#00875f", "#2fc79a"),
+    "bbr": ("#0072b2", "#56b4e9"),
+    "cubic": ("#a2297b", "#f09ad0"),
+    "reno": ("#5b4db5", "#a79bff"),
+    "vegas": ("#b37700", "#f0b93a"),
+    "other": ("#8b95a1", "#7f8995"),
+    "model": ("#30363d", "#cdd4dc"),
+    "capacity": ("#30363d", "#cdd4dc"),
+    "ahead": ("#d55e00", "#ff8f4a"),
+    "behind": ("#0072b2", "#56b4e9"),
 }
 
 

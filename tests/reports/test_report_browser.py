@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,8 @@ from bbrscope.reports.html import compared, page
 
 pytestmark = pytest.mark.slow
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
-    " --disable-background-networking --disable-component-update --disable-sync"
-    " --window-size=1280,1000"
-).split()
 # Each panel of a v2 run, by its place on the page.
 PANELS = ("lanes", "rates", "volumes", "rtt", "loss", "rounds", "sequence", "wire", "queue")
 if shutil.which("tshark") is None:
@@ -45,22 +39,6 @@ def hostile_store(shipped_path: Path, tmp_path_factory: pytest.TempPathFactory) 
             "UPDATE flows SET local_address = $1 WHERE run_id = $2", [HOSTILE, run_id]
         )
     return path
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium or chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    opened.execute_cdp_cmd("Network.enable", {})
-    yield opened
-    opened.quit()
 
 
 class Opened:

@@ -1,0 +1,146 @@
+"""Each way that a claim can go, and what a study is about."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bbrscope.analyze.study import study
+from bbrscope.analyze.study.claims import NOT_COMPARABLE, NOT_REPRODUCED, REPRODUCED, Verdict
+from bbrscope.collect.errors import BbrscopeError, ScenarioError
+from bbrscope.collect.lab import scenario as catalogue
+from bbrscope.collect.lab.scenario import Claim, Scenario
+from bbrscope.collect.store import open_store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import lab_rows
+
+NAME = "song-single-buffer"
+SQL = """
+SELECT min(utilisation) >= $expected - $tolerance AS reproduced,
+  format('{:.0f} % at least', 100 * min(utilisation)) AS measured, count(*) AS n FROM points
+"""
+CLAIM = Claim("full", "it fills the link", "Song21, Fig 5a", SQL, expected=0.9, tolerance=0.01)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the quick and the full form; v1 leaves 10 % of the link unused in full form."""
+    made = tmp_path_factory.mktemp("study") / "study.duckdb"
+
+    def goodput(point: Any, flow: Any, version: str | None) -> float:
+        return float((0.86 if version == "v1" and not point.quick else 0.95) * point.path.rate_bps)
+
+    with open_store(made) as store:
+        last = lab_rows.fill(store, catalogue.load(NAME), goodput)
+        lab_rows.fill(store, catalogue.load("song-cubic"), first=last)
+    return made
+
+
+def scenario(*claims: Claim, name: str = NAME) -> Scenario:
+    return replace(catalogue.load(name), claims=claims, figures=(), own_figures=())
+
+
+def judged(path: Path, claim: Claim, quick: bool | None = None, name: str = NAME) -> Verdict:
+    with open_store(path, read_only=True) as store:
+        (verdict,) = study.conduct(store, scenario(claim, name=name), quick=quick).verdicts
+    return verdict
+
+
+def test_a_claim_that_the_runs_bear_out_is_reproduced_with_numbers(path: Path) -> None:
+    found = judged(path, CLAIM, quick=True)
+    assert (found.state, found.measured, found.why) == (REPRODUCED, "99 % at least", "")
+    assert found.n == 6
+
+
+def test_a_claim_that_they_do_not_bear_out_is_not_reproduced(path: Path) -> None:
+    # 0.86 of the link's rate as payload is 90 % with headers; 0.95 was asked for.
+    found = judged(path, replace(CLAIM, expected=0.95))
+    assert (found.state, found.measured) == (NOT_REPRODUCED, "90 % at least")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"cc": ("v1", "cubic")}, "no run with cubic: there is v1, v2, v3"),
+        ({"full": True}, "its numbers are of the full form, and these runs are of the quick one"),
+        (
+            {"sql": "SELECT NULL AS reproduced, 'x' AS measured", "needs": "a buffer of 1 BDP"},
+            "it needs a buffer of 1 BDP",
+        ),
+        ({"sql": "SELECT NULL AS reproduced, NULL AS measured"}, "these runs cannot tell"),
+    ],
+)
+def test_a_claim_whose_needs_are_not_met_is_not_comparable_and_says_why(
+    path: Path, changed: dict[str, Any], why: str
+) -> None:
+    found = judged(path, replace(CLAIM, **changed), quick=True)
+    assert (found.state, found.why) == (NOT_COMPARABLE, why)
+
+
+def test_without_a_valid_run_nothing_is_comparable(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s.duckdb") as store:
+        lab_rows.fill(store, catalogue.load(NAME), valid=False, why_invalid="CPU-bound")
+    found = judged(tmp_path / "s.duckdb", CLAIM)
+    assert (found.state, found.why) == (NOT_COMPARABLE, "no valid run")
+    with open_store(tmp_path / "s.duckdb", read_only=True) as store:
+        chosen = study.conduct(store, scenario(CLAIM)).chosen
+    assert chosen.run_ids == ()
+    assert {why for _, why in chosen.invalid} == {"CPU-bound"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "SELECT true AS reproduced, '' AS measured WHERE false",
+        "FROM nosuch",
+        "SELECT count(*) > 0 AS reproduced, any_value(content) AS measured FROM"
+        " read_text('/etc/passwd')",
+        "DELETE FROM runs",
+        "ATTACH 'other.duckdb'",
+        "SET enable_external_access = true",
+    ],
+)
+def test_a_query_that_cannot_be_asked_is_told_and_reaches_nothing(path: Path, sql: str) -> None:
+    with pytest.raises(ScenarioError) as told:
+        judged(path, replace(CLAIM, sql=sql))
+    assert "claim 'full'" in told.value.fact
+
+
+def test_a_study_is_of_the_full_form_if_there_is_one_and_of_the_scenarios_runs_alone(
+    path: Path,
+) -> None:
+    with open_store(path, read_only=True) as store:
+        found = study.conduct(store, scenario(CLAIM)).chosen
+        names = dict(store.con.execute("SELECT run_id, run FROM runs").fetchall())
+    assert not found.quick
+    assert found.other_form == 6
+    assert all(names[run_id].startswith(NAME) for run_id in found.run_ids)
+
+
+def test_runs_can_be_chosen_by_name_but_only_those_of_the_scenario(path: Path) -> None:
+    with open_store(path, read_only=True) as store:
+        mine = [name for name in store.runs() if name.startswith(f"{NAME}.quick")][:2]
+        other = next(name for name in store.runs() if name.startswith("song-cubic"))
+        with pytest.raises(BbrscopeError, match="is no run of song-single-buffer"):
+            study.conduct(store, scenario(CLAIM), [*mine, other])
+        found = study.conduct(store, scenario(CLAIM), mine)
+    assert len(found.chosen.run_ids) == 2
+    assert found.verdicts[0].n == 2
+
+
+def test_the_relations_say_what_the_flows_reached(path: Path) -> None:
+    sql = """
+    SELECT count(*) FILTER (abs(jain - 1) > 1e-9 OR abs(bbr_share - 0.5) > 1e-9
+      OR algos NOT IN ('v1 + cubic', 'v2 + cubic', 'v3 + cubic')) = 0 AS reproduced,
+      string_agg(DISTINCT label, '; ' ORDER BY label) AS measured
+    FROM points JOIN point_flows USING (run_id)
+    """
+    found = judged(path, replace(CLAIM, sql=sql), quick=True, name="song-cubic")
+    assert found.state == REPRODUCED
+    beside = ("cubic beside v1", "cubic beside v3", "v1 beside cubic", "v3 beside cubic")
+    assert found.measured == "; ".join(beside)
