@@ -90,6 +90,7 @@ class Flow:
     missing: str | None
     note: str | None
     rung: str | None
+    lost: str
     binding: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -123,7 +124,10 @@ def is_told(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
     """The run's flows, the one with the most ACKs first."""
     run = con.execute(
-        "SELECT run, version, decoded_as, hz, rung FROM runs WHERE run_id = ?", [run_id]
+        "SELECT run, version, decoded_as, hz, rung,"
+        " greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) FROM runs"
+        " WHERE run_id = ?",
+        [run_id],
     ).fetchone()
     assert run is not None
     cursor = con.execute(
@@ -152,6 +156,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
                 facts.pop("missing"),
                 facts.pop("note"),
                 run[4],
+                f"{run[5]:,} rows were lost while recording" if run[5] else "",
             )
         )
     return found

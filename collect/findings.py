@@ -15,6 +15,13 @@ CODES = {
     "sequence_gap": "before this event {count} of its socket are missing, by their numbers",
     "lost_message": "the collector reports: {text}",
     "lost_declared": "the manifest says that {count} rows were lost",
+    "probe_lost": "{probe}: the kernel counted {attempted} events, {recorded} were recorded, "
+    "{lost} lost on the way",
+    "runs_missed": "the kernel skipped {count} runs of the probes: calls went unseen",
+    "not_counted": "the collector's counters are missing, so that losses may go untold; it ended: "
+    "{ended}",
+    "ended_early": "the recording ended before its time: {ended}",
+    "setting_changed": "changed while recording: {what}",
     "no_init": "recording starts in the middle of this flow",
     "unknown_tag": "rows of {name} are not known: skipped",
     "unknown_column": "column {name} of {tags} is not known: not stored",

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import facts, layout
+from . import accounts, facts, layout
 from .alone import note
 from .bundle import EVENTS, MANIFEST, QUEUE, RUN_NAME, SS, Bundle, open_bundle
 from .errors import BundleError, StoreError
@@ -173,6 +173,8 @@ class _Loader:
         if self.packets:
             load_packets(self.con, self.run_id, self.bundle, self.progress)
         self._load_rest()
+        told = accounts.findings(self.bundle.manifest)
+        insert(self.con, "capture_quality", (vars(f) for f in self._rows_of(told)))
         decided = {"decoded_as": "no BBR flow: no kernel events were recorded"}
         if sampled:
             decided = {"decoded_as": "samples of ss: struct bbr was not read", "rung": "inet_diag"}
@@ -216,6 +218,7 @@ class _Loader:
         if manifest.lost:
             detail = CODES["lost_declared"].format(count=manifest.lost)
             found.append(Finding("lost_declared", detail))
+        found += accounts.findings(manifest)
         found += self._count_rows(reader)
         admitted = manifest.rows is not None or manifest.lost or reader.lost_reported
         if reader.first_unpaired and not admitted and not self.salvage:
@@ -280,6 +283,7 @@ class _Loader:
     def _load_rest(self) -> None:
         manifest, run_id = self.bundle.manifest, self.run_id
         insert(self.con, "host_facts", facts.host_facts(run_id, manifest))
+        insert(self.con, "accounting", accounts.accounting_rows(run_id, manifest))
         insert(self.con, "clocks", ({"run_id": run_id, **vars(c)} for c in manifest.clocks))
         queue = self.bundle.optional(QUEUE)
         if queue is not None:

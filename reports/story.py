@@ -132,7 +132,9 @@ def header(flow: Flow, names: str) -> list[str]:
     facts = [f"{s['duration_ns'] / 1e9:.1f} s"]
     if s["throughput_mbps"] is not None:
         facts.append(f"{s['throughput_mbps']:.2f} Mbit/s delivered")
-    facts.append(f"{s['delivered']:,} packets, {s['lost']:,} lost")
+    facts.append(f"{s['delivered']:,} packets")
+    if s["lost"] is not None:
+        facts[-1] += f", {s['lost']:,} lost"
     if s["min_rtt_us"] is not None:
         facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
     if s["max_bw_mbps"]:
@@ -149,12 +151,16 @@ def trust(flow: Flow) -> list[str]:
     """How sure the capture allows one to be."""
     s = flow.summary
     compared, exact = s["replayed"] or 0, s["exact"] or 0
+    lost = []
+    if flow.lost:
+        lost.append(f"{flow.lost}: changes may be missing (bbrscope sql 'FROM accounting')")
     if flow.sampled:
         return [
+            *lost,
             f"recorded by {flow.sampled.name}: {flow.sampled.can}",
             f"it cannot {flow.sampled.cannot}",
         ]
-    lines = []
+    lines = lost
     if not compared:
         lines.append("the replay could compare no event: nothing here is confirmed by the kernel")
     elif exact == compared:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...probes import btf
 from ..errors import BbrscopeError, HostError
-from ..record import session, target
+from ..record import accounting, session, target
 from ..record.filters import Filters
 from . import host, testbed, traffic
 from .results import KEY
@@ -268,7 +268,7 @@ def _describe(
     point: Point, place: str, manifest: dict[str, Any], told: dict[str, Any], bundle: Path
 ) -> None:
     """Write into the manifest which run this is, and whether it is what it says."""
-    problems = [*told["problems"], *session.trouble(manifest)]
+    problems = [*told["problems"], *accounting.trouble(manifest)]
     for flow in point.flows:
         report = _loaded(bundle / f"iperf{flow.flow_no}.json")
         if "error" in report and flow.kind != "fixed-size":

@@ -20,8 +20,8 @@ from ...probes import btf
 from ...probes.program import Attach, Program
 from ..errors import HostError
 from ..rungs import RUNGS
+from . import accounting, check, clocks, facts, filters, ladder, target, witnesses
 from . import bpftrace as tracing
-from . import check, clocks, facts, filters, ladder, target, witnesses
 from .tracer import Tracer
 
 TICK_S = 0.2
@@ -398,30 +398,13 @@ def describe(session: Session, prepared: Prepared, told: dict[str, Any]) -> dict
         session.notes.append(f"module {chosen.module} was unloaded during the recording")
     if events is not None:
         manifest["events"] = dict(events.rows)
-        manifest["accounting"] = account(events, told)
+        manifest["accounting"] = accounting.account(events, told)
         manifest["events_lost"] = manifest["accounting"]["lost"]
         manifest["said"] = events.talk[:50]
     else:
         manifest["events"] = {}
         manifest["events_lost"] = 0
     return manifest
-
-
-def account(events: Any, told: dict[str, Any]) -> dict[str, Any]:
-    """attempted = recorded + cut + lost, per probe, in the first row of each event."""
-    probes = {}
-    for tag, attempted in sorted(events.attempted.items()):
-        row = tag if tag in events.rows else f"{tag}0"
-        recorded, cut = events.rows.get(row, 0), events.cut.get(row, 0)
-        lost = attempted - recorded - cut
-        probes[tag] = {"attempted": attempted, "recorded": recorded, "cut": cut, "lost": lost}
-    return {
-        "probes": probes,
-        "lost": max(events.lost, sum(max(p["lost"], 0) for p in probes.values())),
-        "reported_lost_rows": events.lost,
-        "missed_runs": sum(p.get("recursion_misses", 0) for p in told.get("programs", [])),
-        "complete": bool(events.attempted) and not told.get("died") and not told.get("killed"),
-    }
 
 
 def finish(session: Session, manifest: dict[str, Any]) -> Path:
@@ -450,27 +433,6 @@ def hand_over(folder: Path) -> None:
         for path in (folder, *folder.iterdir()):
             with contextlib.suppress(OSError):
                 os.chown(path, *owner)
-
-
-def trouble(manifest: dict[str, Any]) -> list[str]:
-    """What a user must know before trusting the recording; empty when it is complete."""
-    found = []
-    if manifest["events_lost"]:
-        found.append(f"{manifest['events_lost']} rows were lost on the way to user space")
-    done = manifest.get("completeness") or {}
-    if done.get("sequence_missing"):
-        found.append(f"{done['sequence_missing']} sequence numbers are missing")
-    if done.get("chain_breaks"):
-        found.append(f"tp.delivered does not add up at {done['chain_breaks']} calls of main()")
-    accounting = manifest.get("accounting")
-    if accounting and accounting["missed_runs"]:
-        found.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
-    if accounting and not accounting["complete"]:
-        found.append("bpftrace did not end in order: its counters are missing")
-    found += [note for note in manifest["notes"] if "unloaded" in note]
-    if manifest["ended"].startswith(("bpftrace ended", "cannot write")):
-        found.append(manifest["ended"])
-    return found
 
 
 def address_in(command: tuple[str, ...]) -> str | None:

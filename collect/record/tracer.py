@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HostError
+from . import bpf_stats
 from .bpftrace import Bpftrace, environment, prepare
 from .stream import Compressed, Events
 
 PR_SET_PDEATHSIG = 1
-PERF_EVENT = 7  # BPF_PROG_TYPE_PERF_EVENT, linux/bpf.h
 F_SETPIPE_SZ = 1031
 STOP_S = 60.0
 
@@ -47,6 +47,7 @@ class Tracer:
         self._program.flush()
         stderr_file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - see above
         self._stderr = self._files.enter_context(stderr_file)
+        self._stats = bpf_stats.enable()
         source, sink = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(sink, F_SETPIPE_SZ, 1 << 20)
@@ -96,23 +97,9 @@ class Tracer:
             kept = [line for line in kept if any(word in line.lower() for word in words)]
         return "; ".join(kept[:6])[:1000]
 
-    def program_stats(self) -> list[dict[str, int]]:
-        """Per BPF program: prog_id, run_cnt (if the kernel counts) and recursion_misses."""
-        found: dict[int, dict[str, int]] = {}
-        folder = Path(f"/proc/{self.process.pid}/fdinfo")
-        with contextlib.suppress(OSError):
-            for file in folder.iterdir():
-                with contextlib.suppress(OSError):
-                    facts = fdinfo(file.read_text())
-                    # Links name their program too, without its type. The heartbeat (a perf
-                    # event) may skip a beat without harm.
-                    if facts.get("prog_type", PERF_EVENT) != PERF_EVENT:
-                        found[facts["prog_id"]] = facts
-        return list(found.values())
-
     def stop(self) -> dict[str, Any]:
         """End bpftrace in order and return what it counted; safe to call when it is dead."""
-        stats = self.program_stats()
+        stats = bpf_stats.programs(self.process.pid)
         alive = self.process.poll() is None
         if alive:
             # The program stops recording by itself; bpftrace prints what is on its way, and only
@@ -133,11 +120,8 @@ class Tracer:
             self.output.close()
         self.last_words = self.complaint()
         self._files.close()
-        return {"programs": stats, "died": not alive, "killed": forced}
-
-
-def fdinfo(text: str) -> dict[str, int]:
-    """The numeric facts of a BPF program's fdinfo that matter here."""
-    wanted = {"prog_type", "prog_id", "run_cnt", "run_time_ns", "recursion_misses"}
-    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
-    return {k: int(v) for k, v in pairs if k in wanted and v.strip().isdigit()}
+        counted = self._stats is not None
+        if self._stats is not None:
+            os.close(self._stats)
+            self._stats = None
+        return {"programs": stats, "counted": counted, "died": not alive, "killed": forced}

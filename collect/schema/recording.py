@@ -65,7 +65,13 @@ HOST_FACTS = Table(
     "Settings kept with the data, one row each.",
     (
         RUN_ID,
-        Column("scope", "VARCHAR", "", "constants, module_params, sysctls, setup, rows ..."),
+        Column(
+            "scope",
+            "VARCHAR",
+            "",
+            "constants, module_params, sysctls, setup, rows, answers (of the rung), ladder (why not"
+            " a better one), accounting, completeness (by rows), host, manifest (ended ...) ...",
+        ),
         Column("name", "VARCHAR", "", "name of the setting"),
         Column("value", "VARCHAR", "", "its value as recorded"),
     ),
@@ -187,6 +193,20 @@ CAPTURE_QUALITY = Table(
     ),
 )
 
+ACCOUNTING = Table(
+    "accounting",
+    "attempted = recorded + cut + lost, per probe: attempted as counted in the kernel. Empty: the "
+    "collector did not count.",
+    (
+        RUN_ID,
+        Column("probe", "VARCHAR", "", "tag of the probe's rows: M, X, I, IX, S, E, H, U, L or T"),
+        Column("attempted", "BIGINT", "events", "the kernel tried to print so many"),
+        Column("recorded", "BIGINT", "events", "of these, rows that arrived"),
+        Column("cut", "BIGINT", "events", "of these, after the end: left out on purpose"),
+        Column("lost", "BIGINT", "events", "what is missing"),
+    ),
+)
+
 ATTACHMENTS = Table(
     "attachments",
     "Small files kept as they were, such as iperf3's own output.",
@@ -207,6 +227,7 @@ TABLES = (
     QUEUE_SAMPLES,
     CLOCKS,
     CAPTURE_QUALITY,
+    ACCOUNTING,
     ATTACHMENTS,
 )
 VIEWS = ()

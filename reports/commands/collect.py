@@ -138,7 +138,7 @@ def show_probe(plan: object) -> None:
 
 def report(path: Path, manifest: dict[str, object]) -> None:
     """Say what was recorded; exit 1 when it is not complete."""
-    from ...collect.record import session
+    from ...collect.record.accounting import trouble
 
     rows = manifest["events"]
     assert isinstance(rows, dict)
@@ -156,9 +156,9 @@ def report(path: Path, manifest: dict[str, object]) -> None:
     assert isinstance(notes, list)
     for note in notes:
         click.echo(f"  note: {note}", err=True)
-    if problems := session.trouble(manifest):
+    if problems := trouble(manifest):
         raise BbrscopeError(
             f"{path} is kept, but it is not complete: " + "; ".join(problems),
-            "a larger --buffer loses less; bbrscope ingest names every gap",
+            f"bbrscope doctor --bundle {path} has the account; a larger --buffer loses less",
         )
     click.echo(f"  next: bbrscope ingest {path}", err=True)

@@ -18,14 +18,26 @@ MARKS = {"ok": "ok", "note": "--", "missing": "NO"}
     default=Path(),
     help="Folder where bundles would go, for the free space [.].",
 )
-def command(as_json: bool, output: Path) -> None:
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Say how complete this recording is instead; exit status 1 if events were lost.",
+)
+def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     """Say in one screen what this host can record, without changing anything on it.
+
+    With --bundle, say what became of a recording: attempted = recorded + cut + lost per probe as
+    counted in the kernel, numbers that are missing from the rows, what tp.delivered proves.
 
     \b
     Examples:
       sudo bbrscope doctor
       bbrscope doctor --json | jq .best
+      bbrscope doctor --bundle edge7
     """
+    if bundle is not None:
+        tell_bundle(bundle, as_json)
+        return
     from ...collect import doctor
 
     diagnosis = doctor.diagnose(output.resolve())
@@ -42,3 +54,35 @@ def command(as_json: bool, output: Path) -> None:
         click.echo(f"{mark}  {rung['rung']:<11}{rung['reason']}")
         click.echo(f"{'':15}{rung['answers']}")
     click.echo(f"\ncollect would use: {diagnosis.best}")
+
+
+def tell_bundle(folder: Path, as_json: bool) -> None:
+    """Print a recording's account; a row that was lost is an error."""
+    from ...collect.bundle import EVENTS, MANIFEST, read_manifest
+    from ...collect.errors import BbrscopeError
+    from ...collect.record import accounting
+    from ...collect.record.check import check
+
+    raw = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}").raw
+    if (folder / EVENTS).is_file():
+        # What the rows say now counts, not what they said when they were written.
+        try:
+            raw = raw | {"completeness": check(folder / EVENTS).as_dict()}
+        except (IndexError, KeyError, ValueError) as error:
+            raise BbrscopeError(
+                f"{folder}/{EVENTS} has rows that make no sense ({error})",
+                f"bbrscope ingest {folder} says where",
+            ) from error
+    told = list(accounting.lines(raw))
+    problems = accounting.trouble(raw)
+    if as_json:
+        kept = ("probe", "ended", "ladder", "accounting", "completeness", "settings_changed")
+        document = {name: raw.get(name) for name in kept}
+        click.echo(json.dumps(document | {"problems": problems}, indent=1))
+    else:
+        click.echo("\n".join(told))
+    if problems:
+        raise BbrscopeError(
+            f"{folder} is not complete: {'; '.join(problems)}",
+            "what is there can be used: ingest names every gap, replay steps over them",
+        )

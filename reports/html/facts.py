@@ -173,6 +173,48 @@ def _complete(run: Run, findings: list[Row]) -> tuple[str, str]:
     return "good", "The recording is complete: no row lost, no event without its other half."
 
 
+def counted(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:
+    """What the kernel counted, per probe."""
+    return rows(con, "SELECT * FROM accounting WHERE run_id = ?", run.row["run_id"])
+
+
+def recording(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
+    """How the recording was made and how it went, as its collector told."""
+    told = {
+        (row["scope"], row["name"]): row["value"] or ""
+        for row in rows(con, "SELECT * FROM host_facts WHERE run_id = ?", run.row["run_id"])
+    }
+    known = rung(run)
+    facts = [("Recorded by", f"{known.name}: {known.answers}" if known else "")]
+    facts += [
+        ("Rung tried", _step(value)) for (scope, _), value in told.items() if scope == "ladder"
+    ]
+    facts += [
+        ("Ended", told.get(("manifest", "ended"), "")),
+        ("Runs of the probes, as the kernel counted", told.get(("accounting", "runs"), "")),
+        ("Runs that the kernel skipped", told.get(("accounting", "missed_runs"), "")),
+        ("Events with numbers", told.get(("completeness", "events"), "")),
+        ("Numbers missing", told.get(("completeness", "sequence_missing"), "")),
+    ]
+    if known and known.replays:
+        breaks = told.get(("completeness", "chain_breaks"), "")
+        facts.append(("Calls of main() where tp.delivered does not add up", breaks))
+    changed = (value for (scope, _), value in told.items() if scope == "settings_changed")
+    notes = (value for (scope, _), value in told.items() if scope == "notes")
+    facts += [("Changed while recording", value) for value in changed]
+    facts += [("Note", value) for value in notes]
+    return [(name, value) for name, value in facts if value]
+
+
+def _step(text: str) -> str:
+    """A step of the attach ladder, kept as JSON."""
+    try:
+        step = json.loads(text)
+        return f"{step['rung']} {step['outcome']}: {step['reason']}"
+    except (ValueError, KeyError, TypeError):
+        return text
+
+
 def accounting(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> list[Row]:
     """Time, data and loss per phase, and what mostly limited sending in it."""
     found = rows(

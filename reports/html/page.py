@@ -124,6 +124,8 @@ def _render(
         "replays": replays,
         "rung": facts.rung(run),
         "findings": findings,
+        "counted": facts.counted(con, run),
+        "recording": facts.recording(con, run),
         "manifest": facts.manifest(con, run),
         "reductions": facts.reductions(run),
         "name_of": name_of,

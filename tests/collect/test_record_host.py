@@ -131,6 +131,9 @@ class TestTracepoint:
         assert counts["recorded"] > 50
         assert counts["recorded"] == len(rows(out, "T0")) == len(rows(out, "T1"))
         assert check.check(out / "events.csv.zst").sequence_missing == 0
+        if accounting["runs"] is not None:
+            # Runs were read just before the end; other sockets' packets are runs, too.
+            assert accounting["runs"] >= counts["recorded"] * 0.9
         # A run that the kernel skipped must be told by the exit status, and only that may.
         assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
         assert left_behind() == []
@@ -146,7 +149,8 @@ class TestTracepoint:
         assert "recorded by tcp_probe" in refused.stderr
         story = followed(store, "explain", "run").stdout
         assert f"-> 127.0.0.1:{port}" in story
-        assert "STARTUP begins" in story
+        assert "begins" in story
+        assert "first seen so" in story
         metrics = json.loads(followed(store, "metrics", "run", "--format", "json").stdout)
         # 20,000 bytes every 5 ms or so are sent; the counter tp.snd_una says how many arrived.
         assert max(flow["goodput_mbps"] or 0 for flow in metrics) > 1
