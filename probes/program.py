@@ -197,22 +197,25 @@ class Program:
             return f"arg{position}"
         return f"{self.attach.argument}{name}"
 
-    def sockets(self, sk: str, leaving: bool = False) -> list[str]:
-        """Variables of the socket, and the returns that skip what is not asked for.
-
-        What is `leaving` belongs to an entry that was recorded before the end.
-        """
+    def sockets(self, sk: str) -> list[str]:
+        """Variables of the socket, and the returns that skip what is not asked for."""
         lines = [f"  $sk = (struct sock *){sk};"]
-        if not leaving:
-            lines.append("  if (@over[0]) { return; }")
         if self.condition:
             lines.append(f"  if (!({self.condition})) {{ return; }}")
         lines += [
             "  $tp = (struct tcp_sock *)$sk;",
+            f"  if (@over[0] != 0 && {self.moment} > @over[0]) {{ return; }}",
             "  $icsk = (struct inet_connection_sock *)$sk;",
             f"  $bbr = (struct bbrscope_bbr *)((uint64)$sk + {self.host.layout.priv});",
         ]
         return lines
+
+    @property
+    def moment(self) -> str:
+        """When the kernel began to process what called BBR: the same at a call's entry and exit."""
+        if self.host.has("tcp_sock", "tcp_clock_cache"):
+            return "$tp->tcp_clock_cache"
+        return "$tp->tcp_mstamp * 1000"
 
     def numbered(self) -> list[str]:
         """Take the socket's next sequence number; the socket is locked by its caller."""
@@ -270,7 +273,7 @@ class Program:
         return probe(comment, self.point(self.version.main), body)
 
     def main_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket(), leaving=True), "  @attempted_X = count();"]
+        body = [*self.sockets(self.exit_socket()), "  @attempted_X = count();"]
         body = self.guarded(body)
         body.append(self.print_rows("X", [*columns.EXIT, "sk.cookie"], {}))
         return probe("What main() left in the socket.", self.point(self.version.main, True), body)
@@ -286,7 +289,7 @@ class Program:
         return probe(comment, self.point(self.version.init), body)
 
     def init_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket(), leaving=True), "  @attempted_IX = count();"]
+        body = [*self.sockets(self.exit_socket()), "  @attempted_IX = count();"]
         body = self.guarded(body)
         if self.host.layout.params:
             body.append(self.print_rows("P", self.host.layout.params, {}))
@@ -354,6 +357,8 @@ class Program:
     def over(self) -> str:
         """The recording ends in the kernel, at once and for all CPUs, while bpftrace prints on.
 
+        An event counts by when its processing began, so that no call is cut in half.
+
         The tracepoint fires in the sender's kill(); SIGURG does nothing else to bpftrace, whereas
         0.17 forgets, at SIGINT, whatever it has not printed yet.
         """
@@ -361,7 +366,7 @@ class Program:
         ours = f"(uint64){of}pid == @self[0] && ({of}sig == 2 || {of}sig == {SIGURG})"
         comment = "SIGURG or SIGINT to bpftrace: no more events, only those on their way."
         point = "tracepoint:signal:signal_generate"
-        return probe(comment, f"{point}\n/{ours}/", ["  @over[0] = 1;"])
+        return probe(comment, f"{point}\n/{ours}/", [f"  @over[0] = {self.attach.clock};"])
 
     def probes(self) -> list[str]:
         if self.attach.rung == "tcp_probe":

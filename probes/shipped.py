@@ -33,7 +33,7 @@ HEADER = """\
  * RUN
  *   bpftrace -B line {file} > raw
  *   "+first" and "+last" among the rows: every probe is attached, traffic may start. SIGURG ends
- *   the recording in the kernel: kill -URG $(pidof bpftrace), wait until raw grows no more, and
+ *   the recording in the kernel: pkill -URG bpftrace, wait until raw grows no more, and
  *   then Ctrl-C; old versions of bpftrace forget at Ctrl-C what they have not printed yet.
  *   A bundle for bbrscope ingest (manifest.json is described in collect/BUNDLE.md):
  *   grep -E '^#?[A-Z]+[0-9]?,' raw | LC_ALL=C sort -s -t, -k2,2n | zstd > RUN/events.csv.zst

@@ -79,8 +79,8 @@ def prepare(plan: Plan) -> Prepared:
             problems.append("not root: BPF needs it")
         else:
             try:
-                tool = tracing.find()
                 base = btf.load()
+                tool = tracing.find()
                 chosen = target.choose(target.candidates(base), plan.bbr)
             except target.UnclearError:
                 raise

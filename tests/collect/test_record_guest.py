@@ -67,7 +67,7 @@ TO=fd00:2::2 send kprobe python3 /tmp/partial.py collect -q --address fd00:2::2 
   --anonymize --queue ssh://router/rd
 
 (until grep -qs recording /out/lossy.said; do sleep 0.5; done
- sleep 2; kill -STOP $(pidof bpftrace); sleep 2; kill -CONT $(pidof bpftrace)) &
+ sleep 2; pkill -STOP -x bpftrace; sleep 2; pkill -CONT -x bpftrace) &
 SECONDS_=5 send lossy bbrscope collect -q --buffer 1k --no-packets
 
 # As fast as it can, and the end comes while rows are still on their way.
@@ -116,7 +116,7 @@ ip netns exec s1 sysctl -qw net.ipv4.tcp_congestion_control=cubic
 bbrscope collect -q --rung kprobe --no-packets -o /tmp/unloaded -- \\
   sh -c 'iperf3 -c 127.0.0.1 -C bbr -n 1M; rmmod tcp_bbr; modprobe tcp_bbr' 2> /out/unloaded.said
 echo $? > /out/unloaded.status; keep unloaded
-pidof bpftrace tcpdump > /out/left
+pgrep -x 'bpftrace|tcpdump' > /out/left
 exit 0
 """
 
@@ -208,7 +208,7 @@ def test_a_recording_replays_exactly_with_nothing_lost(
     found = check.check(bundle / "events.csv.zst")
     assert (found.sequence_missing, found.chain_breaks) == (0, 0)
     counted = replayed(bundle, tmp_path / "store.duckdb")
-    assert sum(total for _, total in counted) > 2 * 1000
+    assert sum(total for _, total in counted) > 2 * 500
     assert [exact for exact, _ in counted] == [total for _, total in counted]
 
 
@@ -224,7 +224,7 @@ def test_a_program_run_by_hand_prints_all_that_it_counts_and_replays(
     guest: Path, tmp_path: Path
 ) -> None:
     said = (guest / "byhand" / "raw").read_text()
-    for tag, row in (("M", "M0"), ("X", "X"), ("I", "I0?"), ("H", "H0"), ("S", "S0")):
+    for tag, row in (("M", "M0"), ("X", "X"), ("I", "I0?"), ("S", "S0"), ("E", "E0")):
         attempted = re.search(rf"^@attempted_{tag}: (\d+)$", said, re.MULTILINE)
         assert attempted is not None
         assert int(attempted[1]) == len(re.findall(rf"^{row},", said, re.MULTILINE)) > 0
@@ -241,14 +241,14 @@ def test_iperf_counts_the_same_retransmissions(name: str, guest: Path) -> None:
 
 
 def rows(bundle: Path, tag: str) -> list[dict[str, str]]:
-    """The rows of one tag, by column."""
+    """The rows whose tag matches, by column."""
     names: list[str] = []
     found = []
     for line in text(bundle / "events.csv.zst").splitlines():
         fields = line.split(",")
-        if fields[0] == f"#{tag}":
+        if re.fullmatch(f"#{tag}", fields[0]):
             names = fields[1:]
-        elif fields[0] == tag:
+        elif re.fullmatch(tag, fields[0]):
             found.append(dict(zip(names, fields[1:], strict=True)))
     return found
 
@@ -274,11 +274,15 @@ def test_without_btf_the_last_rung_is_left_and_says_why(guest: Path) -> None:
     assert "BTF" in said
 
 
-def test_fentry_holds_the_module_and_kprobes_tell_that_it_went(guest: Path) -> None:
-    """In the second recording the module is taken away and loaded again."""
+def test_a_module_is_held_or_its_going_is_told(guest: Path) -> None:
+    """fentry holds it. Kprobes hold it on new kernels only; it is taken away and loaded again."""
     assert "in use" in (guest / "rmmod").read_text()
-    assert (guest / "unloaded.status").read_text() == "1\n"
-    assert "module tcp_bbr was unloaded" in (guest / "unloaded.said").read_text()
+    said, status = (guest / "unloaded.said").read_text(), (guest / "unloaded.status").read_text()
+    if "in use" in said:
+        assert status == "0\n"
+    else:
+        assert status == "1\n"
+        assert "module tcp_bbr was unloaded" in said
     assert check.check(guest / "unloaded" / "events.csv.zst").events > 0
 
 
@@ -358,7 +362,7 @@ def test_addresses_of_an_anonymized_recording_are_nowhere(guest: Path) -> None:
 
 def test_one_of_three_flows_is_chosen_by_its_port_and_cgroup(guest: Path) -> None:
     """One of the others is in the cgroup, one has the port."""
-    peers = [int(row["dport"]) for row in rows(guest / "chosen", "I0")]
+    peers = [int(row["dport"]) for row in rows(guest / "chosen", "I0?")]
     assert [socket.ntohs(port) for port in peers] == [5202]
 
 

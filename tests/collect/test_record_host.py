@@ -257,7 +257,8 @@ def test_a_full_disk_ends_the_recording_and_what_was_written_stays(
     words = collect("--rung", "tcp_probe", "-d", "60", "-o", str(disk / "run"), "--no-packets")
     script = f"""
         mount -t tmpfs -o size=2560k small {disk} || exit 77
-        (sleep 3; cat /dev/urandom > {disk}/ballast) 2> /dev/null &
+        (until [ -s {disk}/run.partial/events.csv.zst ]; do sleep 0.2; done
+         sleep 2; cat /dev/urandom > {disk}/ballast) 2> /dev/null &
         "$@"; status=$?
         cp -r {disk}/run {kept}; exit $status
     """
