@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from bbrscope.analyze import results, session
+from bbrscope.analyze.study import claims, study
 from bbrscope.collect import guest
 from bbrscope.collect.ingest import ingest
-from bbrscope.collect.lab import vm
+from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store import Store, open_store
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,15 @@ EXPERIMENTS = (
     ("song-intra-2flow", "duration=14s", "bbr"),
     ("song-cubic", "duration=14s", "bbr"),
 )
+
+# What the paper says of these, by the claims' names; the others of the scenarios are about BBRv2.
+CLAIMS = {
+    "song-single-buffer": {"v1-full", "v1-shallow-loss"},
+    "song-bwchange": {"v1-rise", "v1-fall"},
+    "song-randomloss": {"v1-stays", "cubic-falls"},
+    "song-intra-2flow": {"v1-equal", "v1-full"},
+    "song-cubic": {"v1-small", "v1-falls"},
+}
 
 # Parts of the testbed that these do not use, each against an independent witness: TCP's own RTT
 # for the delay, iperf3 for the rate, the receiver's and the qdiscs' counters for marks and drops.
@@ -161,6 +171,14 @@ def test_every_recording_of_bbr_replays_exactly(store: Store) -> None:
         assert flows == 8
         assert events > 8 * 1000
         assert (exact, gaps) == (events, 0)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_papers_qualitative_results_are_reproduced(name: str, path: Path) -> None:
+    with open_store(path, read_only=True) as store:
+        verdicts = study.conduct(store, scenario.load(name)).verdicts
+    reached = {each.claim.id for each in verdicts if each.state == claims.REPRODUCED}
+    assert reached == CLAIMS[name], [(each.claim.id, each.measured) for each in verdicts]
 
 
 def test_goodput_is_what_the_kernel_delivered_and_the_queue_let_through(store: Store) -> None:
