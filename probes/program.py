@@ -402,7 +402,7 @@ class Program:
         maps = ["@seq", "@beat", "@self", "@over"] + (
             ["@calls"] if self.attach.rung == "kprobe" else []
         )
-        maps += ["@mine"] if "@mine" in self.condition else []
+        maps += [name for name in ("@mine", "@listening") if name in self.condition]
         cleared = "\n".join(f"  clear({name});" for name in maps)
         end = f"// bpftrace prints the maps that are left: the counters.\nEND\n{{\n{cleared}\n}}\n"
         definition = layout.definition(self.host.layout)

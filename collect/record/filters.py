@@ -13,6 +13,7 @@ from ...probes.program import probe
 from ..errors import HostError
 from .witnesses import output_of
 
+TCP_LISTEN = 10  # include/net/tcp_states.h
 COMMON = "$sk->__sk_common"
 
 
@@ -130,7 +131,7 @@ def namespace(name: str) -> int:
 
 
 def processes(pids: tuple[int, ...]) -> list[str]:
-    """Sockets a process has, will connect, or accepts on the ports where it listens now."""
+    """Sockets a process has, will connect, or accepts on ports where it listens, now or later."""
     if not pids:
         return []
     for pid in pids:
@@ -144,13 +145,23 @@ def processes(pids: tuple[int, ...]) -> list[str]:
             if match := re.search(r":(\d+)$", fields[3]):
                 ports.add(int(match[1]))
     known = [f"{COMMON}.skc_num == {number}" for number in sorted(ports)[:64]]
-    return ["@mine[(uint64)$sk] == 1", *known]
+    later = f"@listening[(uint64){COMMON}.skc_num] == 1"
+    return ["@mine[(uint64)$sk] == 1", later, *known]
 
 
 def owner_probe(pids: tuple[int, ...], argument: str) -> str:
-    """A process opens a connection in its own context: that is where its sockets are marked."""
+    """A process connects and listens in its own context: there its sockets and ports are marked.
+
+    What it accepts is made in the context of whoever brought the packet, and has the port.
+    """
     if not pids:
         return ""
     same = " || ".join(f"pid == {pid}" for pid in pids)
-    body = [f"  if ({same}) {{ @mine[(uint64){argument}skaddr] = 1; }}"]
-    return probe("Mark the process's sockets.", "tracepoint:sock:inet_sock_set_state", body)
+    listens = f"{argument}newstate == {TCP_LISTEN}"
+    body = [
+        f"  if (!({same})) {{ return; }}",
+        f"  @mine[(uint64){argument}skaddr] = 1;",
+        f"  if ({listens}) {{ @listening[(uint64){argument}sport] = 1; }}",
+    ]
+    comment = "Mark the process's sockets, and the ports where it listens."
+    return probe(comment, "tracepoint:sock:inet_sock_set_state", body)

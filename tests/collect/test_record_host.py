@@ -84,6 +84,32 @@ def traffic() -> Iterator[Traffic]:
         yield running
 
 
+# Listens once a file exists, and sends to whoever connects, under BBR.
+LATE_SERVER = """
+import os, socket, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.05)
+with socket.create_server(("127.0.0.1", int(sys.argv[2]))) as server:
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    connection, _ = server.accept()
+    with connection:
+        for _ in range(100):
+            connection.sendall(b"x" * 20000)
+            time.sleep(0.01)
+time.sleep(60)
+"""
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to a server that may not listen yet."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def manifest(folder: Path) -> dict[str, object]:
     loaded = json.loads((folder / "manifest.json").read_text())
     assert isinstance(loaded, dict)
@@ -201,6 +227,35 @@ class TestTracepoint:
             if row["sk"] in senders
         }
         assert rtts & {mrtt for _, _, mrtt in seen}
+
+    def test_what_a_process_accepts_on_a_port_where_it_listens_later_is_its_own(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        """Sockets that it accepts are made in softirq; only the port tells whose they are."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        begin, out = tmp_path / "begin", tmp_path / "run"
+        server = subprocess.Popen([sys.executable, "-c", LATE_SERVER, str(begin), str(port)])
+        try:
+            words = collect("--rung", "tcp_probe", "-d", "4", "--pid", str(server.pid))
+            running = subprocess.Popen([*words, "-o", str(out)], stderr=subprocess.PIPE, text=True)
+            assert running.stderr is not None
+            while "recording" not in running.stderr.readline():
+                assert running.poll() is None
+            begin.touch()
+            received = 0
+            with connected(port) as client:
+                while data := client.recv(1 << 16):
+                    received += len(data)
+            running.communicate(timeout=60)
+        finally:
+            server.kill()
+            server.wait()
+        assert received == 2_000_000
+        ends = {(socket.ntohs(int(r["sport"])), r["sk"]) for r in rows(out, "N")}
+        assert {sport for sport, _ in ends} == {port}
+        (accepted,) = {sk for _, sk in ends}
+        assert len([row for row in rows(out, "T0") if row["sk"] == accepted]) > 10
 
     def test_sigterm_ends_the_recording_in_order(self, tmp_path: Path, traffic: Traffic) -> None:
         out = tmp_path / "run"
