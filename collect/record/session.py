@@ -144,6 +144,7 @@ class Session:
             self.folder.mkdir()
             reserve(self.folder)
         except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise HostError(f"cannot write {self.folder}: {error.strerror}") from error
 
     def climb(self, prepared: Prepared) -> None:

@@ -136,8 +136,10 @@ def followed(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def left_behind() -> list[str]:
-    done = subprocess.run(["pgrep", "-ax", "bpftrace"], capture_output=True, text=True, check=False)
-    return [line for line in done.stdout.splitlines() if "/tmp" in line]
+    """Every bpftrace that nobody waits for any more; those of others have living parents."""
+    command = ["ps", "-C", "bpftrace", "-o", "ppid=,args="]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if line.split()[0] == "1"]
 
 
 class TestTracepoint:
