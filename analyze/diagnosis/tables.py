@@ -92,12 +92,14 @@ WITH counted AS (
   WHERE run_id = $run_id AND flow IN (FROM this_chosen) AND seq >= pre_init
   WINDOW w AS (PARTITION BY flow ORDER BY seq)
 ), linked AS (
-  SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id
+  SELECT start_ns, bits_per_s,
+    coalesce(lead(start_ns) OVER (ORDER BY start_ns), 9223372036854775807) AS end_ns
+  FROM link_rates WHERE run_id = $run_id
 )
+-- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
 SELECT e.*, l.bits_per_s / 8 * e.mss / (e.mss + {OVERHEAD}) AS capacity,
-  coalesce(capacity, max(max_bw) OVER (PARTITION BY flow)) AS full_rate
-FROM counted e ASOF LEFT JOIN linked l ON e.ns >= l.start_ns
-ORDER BY flow, seq
+  coalesce(capacity, (SELECT max(c.max_bw) FROM counted c WHERE c.flow = e.flow)) AS full_rate
+FROM counted e LEFT JOIN linked l ON e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
 # base_rtt_us: the path without a queue, by the setup, or the least RTT this flow ever saw.

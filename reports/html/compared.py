@@ -12,6 +12,7 @@ from ...analyze import compare
 from ...analyze.metrics import scoped
 from . import charts, document, facts, frame, select
 from .document import Document, Shown
+from .palette import PHASES
 from .prose import number_of, plural, seconds
 from .shares import COLOURS, SHARES, Shares, load, one_of
 from .signals import RTT, VOLUMES, Panel, Signal
@@ -50,6 +51,10 @@ class One:
     @property
     def name(self) -> str:
         return str(self.run.row["run"])
+
+    @property
+    def phases(self) -> set[str]:
+        return {phase for spans in self.lanes.values() for phase in spans.category}
 
     @property
     def end(self) -> float:
@@ -97,6 +102,7 @@ def build(
         "runs": [_about(row, place) for place, row in enumerate(runs)],
         "drawn": drawn,
         "overlays": overlays,
+        "phases": [phase for phase in PHASES if any(phase in one.phases for one in drawn)],
         "metrics": _metrics(measured, run_ids),
         "changes": _changes(measured, run_ids[:MOST_DRAWN]),
         "flows": _scatter(con, made, run_ids, [row["run"] for row in runs]),
@@ -116,8 +122,9 @@ def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) 
     run.beside = beside
     for flow in run.main[MOST_FLOWS:]:
         flow.main = False
-    for flow in run.main:
-        select.load_flow(con, run, flow, None, (VOLUMES, RTT))
+    with select.views_held(con, run):
+        for flow in run.main:
+            select.load_flow(con, run, flow, None, None if run.sampled else (VOLUMES, RTT))
     shared = load(con, run, least=1, most_bins=MOST_BINS)
     one = One(run, place, shared, [], {}, {})
     if shared:

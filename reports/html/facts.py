@@ -24,15 +24,18 @@ _SETUP = {
 }
 
 
-def title(run: Run) -> list[tuple[str, str]]:
+def title(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
     """Return the title block, name and value."""
     row = run.row
     facts = [
         ("Scenario", row["description"] or row["scenario"] or "not described"),
-        ("Kernel of the sender", row["kernel"] or "not recorded"),
+        ("Sender", _host(con, run)),
+        ("Kernel", row["kernel"] or "not recorded"),
         ("Decoded as", _decoded(row)),
-        ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}, {_rung(run)}"),
+        ("Path", _path(run)),
         ("Set-up", setup(row["setup"])),
+        ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}"),
+        ("Capture", "; ".join([_rung(run), *_packets(con, run)])),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -41,6 +44,72 @@ def _decoded(row: Row) -> str:
     if row["version"] is None:
         return str(row["decoded_as"])
     return f"BBR {row['version']}, because {row['decoded_as']}"
+
+
+# What is worth a line of the host's facts; the rest is in the manifest below.
+_HOST = ("machine", "cpus", "clocksource", "qdiscs")
+
+
+def _host(con: duckdb.DuckDBPyConnection, run: Run) -> str:
+    addresses = dict.fromkeys(flow.row["local_address"] for flow in run.main)
+    told = [" ".join(filter(None, addresses)) or "address not recorded"]
+    found = dict(
+        con.execute(
+            "SELECT name, value FROM host_facts WHERE run_id = ? AND scope = 'host'",
+            [run.row["run_id"]],
+        ).fetchall()
+    )
+    told += [f"{name} {_plain(_parsed(found[name]))}" for name in _HOST if found.get(name)]
+    return ", ".join(told)
+
+
+def _parsed(text: str) -> Any:
+    """A recorded value, which may be a list or an object in JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _path(run: Run) -> str:
+    """Where the flows went, and the best that was seen of the path."""
+    ends = dict.fromkeys(
+        f"{flow.row['local_address']} \u2192 {flow.row['remote_address']}"
+        for flow in run.main
+        if flow.row["local_address"] and flow.row["remote_address"]
+    )
+    told = list(ends)[:4] + (["..."] if len(ends) > 4 else [])
+    rtts = [flow.row["rtt_min_us"] for flow in run.main if flow.row.get("rtt_min_us")]
+    rates = [flow.row["max_bw_mbps"] for flow in run.main if flow.row.get("max_bw_mbps")]
+    if rtts:
+        told.append(f"smallest RTT {seconds(min(rtts) / 1e6)}")
+    if rates:
+        told.append(f"largest max_bw {quantity(max(rates) * 1e6, 'bit/s')}")
+    return ", ".join(told)
+
+
+def _packets(con: duckdb.DuckDBPyConnection, run: Run) -> list[str]:
+    """Whether packets were captured, where, and how well they fit the events."""
+    found = rows(con, "SELECT * FROM captures WHERE run_id = ?", run.row["run_id"])
+    if not found:
+        return ["packets were captured but not read" if run.row["packets"] else "no packets"]
+    told = []
+    for capture in found:
+        matched = ""
+        if capture["mains"]:
+            part = share(capture["mains_matched"] / capture["mains"])
+            matched = f", the ACKs of {part} of main events among them"
+        told.append(f"{plural(capture['packets'], 'packet')}{matched}{_where(run.row['packets'])}")
+    return told
+
+
+def _where(text: str | None) -> str:
+    try:
+        about = json.loads(text or "{}")
+    except ValueError:
+        return ""
+    place = about.get("where") if isinstance(about, dict) else None
+    return f" ({place})" if place else ""
 
 
 def rung(run: Run) -> Rung | None:

@@ -98,8 +98,9 @@ def _part(
     window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
     flow = None if name in _OF_RUNS else _flow(run, number)
     if flow is not None:
-        panels = [_OF_FLOWS[name]] if name in _OF_FLOWS else []
-        select.load_flow(con, run, flow, window, panels)
+        panels = [panel for panel in run.panels if panel.key == name]
+        with select.views_held(con, run):
+            select.load_flow(con, run, flow, window, panels)
     ends = [run.us(one.row["last_ns"]) for one in run.main or run.flows]
     end = run.us(flow.row["last_ns"]) if flow else max(ends, default=0)
     t0, t1 = between or (0.0, end / 1e6)
@@ -132,7 +133,8 @@ def _panel(
 ) -> tuple[Panel, dict[str, Points]]:
     """The chart and its signals; one of several flows if they shared the link."""
     if flow is not None:
-        panel, points = _OF_FLOWS[name], flow.signals
+        panel = next(panel for panel in run.panels if panel.key == name)
+        points = flow.signals
     elif name == QUEUE.key:
         select.load_queue(con, run, end)
         panel, points = QUEUE, run.queue

@@ -14,8 +14,9 @@ from .select import Flow, Run
 if TYPE_CHECKING:
     import duckdb
 
-# A table longer than this slows a browser down; what is left out is in `bbrscope explain`.
-MOST_ROWS = 1500
+# Longer tables slow a browser down, so flows share as many rows; what is left out is in `bbrscope
+# explain`.
+MOST_ROWS, LEAST_ROWS = 1500, 150
 _WITHOUT = {
     "GAP": "The recording lacks events here: why it happened is not known.",
     "SAMPLED": "Seen by sampling: why it happened is not recorded.",
@@ -81,10 +82,15 @@ def _phases(run: Run, flow: Flow, lines: list[explain.Line]) -> Listing:
         before = line.t_ns - lines[index - 1].t_ns if index else 0
         after = lines[index + 1].t_ns - line.t_ns if index + 1 < len(lines) else 0
         made.append(_line(run, flow, line, _around(before), _around(after)))
-    if len(made) <= MOST_ROWS:
+    most = _most(run)
+    if len(made) <= most:
         return Listing(made)
-    kept = [line for line in made if _mode(line.old) != _mode(line.new)][:MOST_ROWS]
+    kept = [line for line in made if _mode(line.old) != _mode(line.new)][:most]
     return Listing(kept, len(made) - len(kept))
+
+
+def _most(run: Run) -> int:
+    return max(LEAST_ROWS, MOST_ROWS // max(1, len(run.main)))
 
 
 def _mode(phase: str) -> str:
@@ -98,7 +104,7 @@ def _around(ns: int) -> float:
 
 def _bounds(run: Run, flow: Flow, lines: list[explain.Line]) -> Listing:
     """Of very many changes, the first."""
-    made = [_line(run, flow, line, 0.25, 0.25) for line in lines[:MOST_ROWS]]
+    made = [_line(run, flow, line, 0.25, 0.25) for line in lines[: _most(run)]]
     return Listing(made, len(lines) - len(made))
 
 

@@ -65,13 +65,14 @@ def build(
         run.flows[0].main = True
     window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
     sections = []
-    for flow in run.main:
-        select.load_flow(con, run, flow, window)
-        sections.append(_section(con, run, flow))
-        advance(flow.row["events"])
-    select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-    made = document.build(run, between, shares.load(con, run))
-    return _render(con, run, made, sections, names)
+    with select.views_held(con, run):
+        for flow in run.main:
+            select.load_flow(con, run, flow, window)
+            sections.append(_section(con, run, flow))
+            advance(flow.row["events"])
+        select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
+        made = document.build(run, between, shares.load(con, run))
+        return _render(con, run, made, sections, names)
 
 
 def _section(
@@ -118,7 +119,7 @@ def _render(
         "run": run,
         "sections": sections,
         "others": [flow for flow in run.flows if not flow.main],
-        "title": facts.title(run),
+        "title": facts.title(con, run),
         "diagnosis": diagnosis.verdict(con, run),
         "verdict": facts.verdict(run, replays, findings),
         "replays": replays,

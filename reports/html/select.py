@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -154,8 +155,11 @@ def load_flow(
     window: tuple[int, int] | None,
     panels: Sequence[Panel] | None = None,
 ) -> None:
-    """Read a flow's signals in `panels` [its own], lanes and gaps; `window` (us) keeps all."""
-    _keep_views(con, run, flow)
+    """Read a flow's signals in `panels` [its own], lanes and gaps, while `views_held`.
+
+    `window` (us) keeps every point.
+    """
+    _tell_flow(con, flow)
     clocks = _clocks(con, run, flow)
     events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
     for panel in run.panels if panels is None else panels:
@@ -318,24 +322,47 @@ def _unwrapped(numbers: Array, masked: Array, origin: int) -> Array:
     return out
 
 
-# Views that several parts of a flow's report ask: worked out once, then held in temporary tables.
-_KEPT = {"phases": "flow_phases", "binding": "flow_binding"}
+# Views that several parts of a report ask, and what is asked of them about one flow.
+_HELD = {"phases": "flow_phases", "binding": "flow_binding"}
 
 
-def _keep_views(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> None:
-    """Make temporary tables flow_phases and flow_binding of the flow that is being told."""
-    for view, table in _KEPT.items():
+@contextmanager
+def views_held(con: duckdb.DuckDBPyConnection, run: Run) -> Iterator[None]:
+    """Work out what a run's phases are and what limited it once, for as long as this lasts.
+
+    Temporary tables stand in front of views of the same name: whoever asks the view is answered by
+    the table, which holds this run alone.
+    """
+    _let_go(con)
+    try:
+        for view in _HELD:
+            con.execute(
+                f"CREATE TEMP TABLE {view} AS FROM {view} WHERE run = ? AND run_id = ?",
+                [run.row["run"], run.row["run_id"]],
+            )
+        yield
+    finally:
+        _let_go(con)
+
+
+def _let_go(con: duckdb.DuckDBPyConnection) -> None:
+    for view, of_flow in _HELD.items():
+        con.execute(f"DROP VIEW IF EXISTS temp.{of_flow}")
+        con.execute(f"DROP TABLE IF EXISTS temp.{view}")
+
+
+def _tell_flow(con: duckdb.DuckDBPyConnection, flow: Flow) -> None:
+    """Let flow_phases and flow_binding be those of the flow that is being told."""
+    for view, of_flow in _HELD.items():
         con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {table} AS FROM {view}"
-            " WHERE run = ? AND run_id = ? AND flow = ?",
-            [run.row["run"], run.row["run_id"], flow.number],
+            f"CREATE OR REPLACE TEMP VIEW {of_flow} AS FROM temp.{view} WHERE flow = {flow.number}"
         )
 
 
 def _timed(
     con: duckdb.DuckDBPyConnection, run: Run, columns: str, table: str
 ) -> tuple[Array, Array]:
-    """A time, on the page's axis, and a name, out of one of the tables of `_keep_views`."""
+    """A time, on the page's axis, and a name, out of one of the views of `_tell_flow`."""
     result = con.execute(f"SELECT {columns} FROM {table} ORDER BY seq").fetchnumpy()
     ns, names = result.values()
     return _axis(ns, run), _strings(names)

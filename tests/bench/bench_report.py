@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,14 @@ from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
 
 # Counters of 32 bits that go on growing from one repetition to the next.
-COUNTERS = ("tp_delivered", "tp_lost", "tp_snd_una", "tp_snd_nxt", "tp_delivered_ce")
+COUNTERS = (
+    "tp_delivered",
+    "tp_lost",
+    "tp_snd_una",
+    "tp_snd_nxt",
+    "tp_delivered_ce",
+    "bbr_next_rtt_delivered",
+)
 PAUSE_NS = 1_000_000
 MODULUS = 1 << 32
 
@@ -145,6 +151,14 @@ def prepare(path: Path, bundle: Path, events: int, flows: int) -> tuple[str, int
         return store.runs()[0], count
 
 
+def _peak() -> int:
+    """The most memory of this process alone: getrusage would count its parent's before exec."""
+    (line,) = [
+        line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line
+    ]
+    return int(line.split()[1]) * 1024
+
+
 def measure(store: Path, run: str, output: Path) -> None:
     """Build the report in this process; print a JSON object."""
     from bbrscope.reports.commands.report import write_report
@@ -153,7 +167,7 @@ def measure(store: Path, run: str, output: Path) -> None:
     with open_store(store, read_only=True) as opened:
         size = write_report(opened, opened.run_id(run), output)
     used = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu, "size": size}
-    used["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used["peak"] = _peak()
     print(json.dumps(used))
 
 

@@ -14,7 +14,7 @@ import pytest
 from bbrscope.analyze.metrics import scoped
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.report import command
-from bbrscope.reports.html import page, palette, select, shares
+from bbrscope.reports.html import facts, page, palette, select, shares
 from bbrscope.reports.html.shares import JAIN
 from bbrscope.reports.html.signals import FLOW_PANELS, QUEUE
 from bbrscope.reports.html.sources import SOURCES
@@ -278,3 +278,25 @@ def test_fairness_per_second_is_that_of_the_view(run: str, all_runs: Store) -> N
     assert {"share1", "share2", "together", "jain"} <= {
         signal["key"] for signal in data["flows"][-1]["signals"]
     }
+
+
+def test_the_title_says_where_the_recording_comes_from(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "host.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v2_single_1bdp")
+        for name, value in (("machine", "x86_64"), ("qdiscs", '["eth0 fq 8001:"]')):
+            store.con.execute(
+                "INSERT INTO host_facts VALUES (?, 'host', ?, ?)", [run_id, name, value]
+            )
+        title = dict(facts.title(store.con, select.load_run(store.con, run_id)))
+        matched = store.con.execute(
+            "SELECT packets FROM captures WHERE run_id = ?", [run_id]
+        ).fetchall()
+    assert title["Sender"] == "10.1.1.2, machine x86_64, qdiscs eth0 fq 8001:"
+    assert title["Path"].startswith("10.1.1.2 \u2192 10.9.0.2, smallest RTT 40 ms")
+    assert title["Decoded as"].startswith("BBR v2, because ")
+    assert "25.10 s" in title["Recorded"]
+    assert "10,602 kernel events by fentry" in title["Capture"]
+    if matched:
+        assert f"{matched[0][0]:,} packets" in title["Capture"]

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 from bbrscope.reports.html.pack import pack
 from bbrscope.reports.html.spans import Spans, coarse, spans
-from bbrscope.reports.html.thin import tallest, thin
+from bbrscope.reports.html.thin import outline, tallest, thin
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +47,40 @@ def test_each_column_keeps_its_first_last_smallest_and_largest(
     assert len(points.t) <= 4 * columns
     assert {0, (len(values) - 1) * 7} <= kept.keys()
     assert {min(kept.values()), max(kept.values())} == {min(values), max(values)}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 50)), min_size=1, max_size=400),
+    st.integers(1, 40),
+)
+def test_no_pixel_loses_its_smallest_or_largest_value(
+    steps: list[tuple[int, int]], columns: int
+) -> None:
+    """Whatever the times are like, equal ones too; a pixel may be any of the spans or wider."""
+    t = np.cumsum([step for step, _ in steps])
+    v = np.array([value for _, value in steps])
+    down = np.arange(len(v))
+    span = max(int(t[-1] - t[0]), 1)
+    pixel = (t - t[0]) * columns // (span + 1)
+    for points in (thin(t, v, columns, None, keep=False), outline(t, v, down, columns, None)):
+        kept = set(zip(points.t.tolist(), points.v.tolist(), strict=True))
+        assert kept <= set(zip(t.tolist(), v.tolist(), strict=True))
+        for number in set(pixel.tolist()):
+            inside = v[pixel == number]
+            found = [
+                value for when, value in kept if (when - t[0]) * columns // (span + 1) == number
+            ]
+            assert points.exact or {min(found), max(found)} == {inside.min(), inside.max()}
+        assert points.recorded == len(v)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=400), st.integers(1, 20))
+def test_stems_keep_the_tallest_of_each_span(values: list[int], columns: int) -> None:
+    t, v = np.arange(len(values)) * 3, np.array(values)
+    points = tallest(t, v, columns, None)
+    assert points.v.max() == v.max()
+    assert len(points.t) <= max(len(v) if points.exact else 0, 4 * columns)
+    assert set(points.t.tolist()) <= set(t.tolist())
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=300))
