@@ -28,6 +28,8 @@ TEXT_BYTES = 1 << 18
 SLOTS_PER_BATCH = 40_960
 FIRST_SOCKETS = 1 << 10
 MAX_BAD_ROWS = 10_000
+# Of a number of bytes in front of a packet.
+MOST_DIGITS = 5
 
 LOST = re.compile(r"Lost ([0-9]+) events")
 # Lines that bpftrace prints among the rows; they carry no data.
@@ -89,6 +91,7 @@ class EventReader:
         self.progress = progress
         self.findings: list[Finding] = []
         self.params: list[dict[str, int]] = []
+        self._max_headers: set[int] = set()
         self._begun: dict[int, dict[str, int]] = {}
         self.lost_reported = 0
         self.first_unpaired: tuple[int, str] | None = None
@@ -359,8 +362,10 @@ class EventReader:
                 params = {k: n for k, n in numbers.items() if k.startswith("params.")}
                 self._take_params(flow, ns, params)
                 continue
+            texts = self._texts(tag, values)
+            self._take_constant(texts)
             try:
-                found = endpoints(self._texts(tag, values))
+                found = endpoints(texts)
             except ValueError as error:
                 self._refuse(f"{tag.name} has no address but {str(error)[:60]!r}", line)
             else:
@@ -379,7 +384,7 @@ class EventReader:
         """Return the addresses and ports of an init row as they were recorded."""
         texts = {}
         for column, value in zip(tag.columns, values.tolist(), strict=False):
-            if column.name in header.ADDRESSES:
+            if column.name in (*header.ADDRESSES, header.MAX_HEADER):
                 at, size = value >> 16, value & 0xFFFF
                 raw = self._source.text[at : at + size].tobytes()
                 texts[column.name] = raw.decode("ascii", "replace")
@@ -387,8 +392,21 @@ class EventReader:
                 texts[column.name] = str(value)
         return texts
 
+    def _take_constant(self, row: dict[str, str]) -> None:
+        """Note the kernel's MAX_TCP_HEADER, which the row of a socket tells."""
+        text = row.get(header.MAX_HEADER, "")
+        if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS:
+            self._max_headers.add(int(text))
+
+    def constants(self) -> dict[str, int]:
+        """Return the build constants that rows tell, by their name in the manifest."""
+        if len(self._max_headers) != 1:
+            return {}
+        return {"MAX_TCP_HEADER": next(iter(self._max_headers))}
+
     def _identify(self, row: dict[str, str], number: int) -> None:
         """Note the addresses of a socket that is older than the recording."""
+        self._take_constant(row)
         try:
             self._older[int(row["sk"], 16)] = endpoints(row)
         except (ValueError, KeyError):

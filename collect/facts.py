@@ -142,6 +142,12 @@ def host_facts(run_id: int, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield {"run_id": run_id, "scope": "manifest", "name": key, "value": _text(value)}
 
 
+def constants(run_id: int, found: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield build constants that the rows tell and the manifest does not."""
+    for name, value in found.items():
+        yield {"run_id": run_id, "scope": "constants", "name": name, "value": str(value)}
+
+
 def _text(value: Any) -> str | None:
     """Return a setting as text: itself, or JSON."""
     if value is None or isinstance(value, str):

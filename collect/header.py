@@ -52,7 +52,9 @@ ADDRESSES = ("family", "saddr", "daddr", "saddr6", "daddr6")
 # Counts the events of a socket: what is missing from the row shows in it.
 SEQNO = Field("seqno", 32, "events", "number of the event on its socket")
 # Known, but of no use to the store.
-UNSTORED = ("netns", "max_header", "sk.cookie", "tp.rtt_min")
+UNSTORED = ("netns", "sk.cookie", "tp.rtt_min")
+# struct proto's: the kernel's MAX_TCP_HEADER, a build constant that the replay needs.
+MAX_HEADER = "max_header"
 IDENTITY = "N"
 SKIPPED_TAGS = ("K", "R", IDENTITY)
 
@@ -154,7 +156,7 @@ def _check_columns(columns: list[str], where: str) -> None:
 
 def _column(name: str, kind: str, role: str) -> HeaderColumn:
     """Decide where a column of a tag goes."""
-    if name in ADDRESSES or name in UNSTORED:
+    if name in (*ADDRESSES, *UNSTORED, MAX_HEADER):
         return HeaderColumn(name, None, None, True)
     known = BY_NAME.get(name)
     if known is None:

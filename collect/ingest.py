@@ -144,6 +144,9 @@ class _Loader:
         self._load_flows(reader)
         if self.packets:
             load_packets(self.con, self.run_id, self.bundle, self.progress)
+        told = manifest.group("constants")
+        found = {name: n for name, n in reader.constants().items() if name not in told}
+        insert(self.con, "host_facts", facts.constants(self.run_id, found))
         self._load_rest()
         self._load_samples()
         self._load_run(

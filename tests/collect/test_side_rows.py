@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bbrscope.analyze import results, session
+from bbrscope.analyze import results, run_params, session
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
 
@@ -32,7 +32,7 @@ def split(lines: list[str], letters: str, width: int) -> list[str]:
     return made
 
 
-def with_rows_between(lines: list[str]) -> list[str]:
+def with_rows_between(lines: list[str], header: int = 320) -> list[str]:
     """The same recording with marks, retransmissions and identities among its rows."""
     heads = [
         "#K,ns,sk,skb.delivered_mstamp,skb.gso_segs,skb.seq,skb.end_seq",
@@ -44,7 +44,7 @@ def with_rows_between(lines: list[str]) -> list[str]:
         tag, ns, sk, *_ = line.split(",")
         if number % 7 == 0 and tag in ("M0", "S0", "L0"):
             made += [f"K,{ns},{sk},5,1,10,20", f"R,{ns},{sk},5,1,10,20"]
-            made.append(f"N,{ns},{sk},20756,20756,33556746,2,16845066,::,::,1,160")
+            made.append(f"N,{ns},{sk},20756,20756,33556746,2,16845066,::,::,1,{header}")
         made.append(line)
     return made
 
@@ -116,3 +116,16 @@ def test_a_socket_older_than_the_recording_has_the_ends_of_its_row_n(
         ).fetchall()
     # 20756 is 5201 in network byte order, 33556746 and 16845066 are 10.9.0.2 and 10.9.1.1.
     assert set(ends) == {("10.9.1.1", 5201, "10.9.0.2", 5201)}
+
+
+def test_the_build_constant_that_rows_tell_is_the_one_that_is_replayed_with(
+    spur_lines: list[str], make_bundle: MakeBundle
+) -> None:
+    """Rows N say max_header 160 here; what a manifest says itself stays."""
+    lines = with_rows_between(spur_lines, 160)
+    for constants, wanted in ({"HZ": 1000}, 160), ({"HZ": 1000, "MAX_TCP_HEADER": 320}, 320):
+        name = f"made{wanted}"
+        bundle = make_bundle(lines, name, count=False, events_lost=1, constants=constants)
+        with loaded(bundle) as store:
+            values = run_params.of_run(store.con, store.run_id(name), "v2")
+            assert values["max_tcp_header"] == wanted
