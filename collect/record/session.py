@@ -443,15 +443,19 @@ def address_in(command: tuple[str, ...]) -> str | None:
     from urllib.parse import urlsplit
 
     for word in command[1:]:
-        host = urlsplit(word).hostname if "://" in word else word
-        if not host or host.startswith("-"):
+        try:
+            host = urlsplit(word).hostname if "://" in word else word
+        except ValueError:
+            continue
+        # A shell's script is no host, and longer than a name may be (RFC 1035, 2.3.4).
+        if not host or host.startswith("-") or len(host) > 255 or " " in host:
             continue
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:
             if host != "localhost" and "." not in host:
                 continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeError):
             return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     return None
 

@@ -12,7 +12,11 @@ from ..options import complete_runs, format_option, store_option
 QUERY = """
 SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
   greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) AS rows_lost,
-  half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest
+  half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest,
+  (SELECT any_value(value) FROM host_facts h WHERE h.run_id = runs.run_id
+    AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
+  (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,
+  (SELECT sum(lost)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS events_lost
 FROM runs ORDER BY run_id
 """
 SHORT = f"""

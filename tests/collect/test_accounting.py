@@ -156,6 +156,10 @@ def test_explain_says_that_rows_were_lost(
     status, out, err = ran(capsys, "explain", "made", "--flow", "1", "--store", str(path))
     assert status == 0, err
     assert "3 rows were lost while recording" in out
+    _, out, _ = ran(capsys, "runs", "--format", "json", "--store", str(path))
+    (run,) = json.loads(out)
+    assert (run["attempted"], run["events_lost"], run["rows_lost"]) == (8, 3, 3)
+    assert run["ended"].startswith("bpftrace ended by itself")
 
 
 def test_the_kernel_counts_runs_while_asked_to_and_its_settings_stay() -> None:

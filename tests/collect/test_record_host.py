@@ -84,6 +84,19 @@ def traffic() -> Iterator[Traffic]:
         yield running
 
 
+# Sends to itself under BBR for a while.
+SELF_TALK = """
+import socket, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+client.connect(server.getsockname())
+peer, _ = server.accept()
+threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
+end = time.monotonic() + 4
+while time.monotonic() < end: client.sendall(b"x" * 20000); time.sleep(0.01)
+client.close()
+"""
 # Listens once a file exists, and sends to whoever connects, under BBR.
 LATE_SERVER = """
 import os, socket, sys, time
@@ -258,6 +271,44 @@ class TestTracepoint:
         assert {sport for sport, _ in ends} == {port}
         (accepted,) = {sk for _, sk in ends}
         assert len([row for row in rows(out, "T0") if row["sk"] == accepted]) > 10
+
+    def test_a_retransmission_has_the_sequence_numbers_of_the_packet(self, tmp_path: Path) -> None:
+        """Loopback of a namespace goes down for a while; what is sent again lies in the window."""
+        name, out = f"rows{os.getpid()}", tmp_path / "run"
+        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+        if made.returncode:
+            pytest.skip("needs ip netns: apt-get install iproute2, as root")
+        try:
+            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+            script = (
+                f"{sys.executable} -c '{SELF_TALK}' & sleep 1.2; ip link set lo down; sleep 0.5"
+            )
+            inside = ["ip", "netns", "exec", name, "sh", "-c", f"{script}; ip link set lo up; wait"]
+            ran(
+                "--rung",
+                "tcp_probe",
+                "--netns",
+                name,
+                "--no-packets",
+                "-o",
+                str(out),
+                "--",
+                *inside,
+            )
+        finally:
+            subprocess.run(["ip", "netns", "del", name], check=True)
+        resent = rows(out, "R")
+        assert resent
+        states = rows(out, "T0")
+        for row in resent:
+            before = [s for s in states if s["sk"] == row["sk"] and int(s["ns"]) < int(row["ns"])]
+            if not before:
+                continue
+            first, last = int(row["skb.seq"]), int(row["skb.end_seq"])
+            una = int(before[-1]["tp.snd_una"])
+            # Sent since that state at most: a window more than was in flight then.
+            assert (first - una) % 2**32 < 1 << 26
+            assert 0 < (last - first) % 2**32 <= 1 << 17
 
     def test_sigterm_ends_the_recording_in_order(self, tmp_path: Path, traffic: Traffic) -> None:
         out = tmp_path / "run"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bbrscope.collect.errors import HostError
-from bbrscope.collect.record import bpftrace, filters, ladder, target
+from bbrscope.collect.record import bpftrace, filters, ladder, session, target
 from bbrscope.collect.rungs import RUNGS
 from bbrscope.probes import known
 from bbrscope.probes.columns import VERSIONS
@@ -143,3 +143,20 @@ def test_kinds_of_filters_must_all_hold_and_values_of_one_kind_are_alternatives(
     assert " == 1 ||" in first
     assert " == 2 ||" in first
     assert "skc_daddr" in second
+
+
+@pytest.mark.parametrize(
+    ("command", "address"),
+    [
+        (("iperf3", "-c", "192.0.2.7", "-p", "5201"), "192.0.2.7"),
+        (("curl", "-o", "/dev/null", "http://[2001:db8::1]:80/big"), "2001:db8::1"),
+        (("sh", "-c", "ip netns exec a iperf3 -c 10.0.0.1. & sleep 2; " * 9), None),
+        (("curl", "http://[not an address/"), None),
+        (("true", "x" * 64 + "." + "y" * 64), None),
+        (("sleep",), None),
+    ],
+)
+def test_the_route_is_that_of_the_first_host_the_command_names(
+    command: tuple[str, ...], address: str | None
+) -> None:
+    assert session.address_in(command) == address
