@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.schema import VIEWS
 from .sampled_signals import SAMPLED_PANELS
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
 from .sources import SOURCES
@@ -330,32 +331,42 @@ _HELD = {"phases": "flow_phases", "binding": "flow_binding"}
 def views_held(con: duckdb.DuckDBPyConnection, run: Run) -> Iterator[None]:
     """Work out what a run's phases are and what limited it once, for as long as this lasts.
 
-    Temporary tables stand in front of views of the same name: whoever asks the view is answered by
-    the table, which holds this run alone.
+    Temporary views stand in front of those of the same name: whoever asks them is answered by a
+    table, which holds this run alone.
     """
-    _let_go(con)
+    # A store that is only read may have temporary views of its own, see Store.
+    before = {
+        name
+        for (name,) in con.execute(
+            "SELECT view_name FROM duckdb_views() WHERE temporary"
+        ).fetchall()
+    }
     try:
         for view in _HELD:
             con.execute(
-                f"CREATE TEMP TABLE {view} AS FROM {view} WHERE run = ? AND run_id = ?",
+                f"CREATE OR REPLACE TEMP TABLE held_{view} AS FROM {view}"
+                " WHERE run = ? AND run_id = ?",
                 [run.row["run"], run.row["run_id"]],
             )
+        for view in _HELD:
+            con.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM held_{view}")
         yield
     finally:
-        _let_go(con)
-
-
-def _let_go(con: duckdb.DuckDBPyConnection) -> None:
-    for view, of_flow in _HELD.items():
-        con.execute(f"DROP VIEW IF EXISTS temp.{of_flow}")
-        con.execute(f"DROP TABLE IF EXISTS temp.{view}")
+        for known in VIEWS:
+            if known.name in _HELD and known.name in before:
+                con.execute(known.ddl(temporary=True))
+            elif known.name in _HELD:
+                con.execute(f"DROP VIEW IF EXISTS temp.{known.name}")
+        for name, of_flow in _HELD.items():
+            con.execute(f"DROP VIEW IF EXISTS temp.{of_flow}")
+            con.execute(f"DROP TABLE IF EXISTS temp.held_{name}")
 
 
 def _tell_flow(con: duckdb.DuckDBPyConnection, flow: Flow) -> None:
     """Let flow_phases and flow_binding be those of the flow that is being told."""
     for view, of_flow in _HELD.items():
         con.execute(
-            f"CREATE OR REPLACE TEMP VIEW {of_flow} AS FROM temp.{view} WHERE flow = {flow.number}"
+            f"CREATE OR REPLACE TEMP VIEW {of_flow} AS FROM held_{view} WHERE flow = {flow.number}"
         )
 
 

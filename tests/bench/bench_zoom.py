@@ -4,8 +4,8 @@
 
 Opens the page (make one with bench_report.py --flows 5 --keep FOLDER), then zooms into the middle
 and out again, one step per frame, as a wheel would, and prints the median, 95th percentile and
-largest time from one frame to the next, and the CPU time that a frame takes. 60 frames a second leave 17 ms each; up to 100 ms still
-feels as if the charts follow the hand.
+largest time from one frame to the next, and the CPU time that a frame takes. 60 frames a second
+leave 17 ms each; up to 100 ms still feels as if the charts follow the hand.
 """
 
 from __future__ import annotations

@@ -300,3 +300,20 @@ def test_the_title_says_where_the_recording_comes_from(shipped_path: Path, tmp_p
     assert "10,602 kernel events by fentry" in title["Capture"]
     if matched:
         assert f"{matched[0][0]:,} packets" in title["Capture"]
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_building_leaves_the_stores_views_as_they_were(
+    current: bool, shipped_path: Path, tmp_path: Path
+) -> None:
+    """Of this bbrscope and of an older one, whose views a reader replaces by temporary ones."""
+    path = tmp_path / "views.duckdb"
+    shutil.copy(shipped_path, path)
+    if not current:
+        with open_store(path) as store:
+            store.con.execute("UPDATE meta SET value = 'older' WHERE key = 'views'")
+    counts = "SELECT (SELECT count(*) FROM phases), (SELECT count(*) FROM binding)"
+    with open_store(path, read_only=True) as store:
+        before = store.con.execute(counts).fetchall()
+        assert "STARTUP" in page.build(store.con, store.run_id("v2_x_spur"))
+        assert store.con.execute(counts).fetchall() == before

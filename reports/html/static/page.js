@@ -25,6 +25,9 @@ const sight = new IntersectionObserver((entries) => {
     if (panel.seen) panel.draw();
   }
 }, { rootMargin: "400px 0px" });
+const sharp = new IntersectionObserver((entries) => {
+  for (const entry of entries) panels.find((one) => one.box === entry.target).inside = entry.isIntersecting;
+});
 new ResizeObserver(() => {
   if (!Panel.printing) for (const one of [...panels, ...stills]) one.refresh();
 }).observe(document.body);
@@ -46,12 +49,16 @@ function point(time, aloud = false) {
 
 function home() { win.all(); }
 
-for (const panel of panels) { listen(panel, win, point, home); sight.observe(panel.box); }
+for (const panel of panels) { listen(panel, win, point, home); sight.observe(panel.box); sharp.observe(panel.box); }
 
 const from = document.getElementById("from"), to = document.getElementById("to");
 const rows = [...document.querySelectorAll("tr[data-a]")];
+let still = 0;
 win.listeners.push((t0, t1) => {
+  Panel.moving = true;
   for (const panel of panels) panel.refresh();
+  clearTimeout(still);
+  still = setTimeout(settle, 150);
   from.value = t0.toFixed(3); to.value = t1.toFixed(3);
   document.body.classList.toggle("zoomed", !win.whole());
   for (const row of rows) {
@@ -59,6 +66,11 @@ win.listeners.push((t0, t1) => {
     row.classList.toggle("inside", inside);
   }
 });
+
+function settle() {
+  Panel.moving = false;
+  for (const panel of panels) panel.refresh();
+}
 
 for (const box of [from, to])
   box.addEventListener("change", () => win.set(Number(from.value), Number(to.value)));
@@ -109,7 +121,7 @@ window.addEventListener("hashchange", () => win.read());
 const opened = [];
 window.addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details:not([open])")) { fold.open = true; opened.push(fold); }
-  Panel.printing = 690;
+  Panel.printing = 690; Panel.moving = false;
   for (const one of [...panels, ...stills]) one.refresh(true);
 });
 window.addEventListener("afterprint", () => {

@@ -5,13 +5,16 @@ const PADDING = { left: 62, right: 14 };
 class Panel {
   // Width of a chart on paper, in CSS pixels: the layout of the page to come is not known before.
   static printing = 0;
+  // While the window moves, only charts in view are drawn, with half the detail: it must keep up
+  // with the hand. The rest follows as soon as it stands still.
+  static moving = false;
   // `bands`: the flow whose phases stand behind.
   constructor(box, about, flow, bands, win) {
     Object.assign(this, { box, about, flow, bands, win });
     this.plot = box.querySelector(".plot");
     this.chips = [...box.querySelectorAll(".chip")];
     this.hidden = new Set();
-    this.view = null; this.dirty = true; this.seen = false;
+    this.view = null; this.dirty = true; this.seen = false; this.inside = false;
     this.cursor = this.plot.appendChild(element("div", "cursor"));
     this.brush = this.plot.appendChild(element("div", "brush"));
     for (const chip of this.chips) chip.addEventListener("click", () => this.toggle(chip));
@@ -31,7 +34,7 @@ class Panel {
 
   refresh(now = false) {
     this.dirty = true;
-    if (now || this.seen) this.draw();
+    if (now || (Panel.moving ? this.inside : this.seen)) this.draw();
   }
 
   draw() {
@@ -40,7 +43,7 @@ class Panel {
     this.dirty = false;
     const { t0, t1 } = this.win, width = this.width;
     this.view.width(width).signal("t0", t0).signal("t1", t1);
-    for (const [name, rows] of Object.entries(this.data(t0, t1, width))) this.view.data(name, rows);
+    for (const [name, rows] of Object.entries(this.data(t0, t1, width, Panel.moving ? width / 2 : width))) this.view.data(name, rows);
     this.view.run();
   }
 
@@ -58,14 +61,15 @@ class Panel {
     });
   }
 
-  data(t0, t1, width) {
+  // Rows for every mark. Bands behind are a hint: three pixels wide, they tell as much as one.
+  data(t0, t1, width, detail) {
     if (this.about.lanes) return this.laneData(t0, t1, width);
-    const gaps = this.flow.gaps, out = { bands: [], gaps: gaps.rows(t0, t1, width) };
-    if (this.bands.lanes.phase) out.bands = this.bands.lanes.phase.rows(t0, t1, width);
+    const gaps = this.flow.gaps, out = { bands: [], gaps: gaps.rows(t0, t1, detail) };
+    if (this.bands.lanes.phase) out.bands = this.bands.lanes.phase.rows(t0, t1, detail / 3);
     for (const shape of this.about.shapes) out[`${shape}s`] = [];
     for (const key of this.about.keys) {
       if (this.hidden.has(key)) continue;
-      const signal = this.flow.signals[key], rows = signal.rows(t0, t1, width, gaps);
+      const signal = this.flow.signals[key], rows = signal.rows(t0, t1, detail, gaps);
       const list = out[`${signal.shape}s`];
       for (const row of rows) list.push(row);
     }
