@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analyze.diagnosis.engine import Check, Diagnosis, Finding
+from ..analyze.names import translate
 from .html.prose import plural, quantity, seconds, share
 from .tables import printable
 
@@ -92,8 +93,24 @@ def _times(value: int | list[int], made: Diagnosis) -> Told:
     return told
 
 
+def head(made: Diagnosis) -> str:
+    """Return how many findings there are, or why there are none."""
+    if not made.flows:
+        return "not diagnosed: kernel events of no flow that carries data"
+    return plural(len(made.findings), "finding") if made.findings else "no findings"
+
+
+def weight(finding: Finding) -> str:
+    """Return how much a finding weighs, in a word or two."""
+    if finding.rule.setup:
+        return "set-up"
+    return "not priced" if finding.severity == "unknown" else finding.severity
+
+
 def cost(finding: Finding) -> str:
     """Return what the finding cost, in words."""
+    if finding.rule.setup:
+        return "puts every other finding in doubt"
     if finding.cost_s is None:
         return "cost not known"
     if finding.cost_s < LEAST_COST_S:
@@ -104,6 +121,8 @@ def cost(finding: Finding) -> str:
 
 def trust(made: Diagnosis) -> list[tuple[bool, str]]:
     """Return, good or not, why the findings, or their absence, can be trusted."""
+    if not made.flows:
+        return [(False, "No rule could be checked.")]
     clear, found = made.outcomes("clear"), made.outcomes("found")
     checked = f"{plural(len(clear) + len(found), 'rule')} checked"
     left = made.outcomes("not checked")
@@ -139,8 +158,15 @@ def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
     return list(by_need.items())
 
 
-def document(made: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as JSON: sentences, and every number as the rule's query gave it."""
+def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
+    """Return a diagnosis as JSON: sentences, and every number as the rule's query gave it.
+
+    Columns of `values` that end in `_at` are CLOCK_MONOTONIC [ns], as zero_ns is.
+    """
+
+    def words(text: str) -> str:
+        return translate(text, names)
+
     return {
         "run": made.run,
         "version": made.version,
@@ -149,12 +175,12 @@ def document(made: Diagnosis) -> dict[str, Any]:
             "compared": made.compared,
             "exact": made.exact,
             "missing": made.lacks,
-            "notes": [words for _, words in trust(made)],
+            "notes": [sentence for _, sentence in trust(made)],
         },
         "findings": [
             {
                 "name": finding.rule.name,
-                "title": finding.rule.title,
+                "title": words(finding.rule.title),
                 "flow": finding.flow,
                 "t0_s": (finding.t0_ns - made.zero_ns) / 1e9,
                 "t1_s": (finding.t1_ns - made.zero_ns) / 1e9,
@@ -163,12 +189,12 @@ def document(made: Diagnosis) -> dict[str, Any]:
                 "cost_of": finding.rule.cost,
                 "severity": finding.severity,
                 "confidence": finding.confidence,
-                "sentence": text(sentence(made, finding)),
-                "evidence": [text(told) for told in evidence(made, finding)],
+                "sentence": words(text(sentence(made, finding))),
+                "evidence": [words(text(told)) for told in evidence(made, finding)],
                 "values": finding.values,
                 "codes": list(finding.rule.codes),
-                "cause": finding.rule.cause,
-                "try": list(finding.rule.remedies),
+                "cause": words(finding.rule.cause),
+                "try": [words(remedy) for remedy in finding.rule.remedies],
                 "sources": list(finding.rule.sources),
             }
             for finding in made.findings

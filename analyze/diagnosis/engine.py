@@ -60,9 +60,12 @@ class Flow:
 
 @dataclass
 class Diagnosis:
-    """The findings of a run, the costliest first, and what became of each rule.
+    """The findings of a run and what became of each rule.
+
+    Mistakes of the set-up come first, then the costliest.
 
     Attributes:
+        version: v1, v2 or v3; empty: no event tells.
         zero_ns: zero of the report's time axis: the first event of a flow that carries data.
         compared, exact: events that the replay compared with the kernel, and that agreed.
         lacks: gaps of the recording and rows known to be lost.
@@ -107,13 +110,20 @@ def diagnose(
     explained = {(name, finding.flow) for finding in found for name in finding.rule.explains}
     made.findings = sorted(
         (finding for finding in found if (finding.rule.name, finding.flow) not in explained),
-        key=lambda finding: (finding.cost_s is None, -(finding.cost_s or 0), finding.t0_ns),
+        key=_rank,
     )
     return made
 
 
+def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
+    cost_s = finding.cost_s
+    return not finding.rule.setup, cost_s is None, -(cost_s or 0), finding.t0_ns
+
+
 def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
-    run = con.execute("SELECT run, version FROM runs WHERE run_id = ?", [run_id]).fetchall()[0]
+    run = con.execute(
+        "SELECT run, coalesce(version, '') FROM runs WHERE run_id = ?", [run_id]
+    ).fetchall()[0]
     zero = con.execute("SELECT zero_ns FROM this_run").fetchall()
     flows = con.execute("SELECT flow, first_ns, duration_s, rate FROM this_flows").fetchall()
     compared, exact = con.execute(

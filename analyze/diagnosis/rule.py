@@ -39,6 +39,7 @@ class Rule:
         codes: decisions behind it: the rows of this_decisions.
         catalogue: findings of the experiments' catalogue that it tells.
         confidence: how sure a finding is, unless the query says.
+        setup: a mistake in the set-up, which makes whatever else was found doubtful: told first.
         explains: rules whose findings on the same flow are consequences of this one.
         thresholds: the query's parameters. Why they are what they are is said beside them.
     """
@@ -58,6 +59,7 @@ class Rule:
     codes: tuple[str, ...] = ()
     catalogue: tuple[str, ...] = ()
     confidence: str = "high"
+    setup: bool = False
     explains: tuple[str, ...] = ()
     thresholds: dict[str, float] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import format_option, runs_argument, store_option
+from ..options import format_option, names_option, runs_argument, store_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,12 +35,14 @@ def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) 
     "--explain", "explained", metavar="NAME", shell_complete=complete_rules, help="One rule whole."
 )
 @format_option("text", "json", "csv", "parquet")
+@names_option
 def command(
     runs: tuple[str, ...],
     store: Path,
     listing: bool,
     explained: str | None,
     output_format: str,
+    names: str,
 ) -> None:
     """Say what is wrong with RUN's flows, how one knows, and what to try.
 
@@ -62,20 +64,20 @@ def command(
     bbrscope diagnose --explain policer
     """
     if listing or explained is not None:
-        click.echo("\n\n".join(_list() if listing else [_explain(str(explained))]))
+        click.echo("\n\n".join(_list(names) if listing else [_explain(str(explained), names)]))
         return
     diagnoses = _diagnose(store, runs)
     if output_format == "text":
         if not diagnoses:
             click.echo(f"{store} holds no run with events; load one with `bbrscope ingest BUNDLE`")
         for made in diagnoses:
-            click.echo("\n".join(told(made)))
+            click.echo("\n".join(told(made, names)))
     elif output_format == "json":
         from ..findings import document
 
-        click.echo(json.dumps([document(made) for made in diagnoses]))
+        click.echo(json.dumps([document(made, names) for made in diagnoses]))
     else:
-        _write(diagnoses, output_format)
+        _write(diagnoses, output_format, names)
 
 
 def _diagnose(store: Path, runs: Sequence[str]) -> list[Diagnosis]:
@@ -87,16 +89,15 @@ def _diagnose(store: Path, runs: Sequence[str]) -> list[Diagnosis]:
         return [diagnose(opened.con, opened.run_id(name)) for name in names]
 
 
-def told(made: Diagnosis) -> list[str]:
+def told(made: Diagnosis, names: str = "kernel") -> list[str]:
     """Return a diagnosis as lines of text."""
     from .. import findings
     from ..tables import printable
 
-    count = len(made.findings)
-    head = f"{count} finding{'' if count == 1 else 's'}" if count else "no findings"
-    lines = [click.style(f"{printable(made.run)} (BBR {made.version}): {head}", bold=True)]
+    name = printable(made.run) + (f" (BBR {made.version})" if made.version else "")
+    lines = [click.style(f"{name}: {findings.head(made)}", bold=True)]
     for number, finding in enumerate(made.findings, 1):
-        lines += ["", *_told(made, number, finding)]
+        lines += ["", *_told(made, number, finding, names)]
     lines.append("")
     lines += [f"  {words}" for _, words in findings.trust(made)]
     for need, checks in findings.unchecked(made):
@@ -105,23 +106,24 @@ def told(made: Diagnosis) -> list[str]:
     return [*lines, ""]
 
 
-def _told(made: Diagnosis, number: int, finding: Finding) -> list[str]:
+def _told(made: Diagnosis, number: int, finding: Finding, names: str) -> list[str]:
+    from ...analyze.names import translate
     from .. import findings
 
     rule = finding.rule
     lines = [
-        click.style(f"{number}. {rule.title}", bold=True) + f"  [{rule.name}]",
-        f"   {finding.severity}: {findings.cost(finding)}; confidence {finding.confidence}",
-        *_wrap(findings.text(findings.sentence(made, finding)), "   ", "   "),
+        click.style(f"{number}. {translate(rule.title, names)}", bold=True) + f"  [{rule.name}]",
+        f"   {findings.weight(finding)}: {findings.cost(finding)}; confidence {finding.confidence}",
+        *_wrap(translate(findings.text(findings.sentence(made, finding)), names), "   ", "   "),
     ]
     for sentence in findings.evidence(made, finding):
-        lines += _wrap(findings.text(sentence), "   - ", "     ")
+        lines += _wrap(translate(findings.text(sentence), names), "   - ", "     ")
     if rule.codes:
         lines += _wrap(f"decisions: {', '.join(rule.codes)}", "   ", "     ")
-    lines += _wrap(f"usual cause: {rule.cause}", "   ", "     ")
+    lines += _wrap(f"usual cause: {translate(rule.cause, names)}", "   ", "     ")
     lines.append("   try:")
     for remedy in rule.remedies:
-        lines += _wrap(remedy, "   - ", "     ")
+        lines += _wrap(translate(remedy, names), "   - ", "     ")
     return [*lines, *_wrap(f"described by: {'; '.join(rule.sources)}", "   ", "     ")]
 
 
@@ -131,15 +133,16 @@ def _wrap(text: str, first: str, other: str) -> list[str]:
     )
 
 
-def _list() -> list[str]:
+def _list(names: str) -> list[str]:
     from ...analyze.diagnosis import NOT_RULES
     from ...analyze.diagnosis.rule import rules
+    from ...analyze.names import translate
 
     lines = [
         "\n".join(
             [
                 click.style(rule.name, bold=True),
-                *_wrap(rule.sentence, "  ", "  "),
+                *_wrap(translate(rule.sentence, names), "  ", "  "),
                 *_wrap("; ".join([*rule.sources, *rule.catalogue]), "  source: ", "    "),
             ]
         )
@@ -150,7 +153,7 @@ def _list() -> list[str]:
     return [*lines, f"Findings of the catalogue that one run's data cannot show:\n{told}"]
 
 
-def _explain(name: str) -> str:
+def _explain(name: str, names: str) -> str:
     import difflib
 
     from ...analyze.diagnosis.rule import rules
@@ -159,11 +162,12 @@ def _explain(name: str) -> str:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or sorted(known)
         raise click.UsageError(f"--explain {name}: no such rule; near: {', '.join(near)}")
-    return _whole(known[name])
+    return _whole(known[name], names)
 
 
-def _whole(rule: Rule) -> str:
+def _whole(rule: Rule, names: str) -> str:
     from ...analyze.diagnosis.needs import NEEDS
+    from ...analyze.names import translate
 
     versions = ", ".join(f"v{digit}" for digit in rule.versions)
     about = [
@@ -182,11 +186,11 @@ def _whole(rule: Rule) -> str:
     ]
     lines = [click.style(f"{rule.name}: {rule.title}", bold=True)]
     for label, text in about:
-        lines += _wrap(text, f"  {label + ':':<13}", " " * 15)
+        lines += _wrap(translate(text, names), f"  {label + ':':<13}", " " * 15)
     return "\n".join([*lines, "  query:", textwrap.indent(rule.sql.strip(), "    ")])
 
 
-def _write(diagnoses: Sequence[Diagnosis], output_format: str) -> None:
+def _write(diagnoses: Sequence[Diagnosis], output_format: str, names: str) -> None:
     import pyarrow as pa
 
     from .. import findings
@@ -213,4 +217,4 @@ def _write(diagnoses: Sequence[Diagnosis], output_format: str) -> None:
         for rank in range(1, len(made.findings) + 1)
     ]
     kept = [{name: row[name] for name in schema.names} for row in rows]
-    write_table(pa.Table.from_pylist(kept, schema), output_format)
+    write_table(pa.Table.from_pylist(kept, schema), output_format, names)

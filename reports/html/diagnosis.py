@@ -19,6 +19,7 @@ class Card:
     """One finding as the page shows it; `window` is the link that opens where it holds."""
 
     finding: Finding
+    weight: str
     cost: str
     sentence: Prose
     evidence: list[Prose]
@@ -29,6 +30,7 @@ class Card:
 class Verdict:
     """The findings of a run, why to trust them, and rules that could not be checked, by need."""
 
+    head: str
     cards: list[Card]
     trust: list[tuple[bool, str]]
     unchecked: list[tuple[str, list[str]]]
@@ -41,7 +43,7 @@ def verdict(con: duckdb.DuckDBPyConnection, run: Run) -> Verdict:
         (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
     ]
     cards = [_card(run, made, finding) for finding in made.findings]
-    return Verdict(cards, findings.trust(made), unchecked)
+    return Verdict(findings.head(made), cards, findings.trust(made), unchecked)
 
 
 def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
@@ -49,6 +51,7 @@ def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
     pad = max(0.05, 0.02 * (b - a))
     return Card(
         finding,
+        findings.weight(finding),
         findings.cost(finding),
         _prose(run, findings.sentence(made, finding)),
         [_prose(run, told) for told in findings.evidence(made, finding)],

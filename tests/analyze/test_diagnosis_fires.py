@@ -216,6 +216,42 @@ def test_a_set_up_mistake_is_seen_and_a_sound_set_up_is_none(name: str, tmp_path
     assert outcomes == ["found", "clear"]
 
 
+def test_a_mistake_of_the_set_up_comes_first(tmp_path: Path, shipped_path: Path) -> None:
+    path = tmp_path / "set-up.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        store.con.execute(
+            "INSERT INTO host_facts VALUES (?, 'host', 'qdiscs', '[\"eth0 netem 1:\"]')", [run_id]
+        )
+        made = diagnose(store.con, run_id)
+    assert made.findings[0].rule.name == "netem_on_sender"
+    assert len(made.findings) == 1 + len(EXPECTED["v1_x_lt"])
+
+
+def test_a_run_without_events_is_not_called_healthy(tmp_path: Path, shipped_path: Path) -> None:
+    path = tmp_path / "empty.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        store.con.execute("DELETE FROM events WHERE run_id = ?", [run_id])
+        made = diagnose(store.con, run_id)
+    assert made.flows == {}
+    assert {check.outcome for check in made.checks} == {"not applicable"}
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["bbr_mode = NULL, bbr_min_rtt_us = NULL", "rs_rtt_us = NULL", "rs_delivered = NULL"],
+)
+def test_a_recording_that_lacks_fields_fails_no_rule(missing: str, alter: Alter) -> None:
+    store = alter(HEALTHY, [f"UPDATE events SET {missing} WHERE {{run}}"])
+    with store:
+        made = diagnose(store.con, store.run_id(HEALTHY))
+    assert made.findings == []
+    assert made.outcomes("not checked")
+
+
 @pytest.mark.slow
 def test_a_buffer_of_a_tenth_of_the_path_is_too_small(traces: Path, tmp_path: Path) -> None:
     """v2_shallow_0.2bdp as if the link had been faster by a fifth than the flow managed."""

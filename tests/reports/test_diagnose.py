@@ -49,6 +49,15 @@ def test_json_holds_every_number_and_the_fate_of_every_rule(shipped_path: Path) 
         assert finding["t0_s"] < finding["t1_s"]
 
 
+def test_the_drafts_names_are_used_when_asked_for(shipped_path: Path) -> None:
+    words = ("v3_x_tlp5", "--store", str(shipped_path))
+    assert "inflight_hi" in run(*words).output
+    for more in ((), ("--format", "json"), ("--format", "csv")):
+        said = run(*words, *more, "--names", "draft").output
+        assert "inflight_longterm" in said
+        assert not re.search(r"\binflight_hi\b", said)
+
+
 def test_csv_has_a_row_per_finding(shipped_path: Path) -> None:
     done = run("--store", str(shipped_path), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.output)))

@@ -94,7 +94,7 @@ document.addEventListener("click", (event) => {
   if (row && !event.target.closest("a") && !String(getSelection())) show(row);
   const link = event.target.closest("a[href^='#t=']");
   if (link && link.getAttribute("href") === location.hash) win.read();
-  if (link) reveal(link.closest("tr"));
+  if (link) reveal(link.closest("tr, .finding"));
 });
 
 function show(row) {
@@ -102,10 +102,11 @@ function show(row) {
   reveal(row);
 }
 
-// Bring the charts of the row's flow into sight, unless some of them are.
-function reveal(row) {
-  for (const other of rows) other.classList.toggle("chosen", other === row);
-  const charts = row?.closest(".flow")?.querySelector(".charts") || document.querySelector(".charts");
+// Bring the charts of a row's or finding's flow into sight, unless some of them are.
+function reveal(place) {
+  for (const other of rows) other.classList.toggle("chosen", other === place);
+  const flow = place?.closest(".flow") || document.getElementById(`flow-${place?.dataset.flow}`);
+  const charts = (flow || document).querySelector(".charts");
   const { top, bottom } = charts.getBoundingClientRect();
   if (bottom < 200 || top > innerHeight - 200) charts.scrollIntoView({ block: "start" });
 }
