@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..analyze.diagnosis.engine import Check, Diagnosis, Finding
+from ..analyze.diagnosis.engine import Check, Diagnosis, Finding, Flow
 from ..analyze.names import translate
 from .html.prose import plural, quantity, seconds, share
 from .tables import printable
@@ -119,29 +119,39 @@ def cost(finding: Finding) -> str:
     return told if finding.cost_bytes is None else f"{told} ({quantity(finding.cost_bytes, 'B')})"
 
 
-def trust(made: Diagnosis) -> list[tuple[bool, str]]:
-    """Return, good or not, why the findings, or their absence, can be trusted."""
+def codes(finding: Finding) -> list[str]:
+    """Return the decisions behind it, each with how often it was taken."""
+    return [f"{name} ({count:,}x)" for name, count in finding.codes.items()]
+
+
+def trust(made: Diagnosis) -> list[tuple[str, str]]:
+    """Return (good, bad or soft, sentence): why the findings, or their absence, can be trusted."""
     if not made.flows:
-        return [(False, "No rule could be checked.")]
-    clear, found = made.outcomes("clear"), made.outcomes("found")
-    checked = f"{plural(len(clear) + len(found), 'rule')} checked"
+        return [("bad", "No rule could be checked.")]
+    checked = made.outcomes("clear") + made.outcomes("found")
     left = made.outcomes("not checked")
+    words = f"{plural(len(checked), 'rule')} checked"
     return [
         _replayed(made),
-        (made.lacks == 0, _lacks(made)),
-        (
-            not left,
-            checked + (f", {len(left)} not for lack of data." if left else ", all that apply."),
-        ),
+        ("bad" if made.lacks else "good", _lacks(made)),
+        *(("soft", _used(flow)) for flow in made.flows.values() if flow.used is not None),
+        ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
     ]
 
 
-def _replayed(made: Diagnosis) -> tuple[bool, str]:
+def _used(flow: Flow) -> str:
+    """How much of its part a flow carried: what the rules' costs have to explain."""
+    of = "the link" if flow.rate_is_known else "the largest bandwidth it believed in"
+    carried = quantity(8 * (flow.goodput or 0), "bit/s")
+    return f"Flow {flow.number} carried {carried}, {share(flow.used or 0)} of its part of {of}."
+
+
+def _replayed(made: Diagnosis) -> tuple[str, str]:
     if not made.compared:
-        return False, "Not replayed: rules that ask for decisions could not be checked."
+        return "bad", "Not replayed: rules that ask for decisions could not be checked."
     if made.exact == made.compared:
-        return True, f"The replay agrees with the kernel on all {made.compared:,} events."
-    return False, f"The replay differs from the kernel on {made.compared - made.exact:,} events."
+        return "good", f"The replay agrees with the kernel on all {made.compared:,} events."
+    return "bad", f"The replay differs from the kernel on {made.compared - made.exact:,} events."
 
 
 def _lacks(made: Diagnosis) -> str:
@@ -192,7 +202,7 @@ def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
                 "sentence": words(text(sentence(made, finding))),
                 "evidence": [words(text(told)) for told in evidence(made, finding)],
                 "values": finding.values,
-                "codes": list(finding.rule.codes),
+                "codes": finding.codes,
                 "cause": words(finding.rule.cause),
                 "try": [words(remedy) for remedy in finding.rule.remedies],
                 "sources": list(finding.rule.sources),

@@ -26,6 +26,7 @@ class Finding:
         cost_s: time lost; cost_bytes: payload that could have been carried; None: unknown.
         severity: severe, moderate or minor by the share of the flow's time; unknown without cost.
         values: the numbers that the rule's sentences name.
+        codes: decisions of `Rule.codes` that the flow took there, and how often, most first.
     """
 
     rule: Rule
@@ -37,6 +38,7 @@ class Finding:
     severity: str
     confidence: str
     values: dict[str, Any]
+    codes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,22 @@ class Check:
 
 @dataclass(frozen=True)
 class Flow:
-    """A flow that was looked at: `rate` is what it could carry [bytes/s of payload]."""
+    """A flow that was looked at.
+
+    Attributes:
+        rate: what it could carry alone [bytes/s of payload], by the link's rate if `rate_is_known`,
+            else the most that it ever believed in; goodput: what it carried.
+        used: its goodput as a share of its equal part of that rate; 1 is all of it, or more.
+    """
 
     number: int
     first_ns: int
+    last_ns: int
     duration_s: float
     rate: float | None
+    rate_is_known: bool
+    goodput: float | None
+    used: float | None
 
 
 @dataclass
@@ -125,7 +137,11 @@ def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
         "SELECT run, coalesce(version, '') FROM runs WHERE run_id = ?", [run_id]
     ).fetchall()[0]
     zero = con.execute("SELECT zero_ns FROM this_run").fetchall()
-    flows = con.execute("SELECT flow, first_ns, duration_s, rate FROM this_flows").fetchall()
+    flows = con.execute(
+        "SELECT flow, first_ns, last_ns, duration_s, rate, capacity IS NOT NULL, goodput,"
+        " (SELECT 1 - sum(short_bytes) / nullif(sum(full_bytes), 0) FROM this_seconds s"
+        " WHERE s.flow = this_flows.flow) FROM this_flows"
+    ).fetchall()
     compared, exact = con.execute(
         "SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(exact), 0)::BIGINT FROM replays"
         " WHERE run_id = ? AND mode = 'step'",
@@ -165,18 +181,35 @@ def _not_checked(rule: Rule, missing: set[str]) -> tuple[str, str] | None:
 def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, made: Diagnosis) -> list[Finding]:
     result = con.execute(rule.sql, rule.thresholds)
     names = [column[0] for column in result.description]
-    return [_finding(rule, dict(zip(names, row, strict=True)), made) for row in result.fetchall()]
+    rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    return [_finding(con, rule, row, made) for row in rows]
 
 
-def _finding(rule: Rule, row: dict[str, Any], made: Diagnosis) -> Finding:
+def _finding(
+    con: duckdb.DuckDBPyConnection, rule: Rule, row: dict[str, Any], made: Diagnosis
+) -> Finding:
     flow, t0_ns, t1_ns, cost_s, cost_bytes = (row.pop(column.name) for column in COLUMNS)
     subject = made.flows.get(flow)
     if cost_s is None and cost_bytes is not None and subject and subject.rate:
         cost_s = cost_bytes / subject.rate
+    if subject:  # rules that count in whole seconds reach beyond
+        t0_ns, t1_ns = max(t0_ns, subject.first_ns), min(t1_ns, subject.last_ns)
     confidence = row.pop(CONFIDENCE.name, rule.confidence)
-    return Finding(
-        rule, flow, t0_ns, t1_ns, cost_s, cost_bytes, _severity(cost_s, subject), confidence, row
+    severity = _severity(cost_s, subject)
+    codes = _codes(con, rule, flow, t0_ns, t1_ns)
+    return Finding(rule, flow, t0_ns, t1_ns, cost_s, cost_bytes, severity, confidence, row, codes)
+
+
+def _codes(
+    con: duckdb.DuckDBPyConnection, rule: Rule, flow: int | None, t0_ns: int, t1_ns: int
+) -> dict[str, int]:
+    taken = con.execute(
+        "SELECT name, count(*) AS n FROM this_decisions WHERE list_contains(?, name)"
+        " AND flow IS NOT DISTINCT FROM coalesce(?, flow) AND ns BETWEEN ? AND ?"
+        " GROUP BY name ORDER BY n DESC, name",
+        [list(rule.codes), flow, t0_ns, t1_ns],
     )
+    return dict(taken.fetchall())
 
 
 def _severity(cost_s: float | None, flow: Flow | None) -> str:

@@ -100,6 +100,9 @@ def told(made: Diagnosis, names: str = "kernel") -> list[str]:
         lines += ["", *_told(made, number, finding, names)]
     lines.append("")
     lines += [f"  {words}" for _, words in findings.trust(made)]
+    clear = ", ".join(check.rule.name for check in made.outcomes("clear"))
+    if clear:
+        lines += _wrap(f"checked and clear: {clear}", "  ", "    ")
     for need, checks in findings.unchecked(made):
         names = ", ".join(check.rule.name for check in checks)
         lines += _wrap(f"not checked, {need}: {names}", "  ", "    ")
@@ -118,8 +121,9 @@ def _told(made: Diagnosis, number: int, finding: Finding, names: str) -> list[st
     ]
     for sentence in findings.evidence(made, finding):
         lines += _wrap(translate(findings.text(sentence), names), "   - ", "     ")
-    if rule.codes:
-        lines += _wrap(f"decisions: {', '.join(rule.codes)}", "   ", "     ")
+    if finding.codes:
+        decisions = ", ".join(findings.codes(finding))
+        lines += _wrap(f"decisions: {decisions}", "   ", "     ")
     lines += _wrap(f"usual cause: {translate(rule.cause, names)}", "   ", "     ")
     lines.append("   try:")
     for remedy in rule.remedies:

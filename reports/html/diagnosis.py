@@ -23,16 +23,18 @@ class Card:
     cost: str
     sentence: Prose
     evidence: list[Prose]
+    codes: list[str]
     window: At
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The findings of a run, why to trust them, and rules that could not be checked, by need."""
+    """The findings of a run, why to trust them, rules that are clear, or unchecked by need."""
 
     head: str
     cards: list[Card]
-    trust: list[tuple[bool, str]]
+    trust: list[tuple[str, str]]
+    clear: list[str]
     unchecked: list[tuple[str, list[str]]]
 
 
@@ -42,8 +44,9 @@ def verdict(con: duckdb.DuckDBPyConnection, run: Run) -> Verdict:
     unchecked = [
         (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
     ]
+    clear = [check.rule.title for check in made.outcomes("clear")]
     cards = [_card(run, made, finding) for finding in made.findings]
-    return Verdict(findings.head(made), cards, findings.trust(made), unchecked)
+    return Verdict(findings.head(made), cards, findings.trust(made), clear, unchecked)
 
 
 def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
@@ -55,6 +58,7 @@ def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
         findings.cost(finding),
         _prose(run, findings.sentence(made, finding)),
         [_prose(run, told) for told in findings.evidence(made, finding)],
+        findings.codes(finding),
         At(f"{a:.2f} s to {b:.2f} s", a - pad, b + pad),
     )
 

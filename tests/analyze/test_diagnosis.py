@@ -140,3 +140,15 @@ def test_the_outage_is_where_the_acks_stop(shipped: Store) -> None:
     ).fetchall()[0]
     assert inside == 0
     assert outage.values["silence_s"] > 1
+
+
+def test_the_decisions_behind_a_finding_are_those_that_were_taken(shipped: Store) -> None:
+    made = diagnose(shipped.con, shipped.run_id("v1_x_lt"))
+    (policer,) = [finding for finding in made.findings if finding.rule.name == "policer"]
+    taken = shipped.con.execute(
+        "SELECT name, count(*) FROM decision_log WHERE run = 'v1_x_lt' AND name LIKE 'LT_USE_%'"
+        " GROUP BY name"
+    ).fetchall()
+    assert dict(taken).items() <= policer.codes.items()
+    # PROBE_RTT interrupts a rate in use: it is entered again without a decision.
+    assert len(policer.values["entries_at"]) >= sum(dict(taken).values())

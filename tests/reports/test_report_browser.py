@@ -53,6 +53,8 @@ class Opened:
         self.wait("window.bbrscope && bbrscope.panels.every((panel) => panel.view)")
         # Make every chart draw, the ones out of sight as well.
         browser.execute_script("for (const panel of bbrscope.panels) panel.refresh(true)")
+        # Words come first: charts may be below the first screen.
+        browser.execute_script("document.querySelector('.charts').scrollIntoView()")
 
     def run(self, script: str) -> Any:
         return self.browser.execute_script(f"return ({script})")
@@ -151,6 +153,21 @@ def test_clicking_a_phase_change_zooms_all_charts_there(browser: Any, url: str) 
         f"{first - 0.1} || t > {last + 0.1}).length"
     )
     assert drawn == 0, "points outside the window are drawn"
+
+
+def test_clicking_the_evidence_of_a_finding_opens_the_charts_of_its_flow_there(
+    browser: Any, shipped_path: Path, tmp_path: Path
+) -> None:
+    opened = Opened(browser, write(shipped_path, "v2_x_spur", tmp_path))
+    link = "document.querySelector('.finding[data-flow=\"1\"] li a')"
+    at = float(opened.run(f"{link}.textContent").removesuffix(" s"))
+    browser.execute_script(f"{link}.click()")
+    opened.wait("location.hash.startsWith('#t=')")
+    first, last = opened.window()
+    assert first < at < last
+    assert last - first < 3
+    top = opened.run("document.querySelector('#flow-1 .charts').getBoundingClientRect().top")
+    assert top < opened.run("innerHeight") - 200
 
 
 def test_a_fragment_opens_its_window_and_a_new_one_moves_it(browser: Any, url: str) -> None:
