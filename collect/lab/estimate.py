@@ -9,12 +9,13 @@ from .units import PACKET_BYTES
 
 # Attaching the probes, building and removing the testbed.
 HOST_S = 6.0
-# In a guest (measured on one core of 2026, TCG): booting, the same as above, one virtual second
-# that is idle, and one packet through all hops with the probes attached.
-BOOT_S = 40.0
-VM_RUN_S = 45.0
-VM_SECOND_S = 0.3
-VM_PACKET_S = 0.0025
+# In a guest (measured on one core of 2026, TCG): booting; building and removing the testbed; the
+# probes' compilation; a second of traffic with the samplers; a packet through all hops, recorded.
+BOOT_S = 15.0
+VM_RUN_S = 12.0
+VM_ATTACH_S = 30.0
+VM_SECOND_S = 0.2
+VM_PACKET_S = 0.001
 
 
 def traffic_s(point: Point) -> float:
@@ -34,7 +35,8 @@ def vm_s(point: Point) -> float:
     """Return the wall seconds that a run takes in a guest which is up."""
     seconds = traffic_s(point)
     packets = point.path.rate_bps / 8 / PACKET_BYTES * seconds
-    return VM_RUN_S + seconds * VM_SECOND_S + packets * VM_PACKET_S
+    attach = VM_ATTACH_S if any(flow.cc.startswith("bbr") for flow in point.flows) else 0
+    return VM_RUN_S + attach + seconds * VM_SECOND_S + packets * VM_PACKET_S
 
 
 def total_s(points: Iterable[Point], vm: bool) -> float:

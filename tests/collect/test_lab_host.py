@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -194,6 +195,32 @@ def test_flows_with_other_delays_have_links_of_their_own() -> None:
     assert testbed.extra_delays(base) == [0, 60_000]
     ends = {testbed.receiver(base, flow.extra_rtt_us) for flow in base.flows}
     assert len(ends) == 2
+
+
+def test_guests_share_the_runs_and_what_one_made_is_kept_when_it_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of each guest's runs the first is finished and the last is cut off with the guest."""
+    boots = []
+
+    def boot(_suite: str, command: str, shared: Path, *_: object) -> object:
+        numbers = shlex.split(command.splitlines()[-1])[-1].split(",")
+        boots.append(numbers)
+        for name in (f"run{numbers[0]}", f"run{numbers[-1]}.partial"):
+            (shared / "bundles" / name).mkdir(parents=True)
+            (shared / "bundles" / name / "manifest.json").write_text("{}")
+        raise guest.GuestError("the guest ended early")
+
+    monkeypatch.setattr(guest, "run", boot)
+    points = list(enumerate(scenario.points(scenario.load("song-cubic-trace"))))
+    made: list[str] = []
+    problems = vm.run(
+        points, [], None, None, 2, tmp_path, lambda _: None, lambda path: made.append(path.name)
+    )
+    assert sorted(boots) == [["0", "1", "2"], ["3", "4", "5"]]
+    assert sorted(made) == ["run0", "run3"]
+    assert problems == ["failed: the guest ended early"] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run0", "run3"]
 
 
 def test_the_release_is_read_from_a_kernel_image(tmp_path: Path) -> None:
