@@ -176,13 +176,14 @@ def verdicts(found: Study) -> pa.Table:
 
 def _tell(found: Study) -> None:
     """Print the verdicts for people: one paragraph per claim."""
+    from ..html.prose import plural
     from ..tables import printable
 
     chosen = found.chosen
     form = "quick form" if chosen.quick else "full form"
     click.secho(printable(f"{found.scenario.name}: {found.scenario.title}"), bold=True)
     click.echo(
-        f"{printable(found.scenario.source)}; {len(chosen.run_ids)} valid runs, {form}"
+        f"{printable(found.scenario.source)}; {plural(len(chosen.run_ids), 'valid run')}, {form}"
         + (f"; {chosen.other_form} of the other form left out" if chosen.other_form else "")
         + (f"; {len(chosen.invalid)} left out as invalid" if chosen.invalid else "")
     )
@@ -191,7 +192,7 @@ def _tell(found: Study) -> None:
         click.secho(f"\n{each.state}", fg=colours.get(each.state), bold=True, nl=False)
         click.echo(printable(f": {each.claim.text} ({each.claim.source})"))
         told = "; ".join(filter(None, [each.measured, each.why]))
-        click.echo(printable(f"  {told}") + (f"; {each.n} runs" if each.n else ""))
+        click.echo(printable(f"  {told}") + (f"; {plural(each.n, 'run')}" if each.n else ""))
     for drawn in found.drawn:
         if drawn.tree is not None:
             click.echo(f"\n{drawn.figure.title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
