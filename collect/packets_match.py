@@ -58,10 +58,16 @@ SELECT {_number("frame_number", "UINTEGER")} AS packet,
   {_number("tcp_window_size_value", "USMALLINT")} AS window_raw,
   {_number("tcp_window_size", "UINTEGER")} AS "window",
   {_edges("tcp_options_sack_le")} AS sack_left, {_edges("tcp_options_sack_re")} AS sack_right,
+  {_number("tcp_options_sack_dsack_le", "UINTEGER")} AS dsack_left,
+  {_number("tcp_options_sack_dsack_re", "UINTEGER")} AS dsack_right,
+  {_number("tcp_options_acc_ecn_ee0b", "UINTEGER")} AS acc_ecn_e0b,
+  {_number("tcp_options_acc_ecn_eceb", "UINTEGER")} AS acc_ecn_ceb,
+  {_number("tcp_options_acc_ecn_ee1b", "UINTEGER")} AS acc_ecn_e1b,
   {_number("tcp_options_timestamp_tsval", "UINTEGER")} AS tsval,
   {_number("tcp_options_timestamp_tsecr", "UINTEGER")} AS tsecr,
   {_number("tcp_options_mss_val", "USMALLINT")} AS mss_option,
   {_number("tcp_options_wscale_shift", "UTINYINT")} AS wscale_option,
+  tcp_options_sack_perm IS NOT NULL AS sack_permitted,
   tcp_analysis_retransmission IS NOT NULL AS retransmission,
   tcp_analysis_fast_retransmission IS NOT NULL AS fast_retransmission,
   tcp_analysis_spurious_retransmission IS NOT NULL AS spurious_retransmission,
@@ -72,7 +78,11 @@ SELECT {_number("frame_number", "UINTEGER")} AS packet,
   {_nanoseconds("tcp_analysis_ack_rtt", "BIGINT")} AS ack_rtt_ns,
   {_number("tcp_analysis_bytes_in_flight", "UINTEGER")} AS bytes_in_flight,
   tcp_analysis_window_full IS NOT NULL AS window_full,
-  tcp_analysis_zero_window IS NOT NULL AS zero_window
+  tcp_analysis_zero_window IS NOT NULL AS zero_window,
+  tcp_analysis_window_update IS NOT NULL AS window_update,
+  tcp_analysis_keep_alive IS NOT NULL AS keep_alive,
+  tcp_analysis_ack_lost_segment IS NOT NULL AS acks_unseen,
+  {_nanoseconds("tcp_analysis_rto", "BIGINT")} AS rto_ns
 FROM incoming_frames
 WHERE stream IS NOT NULL AND seq_raw IS NOT NULL AND icmp_type IS NULL AND icmpv6_type IS NULL
 """
@@ -197,7 +207,7 @@ FROM staged_streams ORDER BY stream, direction
 KEEP_PACKETS = f"""
 INSERT INTO packets BY NAME
 SELECT $run_id::INTEGER AS run_id, p.*, {_time("p.realtime_ns")} AS ns, s.direction, s.flow,
-  s.ack_flow, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr
+  s.ack_flow, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr, (p.flags >> 6) & 7 AS ace
 FROM staged_packets p JOIN staged_streams s
   ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport
 """

@@ -36,11 +36,15 @@ FIELDS = (
     "ip.src ip.dst ip.id ip.dsfield ipv6.src ipv6.dst ipv6.tclass icmp.type icmpv6.type "
     "tcp.stream tcp.srcport tcp.dstport tcp.seq tcp.seq_raw tcp.ack tcp.ack_raw tcp.len tcp.flags "
     "tcp.window_size_value tcp.window_size tcp.options.sack_le tcp.options.sack_re "
+    "tcp.options.sack.dsack_le tcp.options.sack.dsack_re tcp.options.sack_perm "
+    "tcp.options.acc_ecn.ee0b tcp.options.acc_ecn.eceb tcp.options.acc_ecn.ee1b "
     "tcp.options.timestamp.tsval tcp.options.timestamp.tsecr tcp.options.mss_val "
     "tcp.options.wscale.shift tcp.analysis.retransmission tcp.analysis.fast_retransmission "
     "tcp.analysis.spurious_retransmission tcp.analysis.out_of_order tcp.analysis.lost_segment "
     "tcp.analysis.duplicate_ack_num tcp.analysis.acks_frame tcp.analysis.ack_rtt "
-    "tcp.analysis.bytes_in_flight tcp.analysis.window_full tcp.analysis.zero_window"
+    "tcp.analysis.bytes_in_flight tcp.analysis.window_full tcp.analysis.zero_window "
+    "tcp.analysis.window_update tcp.analysis.keep_alive tcp.analysis.ack_lost_segment "
+    "tcp.analysis.rto"
 ).split()
 
 # Fields that Arrow makes numbers of, hexadecimal or not: faster than the store would.
@@ -49,10 +53,14 @@ NUMBERS = dict.fromkeys(
     "tcp.len tcp.window_size tcp.options.timestamp.tsval tcp.options.timestamp.tsecr "
     "tcp.analysis.duplicate_ack_num tcp.analysis.acks_frame tcp.analysis.bytes_in_flight "
     "ipv6.tclass ip.dsfield ip.id tcp.srcport tcp.dstport tcp.flags tcp.window_size_value "
-    "tcp.options.mss_val tcp.options.wscale.shift".split(),
+    "tcp.options.mss_val tcp.options.wscale.shift tcp.options.sack.dsack_le "
+    "tcp.options.sack.dsack_re tcp.options.acc_ecn.ee0b tcp.options.acc_ecn.eceb "
+    "tcp.options.acc_ecn.ee1b".split(),
     "uint32",
 )
-NUMBERS |= dict.fromkeys(("frame.time_epoch", "tcp.analysis.ack_rtt"), "decimal")
+NUMBERS |= dict.fromkeys(
+    ("frame.time_epoch", "tcp.analysis.ack_rtt", "tcp.analysis.rto"), "decimal"
+)
 
 # Settings that the results depend on, whatever the user's own are; payload stays undissected,
 # which is faster and keeps dissectors of a hundred protocols away from a stranger's bytes.
