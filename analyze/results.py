@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..collect import kept
 from .bbr import codes
 from .replay import MODES
 from .run_params import as_json
@@ -83,6 +84,7 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
             _insert(store, "gaps", _gap_rows(replay))
             if replay.passes["step"].decisions is not None:
                 _insert(store, "decisions", _decision_columns(replay))
+        kept.keep(con, [run_id])
 
 
 def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def load_alone(
     run = name or _run_name(path)
     if not RUN_NAME.fullmatch(run):
         raise StoreError(f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-")
-    digest = _digest(path)
+    digest = digest_of(path)
     known = store.con.execute(
         "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
     ).fetchall()
@@ -82,6 +82,7 @@ def _run_name(path: Path) -> str:
     return re.sub(r"[^\w.+@=-]", "_", _ENDINGS.sub("", path.name))[:100] or "capture"
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return sha256 of a file."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -36,6 +36,8 @@ CODES = {
     "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
     "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
     "calls retransmissions of them are copies",
+    "capture_clock_back": "{name}: {count} packets are older than the ones before them, by up to "
+    "{seconds:.3f} s: the clock jumped, and what is reckoned over that time is wrong",
     "clock_drift": "CLOCK_REALTIME moved by {drift:.3f} ms against CLOCK_MONOTONIC while recording",
     "clock_shift": "packets of {name} were moved by {shift:.3f} ms: by the clocks in the manifest, "
     "events would precede the ACKs that caused them ({pairs} pairs)",

@@ -85,9 +85,9 @@ def ingest(
     if kind != "bundle" and not path.is_file():
         raise BundleError(f"there is no file {path}", "give a file of that kind")
     if kind == "pcap":
-        return _outcome(store.con, *load_capture(store, path, name, replace, progress))
+        return outcome(store.con, *load_capture(store, path, name, replace, progress))
     if kind != "bundle":
-        return _outcome(store.con, *load_log(store, path, kind, name, replace, progress))
+        return outcome(store.con, *load_log(store, path, kind, name, replace, progress))
     with open_bundle(path) as bundle:
         run = name or bundle.manifest.name
         if not RUN_NAME.fullmatch(run):
@@ -97,7 +97,7 @@ def ingest(
         known = _known(store.con, bundle.digest)
         if known and (known.run == run or (name is None and not replace)):
             added = packets and add_packets(store, known.run_id, bundle, progress)
-            return _outcome(store.con, known.run_id, already=not added)
+            return outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
             old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
             if old and not replace:
@@ -161,7 +161,7 @@ class _Loader:
                 "salvaged": any(f.code in ("cut_off", "bad_row") for f in findings),
             }
         )
-        return _outcome(self.con, self.run_id, already=False)
+        return outcome(self.con, self.run_id, already=False)
 
     def _load_without_events(self) -> Outcome:
         """Write a run of samples (rung inet_diag), or one of the lab in which no flow had BBR."""
@@ -184,7 +184,7 @@ class _Loader:
         totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
         self._load_run({**decided, **totals})
         self.con.execute(facts.SAMPLED_TIMES, {"run_id": self.run_id})
-        return _outcome(self.con, self.run_id, already=False)
+        return outcome(self.con, self.run_id, already=False)
 
     def _load_events(self, reader: EventReader) -> None:
         """Stream the events into the store; DuckDB pulls one batch at a time."""
@@ -389,10 +389,11 @@ def _bound_memory(con: duckdb.DuckDBPyConnection) -> None:
 def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
     """Return the run that came from a bundle with these contents, if the store has it."""
     row = con.execute("SELECT run_id FROM runs WHERE bundle_digest = ?", [digest]).fetchone()
-    return _outcome(con, row[0], already=True) if row else None
+    return outcome(con, row[0], already=True) if row else None
 
 
-def _outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
+def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
+    """Return what the store has of a run, as one that was just loaded."""
     row = con.execute(
         "SELECT run, rung, version, kernel, flows, events, rows, "
         "greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) "

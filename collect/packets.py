@@ -213,6 +213,7 @@ def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str,
 def _findings(row: dict[str, Any]) -> dict[str, str]:
     """Say what of the capture could not be dissected; takes the counts for it out of the row."""
     counts = {name: row.pop(name) for name in ("no_syn", "cut_options", "doubles")}
+    back = row.pop("clock_back")
     other = row["frames"] - row["packets"]
     found: dict[str, dict[str, Any]] = {}
     if row["damage"] is not None:
@@ -221,6 +222,8 @@ def _findings(row: dict[str, Any]) -> dict[str, str]:
         found["capture_no_tcp"] = {"frames": row["frames"]}
     elif other > row["packets"]:
         found["capture_mostly_other"] = {"other": other, "frames": row["frames"]}
+    if back["count"]:
+        found["capture_clock_back"] = back
     for name, count in counts.items():
         if count:
             found[f"capture_{name}"] = {"count": count}

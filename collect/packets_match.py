@@ -114,6 +114,9 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
      HAVING NOT bool_or(syn))) AS no_syn,
   (SELECT count(*) FROM staged_packets WHERE captured_len < frame_len - len) AS cut_options,
+  (SELECT {'count': count(*), 'seconds': coalesce(max(back) / 1e9, 0)} FROM (
+     SELECT lag(realtime_ns) OVER (ORDER BY packet)::BIGINT - realtime_ns::BIGINT AS back
+     FROM staged_packets) WHERE back > 10000000) AS clock_back,
   (SELECT coalesce(sum(n - 1), 0)::BIGINT FROM (SELECT count(*) AS n FROM staged_packets
      WHERE ip_id <> 0 GROUP BY stream, src, sport, ip_id, seq_raw, ack_raw, len, flags, tsval
      HAVING n > 1 AND max(realtime_ns) - min(realtime_ns) < 5000000)) AS doubles
@@ -241,20 +244,32 @@ WHERE s.ns - a.ns <= $limit::BIGINT
 """
 
 # The lost packet is the last one sent up to the same sequence number before it was marked lost, the
-# retransmission the first one after. Joined by skb.end_seq: what recordings hold as skb.seq reads
-# as a time in us, not as a sequence number.
+# retransmission the first one after, and the one that overtook it the first that carried data from
+# beyond it: about then the lost one would have passed. Joined by skb.end_seq: what recordings hold
+# as skb.seq reads as a time in us, not as a sequence number.
 LOSSES = """
 INSERT INTO loss_matches BY NAME
 WITH sent AS (
   SELECT flow, (seq_raw::BIGINT + len) % 4294967296 AS end_seq, ns, packet FROM packets
   WHERE run_id = $run_id AND flow IS NOT NULL AND len > 0
+), starts AS (
+  SELECT flow, min(seq_raw::BIGINT - seq) AS zero FROM packets
+  WHERE run_id = $run_id AND flow IS NOT NULL AND seq_raw >= seq GROUP BY flow
+), edges AS (
+  SELECT flow, edge, min(packet) AS packet FROM (
+    SELECT flow, packet, max(seq::BIGINT + len) OVER (PARTITION BY flow ORDER BY packet) AS edge
+    FROM packets WHERE run_id = $run_id AND flow IS NOT NULL AND len > 0
+  ) GROUP BY flow, edge
 ), losses AS (
-  SELECT flow, seq, ns, skb_end_seq AS end_seq FROM events
+  SELECT e.flow, e.seq, e.ns, skb_end_seq AS end_seq,
+    (skb_end_seq - zero + 4294967296) % 4294967296 + 1 AS beyond
+  FROM events e LEFT JOIN starts USING (flow)
   WHERE run_id = $run_id AND kind = 'skb_marked_lost'
 )
 SELECT $run_id::INTEGER AS run_id, x.flow, x.seq, b.packet AS lost_packet,
-  a.packet AS resent_packet
+  a.packet AS resent_packet, g.packet AS overtaking_packet
 FROM losses x
+ASOF LEFT JOIN edges g ON g.flow = x.flow AND x.beyond <= g.edge
 ASOF LEFT JOIN sent b ON b.flow = x.flow AND b.end_seq = x.end_seq AND x.ns >= b.ns
 ASOF LEFT JOIN sent a ON a.flow = x.flow AND a.end_seq = x.end_seq AND x.ns < a.ns
 """

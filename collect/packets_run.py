@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import packets
+from . import kept, packets
 from .alone import load_alone, note
 from .bundle import EVENTS, Bundle
 from .errors import BundleError, HostError
@@ -66,6 +66,8 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
             " WHERE q.run_id = runs.run_id) WHERE run_id = ?",
             [run_id],
         )
+        if con.execute("SELECT 1 FROM kept_runs WHERE run_id = ?", [run_id]).fetchall():
+            kept.keep(con, [run_id])
     return added
 
 

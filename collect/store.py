@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import schema
+from . import kept, schema
 from .errors import BbrscopeError, StoreError
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Store:
 
     def delete_run(self, run_id: int) -> None:
         """Delete every row of a run; call it inside `transaction`."""
+        kept.forget(self.con, [run_id])
         for table in schema.TABLES:
             if any(column.name == "run_id" for column in table.columns):
                 self.con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
@@ -212,10 +213,10 @@ def _create(path: Path) -> None:
 def _fill(store: Store) -> None:
     """Make the tables and views of a new store."""
     with store.transaction() as con:
-        for table in schema.TABLES:
+        for table in (*schema.TABLES, *kept.TABLES):
             con.execute(table.ddl())
         for view in schema.VIEWS:
-            con.execute(view.ddl())
+            con.execute(kept.ddl(view))
         con.executemany(
             "INSERT INTO meta VALUES (?, ?)",
             [
@@ -252,12 +253,13 @@ def _check_version(store: Store) -> None:
 
 def _views_digest() -> str:
     """Digest of the definitions: a store made by another bbrscope may have others, or fewer."""
-    ddl = [table.ddl() for table in schema.TABLES] + [view.ddl() for view in schema.VIEWS]
+    tables = (*schema.TABLES, *kept.TABLES)
+    ddl = [table.ddl() for table in tables] + [kept.ddl(view) for view in schema.VIEWS]
     return hashlib.sha256("\n".join(ddl).encode()).hexdigest()
 
 
 def _refresh_views(store: Store) -> None:
-    """Bring the views up to this bbrscope's definitions: they hold no data.
+    """Bring the views up to this bbrscope's definitions, and drop the rows kept under others.
 
     A store that is only read gets temporary ones, which come before those in the file. Tables that
     came with a newer bbrscope begin empty.
@@ -277,10 +279,13 @@ def _refresh_views(store: Store) -> None:
             store.con.execute(view.ddl(temporary=True))
         return
     with store.transaction() as con:
-        for table in missing:
+        for name in present:
+            if name.startswith("kept_"):
+                con.execute(f'DROP TABLE "{name}"')
+        for table in (*missing, *kept.TABLES):
             con.execute(table.ddl())
         for view in schema.VIEWS:
-            con.execute(view.ddl())
+            con.execute(kept.ddl(view))
         con.execute("DELETE FROM meta WHERE key = 'views'")
         con.execute("INSERT INTO meta VALUES ('views', ?)", [digest])
 

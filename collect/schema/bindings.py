@@ -167,6 +167,7 @@ SELECT run_id, run, flow, seq, ns, coalesce(next_ns - ns, 0)::BIGINT AS duration
   CASE WHEN gap THEN phase ELSE coalesce(next_phase, phase) END AS phase, {_BINDING} AS binding
 FROM limits
 """,
+    kept=True,
 )
 
 BINDING_SUMMARY = View(
@@ -196,4 +197,5 @@ SELECT run_id, run, flow, phase, binding, duration_ns,
 FROM all_phases WHERE duration_ns > 0
 ORDER BY run_id, flow, phase <> 'ALL', phase, duration_ns DESC, binding
 """,
+    kept=True,
 )

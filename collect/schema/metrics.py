@@ -74,6 +74,9 @@ senders AS (
 )
 """
 
+# A capture whose clock jumps can span centuries; the last slice then has all the rest.
+MOST_SECONDS = 100_000
+
 # What each slicing calls its slices, and where they begin; they tile the flow's time.
 _SLICES = {
     "flow": """
@@ -86,11 +89,12 @@ slices AS (
   SELECT run_id, flow, stream, label::INTEGER AS label,
     greatest(first_ns, zero_ns + label * 1000000000) AS start_ns,
     least(last_ns, zero_ns + (label + 1) * 1000000000) AS end_ns
-  FROM (SELECT *, unnest(generate_series(
-    floor((first_ns - zero_ns) / 1e9)::BIGINT, floor((last_ns - zero_ns) / 1e9)::BIGINT)) AS label
+  FROM (SELECT *, unnest(generate_series(floor((first_ns - zero_ns) / 1e9)::BIGINT,
+    least(floor((last_ns - zero_ns) / 1e9)::BIGINT,
+      floor((first_ns - zero_ns) / 1e9)::BIGINT + {most}))) AS label
     FROM named)
 )
-""",
+""".replace("{most}", str(MOST_SECONDS)),
     "phase": """
 slices AS (
   SELECT n.run_id, n.flow, n.stream, p.phase AS label, p.start_ns::BIGINT AS start_ns,
@@ -379,13 +383,16 @@ METRICS_BY_FLOW = View(
     "have flow NULL.",
     _columns(()),
     _sql("flow", ""),
+    kept=True,
 )
 
 METRICS_BY_SECOND = View(
     "metrics_by_second",
-    "The same per second of the run.",
+    f"The same per second of the run, for the first {MOST_SECONDS:,} seconds of each flow; what "
+    "comes later is counted in the last.",
     _columns((Column("t_s", "INTEGER", "s", "second, from the run's first event; -1: before"),)),
     _sql("second", "x.label AS t_s,"),
+    kept=True,
 )
 
 METRICS_BY_PHASE = View(
@@ -394,6 +401,7 @@ METRICS_BY_PHASE = View(
     "its time since init.",
     _columns((Column("phase", "VARCHAR", "", "see phases"),)),
     _sql("phase", "x.label AS phase,"),
+    kept=True,
 )
 
 # Flows that count for fairness carried this share of what the run's largest flow did: the control
@@ -453,6 +461,7 @@ SELECT run_id, run, source, t_s, count(*) AS flows, max(seconds) AS seconds,
   sum(bytes) * 8 / 1e6 / max(seconds) AS goodput_mbps
 FROM sums GROUP BY run_id, run, source, t_s ORDER BY run_id, source, t_s NULLS LAST
 """,
+    kept=True,
 )
 
 QUEUE_METRICS = View(
@@ -499,6 +508,192 @@ SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
     / nullif(sum(bits_per_s / 8 * held / 1e9) FILTER (inside), 0) AS utilisation
 FROM priced GROUP BY run_id, run, kind
 """,
+    kept=True,
+)
+
+RTT_FAIRNESS = View(
+    "rtt_fairness",
+    "How goodput depends on the path's RTT: flows that count, over the seconds in which two or "
+    "more were active, each compared with the one of the shortest RTT.",
+    (
+        RUN_ID,
+        RUN,
+        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
+        Column("rtt_min_us", "DOUBLE", "us", "its smallest RTT, from events, else from packets"),
+        Column("rtt_ratio", "DOUBLE", "", "over that of the flow with the shortest"),
+        Column("goodput_mbps", "DOUBLE", "Mbit/s", "over the common seconds"),
+        Column("goodput_ratio", "DOUBLE", "", "over that of the flow with the shortest RTT"),
+    ),
+    f"""
+WITH seconds AS (
+  SELECT m.run_id, m.run, m.flow, m.stream, m.t_s,
+    coalesce(m.pkt_acked_bytes, m.acked_bytes)::DOUBLE AS bytes
+  FROM metrics_by_second m JOIN metrics_by_flow f ON f.run_id = m.run_id
+    AND f.flow IS NOT DISTINCT FROM m.flow AND f.stream IS NOT DISTINCT FROM m.stream
+  WHERE m.duration_s > 0.999
+  QUALIFY coalesce(f.acked_bytes, f.pkt_acked_bytes, 0) > 0
+    AND coalesce(f.acked_bytes, f.pkt_acked_bytes) >= {_COUNTS}
+      * max(coalesce(f.acked_bytes, f.pkt_acked_bytes, 0)) OVER (PARTITION BY m.run_id)
+), shared AS (
+  SELECT * FROM seconds QUALIFY count(*) OVER (PARTITION BY run_id, t_s) >= 2
+), sums AS (
+  SELECT s.run_id, s.run, s.flow, s.stream, sum(bytes) * 8 / 1e6 / count(*) AS goodput_mbps
+  FROM shared s GROUP BY ALL
+), timed AS (
+  SELECT s.*, coalesce(f.rtt_min_us::DOUBLE, f.pkt_rtt_min_us) AS rtt_min_us
+  FROM sums s JOIN metrics_by_flow f ON f.run_id = s.run_id
+    AND f.flow IS NOT DISTINCT FROM s.flow AND f.stream IS NOT DISTINCT FROM s.stream
+)
+SELECT run_id, run, flow, stream, rtt_min_us,
+  rtt_min_us / nullif(min(rtt_min_us) OVER w, 0) AS rtt_ratio, goodput_mbps,
+  goodput_mbps / nullif(arg_min(goodput_mbps, rtt_min_us) OVER w, 0) AS goodput_ratio
+FROM timed WINDOW w AS (PARTITION BY run_id)
+""",
+    kept=True,
+)
+
+PROBE_RTT_SYNC = View(
+    "probe_rtt_sync",
+    "Each PROBE_RTT of a flow, and how many other flows of the run were in PROBE_RTT meanwhile: "
+    "flows that share a bottleneck tend to enter it together, once one has drained the queue.",
+    (
+        RUN_ID,
+        RUN,
+        Column("flow", "INTEGER", "", "the flow within its run"),
+        Column("start_ns", "UBIGINT", "ns", "CLOCK_MONOTONIC: it entered"),
+        Column("end_ns", "UBIGINT", "ns", "it left"),
+        Column("active_flows", "BIGINT", "flows", "flows that count at that time, itself included"),
+        Column("together", "BIGINT", "flows", "of these, in PROBE_RTT at some time of it"),
+        Column("overlap_share", "DOUBLE", "", "of its time, the largest common with one other"),
+    ),
+    """
+WITH p AS (
+  SELECT run_id, run, flow, start_ns, end_ns FROM phases WHERE phase = 'PROBE_RTT'
+), others AS (
+  SELECT p.run_id, p.flow, p.start_ns, o.flow AS other,
+    sum(least(p.end_ns, o.end_ns) - greatest(p.start_ns, o.start_ns)) AS common_ns
+  FROM p JOIN p o ON o.run_id = p.run_id AND o.flow <> p.flow AND o.start_ns < p.end_ns
+    AND o.end_ns > p.start_ns
+  GROUP BY ALL
+), big AS (
+  SELECT run_id, first_ns, last_ns FROM flows
+  QUALIFY main > 0 AND main >= {counts} * max(main) OVER (PARTITION BY run_id)
+), active AS (
+  SELECT p.run_id, p.flow, p.start_ns, count(*) AS flows
+  FROM p JOIN big f ON f.run_id = p.run_id AND f.first_ns < p.end_ns AND f.last_ns > p.start_ns
+  GROUP BY ALL
+)
+SELECT p.run_id, p.run, p.flow, p.start_ns, p.end_ns, any_value(a.flows) AS active_flows,
+  1 + count(o.other) AS together,
+  coalesce(max(o.common_ns), 0) / nullif(p.end_ns - p.start_ns, 0) AS overlap_share
+FROM p JOIN active a USING (run_id, flow, start_ns)
+LEFT JOIN others o USING (run_id, flow, start_ns)
+GROUP BY p.run_id, p.run, p.flow, p.start_ns, p.end_ns
+""".replace("{counts}", str(_COUNTS)),
+    kept=True,
+)
+
+ACK_AGGREGATION = View(
+    "ack_aggregation",
+    "How many packets each ACK delivered, and how unevenly ACKs came: from main events, and from "
+    "captured ACKs that advance.",
+    (
+        RUN_ID,
+        RUN,
+        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
+        Column("acks", "BIGINT", "events", "main events that delivered something"),
+        Column("per_ack_mean", "DOUBLE", "packets", "rs.acked_sacked, mean"),
+        Column("per_ack_p99", "DOUBLE", "packets", "its 99th percentile"),
+        Column("per_ack_max", "BIGINT", "packets", "its maximum"),
+        Column("extra_acked_max", "BIGINT", "packets", "BBR's largest extra_acked in the filter"),
+        Column("pkt_acks", "BIGINT", "packets", "captured ACKs that advance"),
+        Column("pkt_per_ack_mean_bytes", "DOUBLE", "bytes", "advance per ACK, mean"),
+        Column("pkt_per_ack_max_bytes", "BIGINT", "bytes", "its maximum"),
+        Column("pkt_gap_p50_us", "DOUBLE", "us", "between such ACKs, median"),
+        Column("pkt_gap_p99_us", "DOUBLE", "us", "its 99th percentile"),
+    ),
+    """
+WITH kernel AS (
+  SELECT e.run_id, e.flow, count(*) AS acks, avg(rs_acked_sacked) AS per_ack_mean,
+    quantile_cont(rs_acked_sacked, 0.99) AS per_ack_p99,
+    max(rs_acked_sacked)::BIGINT AS per_ack_max,
+    max(greatest(bbr_extra_acked_0, bbr_extra_acked_1))::BIGINT AS extra_acked_max
+  FROM events e JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
+  WHERE e.kind = 'main' AND e.rs_acked_sacked > 0 GROUP BY ALL
+), answers AS (
+  SELECT run_id, stream, direction, ns::BIGINT AS ns, ack::BIGINT
+    - max(ack::BIGINT) OVER (PARTITION BY run_id, stream, direction ORDER BY packet
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS advance
+  FROM packets WHERE ack IS NOT NULL
+), advances AS (
+  SELECT *, (ns - lag(ns) OVER (PARTITION BY run_id, stream, direction ORDER BY ns)) / 1e3 AS gap
+  FROM answers WHERE advance > 0
+), wire AS (
+  SELECT run_id, stream, CASE direction WHEN 'data' THEN 'ack' ELSE 'data' END AS direction,
+    count(*) AS acks, avg(advance) AS mean, max(advance) AS most,
+    quantile_cont(gap, 0.5) AS gap_p50, quantile_cont(gap, 0.99) AS gap_p99
+  FROM advances GROUP BY ALL
+), ends AS (
+  SELECT s.run_id, s.stream, s.flow, s.direction FROM streams s
+  WHERE s.flow IS NOT NULL OR s.direction = 'data'
+)
+SELECT r.run_id, r.run, coalesce(k.flow, s.flow) AS flow, s.stream, k.acks, k.per_ack_mean,
+  k.per_ack_p99, k.per_ack_max, k.extra_acked_max, w.acks AS pkt_acks,
+  w.mean AS pkt_per_ack_mean_bytes, w.most AS pkt_per_ack_max_bytes,
+  w.gap_p50 AS pkt_gap_p50_us, w.gap_p99 AS pkt_gap_p99_us
+FROM ends s FULL JOIN kernel k ON k.run_id = s.run_id AND k.flow = s.flow
+LEFT JOIN wire w ON w.run_id = s.run_id AND w.stream = s.stream AND w.direction = s.direction
+JOIN runs r ON r.run_id = coalesce(k.run_id, s.run_id)
+""",
+    kept=True,
+)
+
+COMPLETION = View(
+    "completion",
+    "How long each flow took: from its SYN to the ACK of its last byte as the capture saw them, "
+    "and from init (after the handshake) to the last event that advanced tp.snd_una.",
+    (
+        RUN_ID,
+        RUN,
+        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
+        Column("completion_s", "DOUBLE", "s", "init to the last advance; NULL: init not recorded"),
+        Column("pkt_completion_s", "DOUBLE", "s", "SYN to the last byte's ACK; NULL: not closed"),
+        Column("pkt_bytes", "BIGINT", "bytes", "payload acknowledged from end to end"),
+    ),
+    """
+WITH kernel AS (
+  SELECT e.run_id, e.flow, (max(e.ns) FILTER (grown > 0) - min(f.first_ns)) / 1e9 AS seconds
+  FROM (
+    SELECT run_id, flow, ns, seq, tp_snd_una::BIGINT - lag(tp_snd_una) OVER
+      (PARTITION BY run_id, flow ORDER BY seq) AS grown
+    FROM events
+  ) e JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
+  WHERE f.has_init GROUP BY ALL
+), ends AS (
+  SELECT run_id, stream, direction, min(ns) FILTER (flags & 2 <> 0) AS syn_ns,
+    max(seq::BIGINT + len) AS last_byte, bool_or(flags & 1 <> 0) AS fin
+  FROM packets GROUP BY ALL
+), closed AS (
+  SELECT d.run_id, d.stream, d.direction, d.last_byte,
+    (min(a.ns) - any_value(least(d.syn_ns, o.syn_ns))) / 1e9 AS seconds
+  FROM ends d JOIN ends o ON o.run_id = d.run_id AND o.stream = d.stream
+    AND o.direction <> d.direction
+  JOIN packets a ON a.run_id = d.run_id AND a.stream = d.stream AND a.direction = o.direction
+    AND a.ack::BIGINT >= d.last_byte
+  WHERE d.fin AND d.syn_ns IS NOT NULL GROUP BY ALL
+), sides AS (
+  SELECT run_id, stream, direction, flow FROM streams WHERE flow IS NOT NULL OR direction = 'data'
+)
+SELECT r.run_id, r.run, coalesce(k.flow, s.flow) AS flow, s.stream, k.seconds AS completion_s,
+  c.seconds AS pkt_completion_s, c.last_byte - 1 AS pkt_bytes
+FROM sides s FULL JOIN kernel k ON k.run_id = s.run_id AND k.flow = s.flow
+LEFT JOIN closed c ON c.run_id = s.run_id AND c.stream = s.stream AND c.direction = s.direction
+JOIN runs r ON r.run_id = coalesce(k.run_id, s.run_id)
+""",
+    kept=True,
 )
 
 # Convergence, after the experiments' catalogue: every flow within this share of an equal part, as
@@ -619,6 +814,7 @@ FROM flows_of f LEFT JOIN link l USING (run_id) LEFT JOIN total t USING (run_id)
 LEFT JOIN queue q USING (run_id) LEFT JOIN convergence c USING (run_id)
 ORDER BY f.run_id
 """.format(convergence=convergence_sql()),
+    kept=True,
 )
 
 TABLES = ()
@@ -630,4 +826,8 @@ VIEWS: tuple[View, ...] = (
     SHARING,
     QUEUE_METRICS,
     METRICS_BY_RUN,
+    RTT_FAIRNESS,
+    PROBE_RTT_SYNC,
+    ACK_AGGREGATION,
+    COMPLETION,
 )

@@ -42,12 +42,16 @@ class Table:
 
 @dataclass(frozen=True)
 class View:
-    """A documented query; `columns` describe what `sql` returns, in its order."""
+    """A documented query; `columns` describe what `sql` returns, in its order.
+
+    The rows of one that is `kept` are stored for each replayed run: see collect/kept.py.
+    """
 
     name: str
     meaning: str
     columns: tuple[Column, ...]
     sql: str
+    kept: bool = False
 
     def ddl(self, temporary: bool = False) -> str:
         """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""

@@ -191,6 +191,7 @@ LOSS_MATCHES = Table(
         SEQ,
         Column("lost_packet", "UINTEGER", "", "the lost packet; NULL: it never got to the capture"),
         Column("resent_packet", "UINTEGER", "", "its retransmission; NULL: not captured"),
+        Column("overtaking_packet", "UINTEGER", "", "the first with data from beyond it"),
     ),
 )
 
@@ -230,6 +231,7 @@ LEFT JOIN ack_matches m USING (run_id, flow, seq)
 LEFT JOIN packets p ON p.run_id = e.run_id AND p.packet = m.packet
 WHERE e.kind = 'main'
 """,
+    kept=True,
 )
 
 LOSS_TIMELINE = View(
@@ -252,17 +254,39 @@ LOSS_TIMELINE = View(
         Column("resent_packet", "UINTEGER", "", "its retransmission; NULL: not captured"),
         Column("resent_packet_ns", "UBIGINT", "ns", "when that passed the capture point"),
         Column("repair_ns", "BIGINT", "ns", "from being marked lost to the retransmission's pass"),
+        Column("passed_ns", "UBIGINT", "ns", "when it passed the capture, or would have"),
+        Column(
+            "queue_dropped",
+            "BIGINT",
+            "packets",
+            "dropped by the queue between its samples around passed_ns, and the one before; 0: "
+            "lost elsewhere; NULL: not sampled",
+        ),
     ),
     """
+WITH drops AS (
+  SELECT run_id, ns, (lead(dropped, 1, dropped) OVER w - lag(dropped, 1, dropped) OVER w)::BIGINT
+    AS dropped
+  FROM queue_samples WHERE ns IS NOT NULL
+  WINDOW w AS (PARTITION BY run_id, kind ORDER BY ns)
+), sampled AS (
+  SELECT run_id, ns, max(dropped) AS dropped FROM drops GROUP BY run_id, ns
+), told AS (
 SELECT e.run_id, r.run, e.flow, e.seq, e.ns, (e.ns - f.first_ns)::BIGINT AS t_ns, e.skb_seq,
   e.skb_end_seq, e.skb_in_flight AS tx_in_flight, m.lost_packet, l.ns AS lost_packet_ns,
-  m.resent_packet, s.ns AS resent_packet_ns, (s.ns - e.ns)::BIGINT AS repair_ns
+  m.resent_packet, s.ns AS resent_packet_ns, (s.ns - e.ns)::BIGINT AS repair_ns,
+  coalesce(l.ns, g.ns) AS passed_ns
 FROM events e JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
 LEFT JOIN loss_matches m USING (run_id, flow, seq)
 LEFT JOIN packets l ON l.run_id = e.run_id AND l.packet = m.lost_packet
 LEFT JOIN packets s ON s.run_id = e.run_id AND s.packet = m.resent_packet
+LEFT JOIN packets g ON g.run_id = e.run_id AND g.packet = m.overtaking_packet
 WHERE e.kind = 'skb_marked_lost'
+)
+SELECT t.*, q.dropped AS queue_dropped
+FROM told t ASOF LEFT JOIN sampled q ON q.run_id = t.run_id AND t.passed_ns >= q.ns
 """,
+    kept=True,
 )
 
 TABLES = (CAPTURES, STREAMS, PACKETS, ACK_MATCHES, LOSS_MATCHES)

@@ -86,6 +86,7 @@ STATES = View(
         Column("full_bw_reached", "UTINYINT", "flag", "after it: the pipe was found full"),
     ),
     _STATES_SQL.replace("e.kind,\n", "e.kind::VARCHAR AS kind,\n", 1),
+    kept=True,
 )
 
 # Where the phase changes: at an event, or between the two events around a gap (then the time is
@@ -166,6 +167,7 @@ SELECT run_id, run, flow, seq, ns, t_ns, from_phase, to_phase, why.code AS code,
 FROM explained
 ORDER BY run_id, flow, seq, from_phase NULLS FIRST
 """,
+    kept=True,
 )
 
 PHASES = View(
@@ -202,6 +204,7 @@ SELECT t.run_id, t.run, t.flow, t.to_phase AS phase, t.ns AS start_ns,
 FROM t JOIN flows f USING (run_id, flow)
 ORDER BY t.run_id, t.flow, t.seq
 """,
+    kept=True,
 )
 
 
@@ -260,6 +263,7 @@ INFLIGHT_HI_HISTORY = View(
     "Every change of inflight_hi (v2, v3) with the decision that made it.",
     _HISTORY_COLUMNS,
     "SELECT * EXCLUDE (bound) FROM (" + _history(("inflight_hi",)) + ") ORDER BY run_id, flow, seq",
+    kept=True,
 )
 
 BOUNDS_HISTORY = View(
@@ -273,6 +277,7 @@ BOUNDS_HISTORY = View(
         *_HISTORY_COLUMNS[8:],
     ),
     "FROM (" + _history(_BOUNDS) + ") ORDER BY run_id, flow, seq, bound",
+    kept=True,
 )
 
 ROUNDS = View(
@@ -335,6 +340,7 @@ SELECT run_id, run, flow, round, seq, start_ns, (start_ns - first_ns)::BIGINT AS
   gaps
 FROM timed ORDER BY run_id, flow, round
 """,
+    kept=True,
 )
 
 FLOW_SUMMARY = View(
@@ -434,6 +440,7 @@ FROM (
 LEFT JOIN replays p ON p.run_id = s.run_id AND p.flow = s.flow AND p.mode = 'step'
 ORDER BY s.run_id, s.flow
 """,
+    kept=True,
 )
 
 DECISION_LOG = View(
@@ -463,6 +470,7 @@ SELECT d.run_id, r.run, d.flow, d.seq, d.ord, d.ns, (d.ns - f.first_ns)::BIGINT 
 FROM decisions d JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
 JOIN decision_codes c USING (code)
 """,
+    kept=True,
 )
 
 TABLES = ()

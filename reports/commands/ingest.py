@@ -12,6 +12,7 @@ from ..options import store_option
 
 if TYPE_CHECKING:
     from ...collect.ingest import Outcome
+    from ...collect.parallel import Options
     from ...collect.store import Store
 
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     type=click.Choice(["bundle", "pcap", "ss", "kernel_log"]),
     help="What the files are [told by their content].",
 )
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Processes that load several bundles [one per CPU]."
+)
 @click.option("--no-packets", is_flag=True, help="Leave the packet capture aside: much faster.")
 def command(
     bundles: tuple[Path, ...],
@@ -37,6 +41,7 @@ def command(
     replace: bool,
     salvage: bool,
     kind: str | None,
+    jobs: int | None,
     no_packets: bool,
 ) -> None:
     """Load run bundles: folders, or .tar.zst of one; or what you have already.
@@ -63,25 +68,27 @@ def command(
 
     if name is not None and len(bundles) > 1:
         raise click.UsageError("--as names one run: give one BUNDLE with it")
+    from ...collect.parallel import Options, ingest_many
+    from ..progress import progress
+
+    options = Options(replace, salvage, not no_packets, kind)
     with open_for_loading(store) as opened:
-        for bundle in bundles:
-            outcome = _ingest(opened, bundle, name, replace, salvage, not no_packets, kind)
-            click.echo(describe(outcome, opened.path))
+        if len(bundles) == 1 or jobs == 1:
+            for bundle in bundles:
+                click.echo(describe(_ingest(opened, bundle, name, options), opened.path))
+            return
+        with progress(len(bundles), "bundles") as advance:
+            for outcome in ingest_many(opened, bundles, options, jobs):
+                click.echo(describe(outcome, opened.path))
+                advance(1)
 
 
-def _ingest(
-    opened: Store,
-    bundle: Path,
-    name: str | None,
-    replace: bool,
-    salvage: bool,
-    packets: bool,
-    kind: str | None,
-) -> Outcome:
+def _ingest(opened: Store, bundle: Path, name: str | None, options: Options) -> Outcome:
     from ...collect.bundle import EVENTS, PACKET_FILES
     from ...collect.ingest import ingest
     from ..progress import progress
 
+    packets = options.packets
     stream = bundle / EVENTS
     total = (stream if stream.is_file() else bundle).stat().st_size if bundle.exists() else 0
     captures = (bundle / name for name in PACKET_FILES) if packets and stream.is_file() else ()
@@ -94,7 +101,7 @@ def _ingest(
             advance(done - seen)
             seen = done
 
-        return ingest(opened, bundle, name, replace, salvage, report, packets, kind)
+        return ingest(opened, bundle, name, progress=report, **vars(options))
 
 
 def describe(outcome: Outcome, store: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -157,6 +159,79 @@ def test_wire_bytes_are_what_tshark_counts(shipped: Store, tmp_path: Path) -> No
     assert int(line.split("|")[3]) == flow["pkt_wire_bytes"]
 
 
+TCPTRACE = re.compile(r"^ +([\w /]+?): +(\d+)[ a-z]* {2,}\1: +(\d+)", re.MULTILINE)
+
+
+@pytest.mark.skipif(
+    shutil.which("tcptrace") is None,
+    reason="tcptrace is not installed: apt install tcptrace (Debian)",
+)
+def test_tcptrace_counts_the_same(shipped: Store, tmp_path: Path) -> None:
+    """tcptrace shares no code with tshark. No tolerance: both read the same packets.
+
+    Behind the queue it takes what was sent again for out of order, not knowing the timestamps.
+    """
+    plain = tmp_path / "plain.pcap"
+    with open(fixtures.path(RUN) / "packets.pcap.zst", "rb") as file:
+        plain.write_bytes(zstandard.ZstdDecompressor().stream_reader(file).read())
+    said = subprocess.run(
+        ["tcptrace", "-l", "-n", str(plain)], capture_output=True, text=True, check=True
+    ).stdout
+    flow = _main_flow(shipped, RUN)
+    (block,) = [part for part in said.split("TCP connection ") if f"{flow['local']}\n" in part]
+    forward, back = ({m[1]: int(m[k]) for m in TCPTRACE.finditer(block)} for k in (2, 3))
+    counted = _rows(
+        shipped,
+        "SELECT direction::VARCHAR AS direction, count(*) AS packets, count_if(len > 0) AS data,"
+        " sum(len)::BIGINT AS bytes, count_if(flags & 16 <> 0) AS acks,"
+        " count(sack_left) AS sacks, count_if(flags & 4 <> 0) AS resets,"
+        " max(mss_option) AS mss, max(wscale_option) AS scale"
+        " FROM packets JOIN runs USING (run_id) WHERE run = ? AND stream = ? GROUP BY ALL",
+        [RUN, flow["stream"]],
+    )
+    names = {
+        "packets": "total packets",
+        "data": "actual data pkts",
+        "bytes": "actual data bytes",
+        "acks": "ack pkts sent",
+        "sacks": "sacks sent",
+        "resets": "resets sent",
+        "mss": "mss requested",
+        "scale": "adv wind scale",
+    }
+    for side in counted:
+        wanted = forward if side["direction"] == "data" else back
+        assert {name: side[name] for name in names} == {
+            name: wanted[theirs] for name, theirs in names.items()
+        }
+    again = forward["outoforder pkts"] + forward["rexmt data pkts"]
+    assert flow["pkt_retransmissions"] + flow["pkt_reordered"] == again > 50
+
+
+def test_every_loss_is_joined_to_the_queues_drops(shipped: Store) -> None:
+    """Nothing else lost packets here: each passed while the queue counted drops. No tolerance."""
+    rows = _rows(shipped, "SELECT passed_ns, ns, queue_dropped FROM loss_timeline")
+    rows = [row for row in rows if row["queue_dropped"] is not None]
+    assert len(rows) == 75
+    assert all(row["queue_dropped"] > 0 and row["passed_ns"] < row["ns"] for row in rows)
+
+
+def test_what_acks_delivered_adds_up_on_both_sides(shipped: Store) -> None:
+    flow = _main_flow(shipped, RUN)
+    (row,) = _rows(
+        shipped,
+        "SELECT a.* FROM ack_aggregation a JOIN runs USING (run_id) WHERE runs.run = ?"
+        " AND flow = ?",
+        [RUN, flow["flow"]],
+    )
+    # The first main of an active opener runs before init and counts nothing.
+    assert row["acks"] * row["per_ack_mean"] == pytest.approx(flow["delivered_packets"], abs=3)
+    advanced = row["pkt_acks"] * row["pkt_per_ack_mean_bytes"]
+    # The SYN's own number is no payload.
+    assert advanced == pytest.approx(flow["pkt_acked_bytes"], abs=1.5)
+    assert row["per_ack_mean"] < row["per_ack_p99"] <= row["per_ack_max"]
+
+
 def test_the_queue_sent_what_the_capture_saw(shipped: Store) -> None:
     """Between two samples inside the capture; both stamps are rounded to 10 ms of the link."""
     samples = _rows(
@@ -289,6 +364,74 @@ def test_convergence_is_the_first_second_after_which_shares_stay_equal(
     # A mean over two seconds needs one second more of the run than there is.
     assert metrics.convergence(store.con, [run_id], 0.1, 2, 4) == {run_id: None}
     assert metrics.convergence(store.con, [run_id], 0.1, 2, 3) == {run_id: 4}
+
+
+def test_completion_and_rtt_fairness_are_exact_on_known_flows(store: Store, tmp_path: Path) -> None:
+    """From the SYN at 0 and 1 us to the FIN's ACK, which is the last byte's, at 4 s."""
+    rates = [(3000, 1000), (2000, 2000), (1000, 3000), (4000, 2000)]
+    path = _two_flows(tmp_path / "two.pcap", rates)
+    with open(path, "ab") as file:
+        for place, (sport, total) in enumerate(((1001, 10_001), (1002, 8_001))):
+            frame = _frame(sport, 1, total + 1, 16, 0, back=True)
+            file.write(struct.pack("<IIII", 1_700_000_004, 5 + place, len(frame), len(frame)))
+            file.write(frame)
+    ingest(store, path)
+    rows = _rows(store, "FROM completion ORDER BY stream")
+    assert [row["pkt_bytes"] for row in rows] == [10_000, 8_000]
+    # The last byte's ACK is 50 ms before the end; the FIN's number comes after it.
+    assert [row["pkt_completion_s"] for row in rows] == [pytest.approx(3.95001)] * 2
+    shares = _rows(store, "FROM rtt_fairness ORDER BY stream")
+    assert [row["goodput_mbps"] for row in shares] == [
+        pytest.approx(total * 8 / 1e6 / 4) for total in (10_000, 8_000)
+    ]
+    assert [row["rtt_ratio"] for row in shares] == [None, None]
+
+
+def test_a_clock_that_jumps_by_decades_does_not_fill_the_memory(
+    store: Store, tmp_path: Path
+) -> None:
+    path = _two_flows(tmp_path / "two.pcap", [(3000, 1000)])
+    frame = _frame(1001, 3001, 1, 16, 100)
+    with open(path, "ab") as file:
+        file.write(struct.pack("<IIII", 4_200_000_000, 0, len(frame), len(frame)) + frame)
+    run_id = ingest(store, path).run_id
+    rows = metrics.table(store.con, [run_id], "second").to_pylist()
+    assert len(rows) < 110_000
+    assert sum(row["pkt_segments"] or 0 for row in rows) == 21
+
+
+@pytest.mark.slow
+def test_flows_that_share_a_queue_enter_probe_rtt_together(traces: Path, store: Store) -> None:
+    """Overlap found in a loop over the recorded modes; ratios are those that sharing has."""
+    run_id = ingest(store, traces / "v2_latecomer_2bdp").run_id
+    rows = _rows(store, "FROM probe_rtt_sync ORDER BY start_ns")
+    assert {row["active_flows"] for row in rows[1:]} == {2}
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for flow in (1, 3):
+        modes = store.con.execute(
+            "SELECT ns, bbr_mode = 3 FROM events WHERE flow = ? ORDER BY seq", [flow]
+        ).fetchall()
+        spans[flow] = []
+        for (before, was), (_, now) in itertools.pairwise(modes):
+            if now and not was:
+                spans[flow].append((before, before))
+            if spans[flow] and (now or was):
+                spans[flow][-1] = (spans[flow][-1][0], before)
+    checked = 0
+    for row in rows:
+        others = spans[4 - row["flow"]]
+        common = [min(row["end_ns"], end) - max(row["start_ns"], at) for at, end in others]
+        overlap = max([0, *common])
+        checked += overlap > 0
+        length = row["end_ns"] - row["start_ns"]
+        assert row["overlap_share"] == pytest.approx(overlap / length, abs=0.02)
+        assert row["together"] == 1 + (overlap > 0)
+    assert checked >= 4
+    first, second = _rows(store, "FROM rtt_fairness ORDER BY flow")
+    total = _rows(store, "FROM sharing WHERE t_s IS NULL AND source = 'packets'")[0]
+    assert run_id == first["run_id"]
+    assert first["goodput_mbps"] / second["goodput_mbps"] == pytest.approx(total["ratio"])
+    assert 1 < second["rtt_ratio"] < 1.01
 
 
 @pytest.mark.parametrize(

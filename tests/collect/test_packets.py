@@ -364,6 +364,71 @@ def test_flags_sack_and_sequence_wrap_are_exact(store: Store, tmp_path: Path) ->
     assert rows[3][8:] == (relative[:2], relative[2:], "ack")
 
 
+@pytest.mark.parametrize(("kind", "order"), [(172, (10, 20, 30)), (174, (30, 20, 10))])
+def test_accurate_ecn_is_read_from_flags_and_option(
+    store: Store, tmp_path: Path, kind: int, order: tuple[int, int, int]
+) -> None:
+    """draft-ietf-tcpm-accurate-ecn 3.2: ACE is AE, CWR, ECE; option 174 has ECT(1) first."""
+    counters = b"".join(value.to_bytes(3, "big") for value in order)
+    option = bytes([kind, 11]) + counters + b"\x01"
+    frame = _ethernet(_ipv4(_tcp(5, 7, 16 | 256 | 64, 0, option)))
+    ingest(store, _capture(tmp_path / "a.pcap", [frame]))
+    found = _one(store, "SELECT ace, ece, cwr, acc_ecn_e0b, acc_ecn_ceb, acc_ecn_e1b FROM packets")
+    assert found == (5, True, False, 10, 20, 30)
+
+
+def test_raw_ip_null_and_ppp_links_are_dissected(store: Store, tmp_path: Path) -> None:
+    """LINKTYPE_RAW 101, NULL 0, PPP 9, and the older cooked one, 113."""
+    packet = _ipv4(_tcp(5, 0, 2))
+    links = {
+        101: packet,
+        0: struct.pack("<I", 2) + packet,
+        9: b"\xff\x03\x00\x21" + packet,
+        113: struct.pack("!HHH8sH", 0, 1, 6, bytes(8), 0x0800) + packet,
+    }
+    for link, frame in links.items():
+        assert ingest(store, _capture(tmp_path / f"{link}.pcap", [frame], link)).packets == 1
+
+
+def test_a_link_that_hides_its_tcp_is_named(store: Store, tmp_path: Path) -> None:
+    """Encrypted Wi-Fi (LINKTYPE 105) has no TCP to see; ESP on Ethernet neither."""
+    wifi = b"\x88\x41" + bytes(24) + b"\xaa" * 60
+    esp = _ethernet(_ipv4(b"\x00" * 60, proto=50))
+    for name, frame, link in (("wifi", wifi, 105), ("esp", esp, 1)):
+        with pytest.raises(BundleError, match="no TCP segment"):
+            ingest(store, _capture(tmp_path / f"{name}.pcap", [frame] * 3, link))
+    mixed = [esp, esp, _ethernet(_ipv4(_tcp(1, 0, 2)))]
+    assert "capture_mostly_other" in ingest(store, _capture(tmp_path / "m.pcap", mixed)).findings
+
+
+def test_a_4_tuple_used_again_is_two_connections(store: Store, tmp_path: Path) -> None:
+    frames, times = [], []
+    for turn, start in enumerate((1000, 900_000)):
+        for k, (seq, flags, length) in enumerate(((0, 2, 0), (1, 16, 100), (101, 17, 0))):
+            frames.append(_ethernet(_ipv4(_tcp(start + seq, 7, flags, length))))
+            times.append((1_700_000_000 + 100 * turn, k))
+    ingest(store, _capture(tmp_path / "r.pcap", frames, times=times))
+    assert store.con.execute(
+        "SELECT stream, packets, payload_bytes FROM streams ORDER BY stream"
+    ).fetchall() == [(0, 3, 100), (1, 3, 100)]
+    assert _one(store, "SELECT max(seq) FROM packets") == (101,)
+
+
+def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
+    store: Store, tmp_path: Path
+) -> None:
+    frames = [_ethernet(_ipv4(_tcp(1 + 10 * k, 7, 16, 10))) for k in range(6)]
+    times = [(1_700_000_000 + second, 0) for second in (0, 1, 2, -3600, -3599, -3598)]
+    outcome = ingest(store, _capture(tmp_path / "j.pcap", frames, times=times))
+    assert outcome.findings["capture_clock_back"] == 1
+    (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_clock_back'")
+    assert "1 packets" in said
+    assert "3602" in said
+    seqs = store.con.execute("SELECT seq FROM packets ORDER BY packet").fetchall()
+    assert seqs == sorted(seqs)
+    assert _one(store, "SELECT duration_ns FROM runs") == (3602 * 10**9,)
+
+
 def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: Path) -> None:
     stamps = b"\x08\x0a" + struct.pack("!II", 1, 2) + b"\x08\x0a" + struct.pack("!II", 3, 4)
     quoted = struct.pack("!BBHI", 3, 4, 0, 0) + _ipv4(_tcp(1, 2, 16))

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from bbrscope import fixtures
-from bbrscope.collect import schema
+from bbrscope.collect import kept, schema
 from bbrscope.collect.errors import BbrscopeError, StoreError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import open_for_loading, open_store
@@ -40,7 +40,7 @@ def test_a_new_store_has_every_table_and_view_and_knows_its_version(tmp_path: Pa
     with open_store(tmp_path / "new.duckdb") as store:
         names = {row[0] for row in store.con.execute("SHOW TABLES").fetchall()}
         meta = dict(store.con.execute("SELECT key, value FROM meta").fetchall())
-    assert names == {item.name for item in (*schema.TABLES, *schema.VIEWS)}
+    assert names == {item.name for item in (*schema.TABLES, *schema.VIEWS, *kept.TABLES)}
     assert meta["format"] == "bbrscope-store"
     assert meta["schema_version"] == str(schema.SCHEMA_VERSION)
 
