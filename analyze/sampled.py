@@ -1,16 +1,15 @@
-"""Runs of rung inet_diag: what samples of `ss` tell of each flow, and no more than that."""
+"""Runs of samples, by `ss` or in a kernel's log: what they tell of each flow, and no more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..collect.rungs import RUNGS
+from ..collect.rungs import RUNGS, SAMPLED, Rung
 
 if TYPE_CHECKING:
     import duckdb
 
-RUNG = RUNGS["inet_diag"]
 # A flow of less acknowledged data has no story worth telling.
 TINY_BYTES = 100_000
 
@@ -36,9 +35,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class SampledFlow:
-    """A flow: its row of `sampled_flows`, and the modes it was seen in."""
+    """A flow: how it was sampled, its row of `sampled_flows`, and the modes it was seen in."""
 
     flow: int
+    rung: Rung
     summary: dict[str, Any]
     modes: list[Seen]
 
@@ -48,20 +48,22 @@ class SampledFlow:
         return bool(self.summary["acked_bytes"] < TINY_BYTES)
 
 
-def is_sampled(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    """Is the run made of samples of `ss` alone?"""
+def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
+    """Return how the run was sampled; None: it is not made of samples alone."""
     row = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
-    return bool(row and row[0] == RUNG.name)
+    return RUNGS[row[0]] if row and row[0] in SAMPLED else None
 
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[SampledFlow]:
-    """The run's flows, the one that carried most first."""
+    """The flows of a run of samples, the one that carried most first."""
+    rung = rung_of(con, run_id)
+    assert rung is not None  # the caller asked
     cursor = con.execute(
         "SELECT * FROM sampled_flows WHERE run_id = ? ORDER BY acked_bytes DESC, flow", [run_id]
     )
     names = [column[0] for column in cursor.description or ()]
     found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return [SampledFlow(row["flow"], row, _modes(con, run_id, row)) for row in found]
+    return [SampledFlow(row["flow"], rung, row, _modes(con, run_id, row)) for row in found]
 
 
 def _modes(con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any]) -> list[Seen]:

@@ -72,6 +72,9 @@ OPTIONS = (
 ).split()
 
 BLOCK = 4 << 20
+# tshark remembers some 0.5 kB of each packet, and there is no way to make it forget and keep what
+# it says of later ones. It may take this share of the memory that is free when it starts.
+MEMORY_SHARE = 0.6
 
 
 def column(field: str) -> str:
@@ -101,6 +104,20 @@ def tshark_version() -> str:
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"\(Wireshark\) ([\w.]+)", said.stdout)
     return found[1] if found else ""
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that new programs can have (proc(5), MemAvailable)."""
+    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found[1]) * 1024 if found else 1 << 62
+
+
+def _memory_of(pid: int) -> int:
+    """Return the resident bytes of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def arrow_schema() -> pa.Schema:
@@ -133,6 +150,16 @@ def _as_numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pc.cast(pc.if_else(pc.less_equal(wide, (1 << 32) - 1), wide, None), kind)
 
 
+class _TooLargeError(Exception):
+    """tshark has taken as much memory as it may."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__(
+            f"tshark had taken {taken / 1e9:.1f} GB of memory, most of what is free, so the rest "
+            "was left out: split it with `editcap -c 5000000` and ingest the pieces"
+        )
+
+
 class Dissection:
     """One run of tshark over one capture; a context manager.
 
@@ -159,6 +186,7 @@ class Dissection:
         self._progress = progress
         self._stop = threading.Event()
         self._feeding: BaseException | None = None
+        self._most_memory = int(free_memory() * MEMORY_SHARE)
         self.damage: str | None = None
         tshark = find_tshark()
         self._scratch = tempfile.TemporaryDirectory(prefix="bbrscope-tshark-")
@@ -206,11 +234,13 @@ class Dissection:
                 if self._stop.is_set():
                     break
                 sink.write(piece)
+                if (taken := _memory_of(self._process.pid)) > self._most_memory:
+                    raise _TooLargeError(taken)
                 if self._progress is not None:
                     self._progress(done)
         except BrokenPipeError:
             pass  # tshark ended early, and will say why
-        except (DamagedError, OSError) as error:
+        except (DamagedError, OSError, _TooLargeError) as error:
             self._feeding = error
         finally:
             with suppress(OSError):

@@ -56,4 +56,14 @@ LADDER = (
         " changed: nothing can be replayed",
     ),
 )
-RUNGS = {rung.name: rung for rung in LADDER}
+# No rung of the ladder: what people have, and ingest reads.
+KERNEL_LOG = Rung(
+    "kernel_log",
+    False,
+    "what v2alpha's debug lines print of ACKs of note: phase, bounds, bandwidth, window, losses",
+    "see ACKs that were not printed, or flows' own ports, or say why anything changed: nothing can"
+    " be replayed",
+)
+RUNGS = {rung.name: rung for rung in (*LADDER, KERNEL_LOG)}
+# Those whose runs have rows of table samples and no events.
+SAMPLED = ("inet_diag", "kernel_log")

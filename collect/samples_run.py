@@ -115,7 +115,7 @@ def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
     what = "samples of ss" if kind == "ss" else "v2alpha's debug lines in a kernel's log"
     first, last = loaded.first_ns, loaded.last_ns
     return {
-        "rung": "inet_diag" if kind == "ss" else None,
+        "rung": "inet_diag" if kind == "ss" else "kernel_log",
         "version": version if version in ("v1", "v2", "v3") else None,
         "decoded_as": f"{what} alone: no kernel events were recorded; times on {clocks}",
         "started_realtime_ns": first if loaded.clocks == {"realtime"} else None,

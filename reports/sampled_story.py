@@ -1,4 +1,4 @@
-"""The story of flows that were sampled by `ss` alone, as text and as JSON."""
+"""The story of flows that were sampled alone, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..analyze.sampled import RUNG, SampledFlow, Seen
+from ..analyze.sampled import SampledFlow, Seen
 from ..analyze.sentences import milliseconds
 from .story import seconds
 from .tables import printable
@@ -25,8 +25,8 @@ def text(flow: SampledFlow, between: tuple[int, int] | None) -> Iterable[str]:
         facts.append(f"bw {s['bw_max_mbps']:.2f} Mbit/s at most")
     yield printable(f"{s['run']}, flow {flow.flow}: {s['local']} -> {s['remote']}")
     yield f"  {', '.join(facts)}"
-    yield f"  recorded by {RUNG.name}: {RUNG.can}"
-    yield f"  it cannot {RUNG.cannot}"
+    yield f"  recorded by {flow.rung.name}: {flow.rung.can}"
+    yield f"  it cannot {flow.rung.cannot}"
     for seen in modes(flow, between):
         yield f"{seconds(seen.first_ns):>9}  {seen.mode:<10} {sentence(seen)}"
     yield ""
@@ -51,7 +51,7 @@ def document(flow: SampledFlow, between: tuple[int, int] | None) -> dict[str, An
     """The same as JSON; times in ns since the flow's first sample."""
     return {
         "flow": flow.flow,
-        "rung": asdict(RUNG),
+        "rung": asdict(flow.rung),
         "summary": {name: value for name, value in flow.summary.items() if name != "run_id"},
         "modes": [asdict(seen) for seen in modes(flow, between)],
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ...collect.errors import BbrscopeError
-from ...collect.rungs import RUNGS
+from ...collect.rungs import LADDER
 
 # Rows that are not the first of an event.
 NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
@@ -38,7 +38,7 @@ def parse_size(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which BBR, if there are two.")
 @click.option(
     "--rung",
-    type=click.Choice(list(RUNGS)),
+    type=click.Choice([rung.name for rung in LADDER]),
     help="Attach this way or not at all, instead of the best that holds.",
 )
 @click.option("-i", "--interface", help="DEV or NETNS:DEV for packets and queue [by route].")

@@ -63,7 +63,7 @@ def command(
     if between is not None and between[0] > between[1]:
         raise click.UsageError("--between FROM TO: FROM is after TO")
     with open_replayed(store, run) as opened:
-        if sampled.is_sampled(opened.con, opened.run_id(run)):
+        if sampled.rung_of(opened.con, opened.run_id(run)):
             asked = at is not None or only is not None or everything
             _tell_samples(opened, run, flow, between, asked, as_json)
             return
@@ -141,13 +141,15 @@ def _tell_samples(
     from ...collect.errors import BbrscopeError
     from .. import sampled_story
 
-    if asked:
+    run_id = store.run_id(run)
+    rung = sampled.rung_of(store.con, run_id)
+    if asked and rung is not None:
         raise BbrscopeError(
-            f"{run} has no decisions and no states: it was recorded by {sampled.RUNG.name}, which"
-            f" cannot {sampled.RUNG.cannot}",
+            f"{run} has no decisions and no states: it was recorded by {rung.name}, which"
+            f" cannot {rung.cannot}",
             f"bbrscope explain {run} tells the modes that were seen",
         )
-    flows = sampled.flows_of(store.con, store.run_id(run))
+    flows = sampled.flows_of(store.con, run_id)
     known = ", ".join(str(flow.flow) for flow in sorted(flows, key=lambda flow: flow.flow))
     chosen = [flow for flow in flows if number in (None, flow.flow)]
     if not chosen:

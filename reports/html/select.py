@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.rungs import SAMPLED
 from ...collect.schema import VIEWS
 from .sampled_signals import SAMPLED_PANELS
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
@@ -90,8 +91,8 @@ class Run:
 
     @property
     def sampled(self) -> bool:
-        """Nothing but samples of ss was recorded."""
-        return bool(self.row["rung"] == "inet_diag")
+        """Nothing but samples was recorded."""
+        return bool(self.row["rung"] in SAMPLED)
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -124,7 +125,7 @@ def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> Row:
 def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     """Return a run with the list of its flows, nothing drawn yet."""
     run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
-    view = _SAMPLED if run["rung"] == "inet_diag" else "flow_summary"
+    view = _SAMPLED if run["rung"] in SAMPLED else "flow_summary"
     found = rows(
         con,
         f"SELECT f.*, s.* EXCLUDE (run_id, run, flow) FROM flows f JOIN (SELECT * EXCLUDE ("
@@ -134,7 +135,7 @@ def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
         run["run"],
     )
     most = max((row["delivered_bytes"] or 0 for row in found), default=0)
-    query = _ORIGINS_OF_PACKETS if run["rung"] == "inet_diag" else _ORIGINS
+    query = _ORIGINS_OF_PACKETS if run["rung"] in SAMPLED else _ORIGINS
     origins = dict(con.execute(query, [run_id]).fetchall())
     for row in found:
         row["origin"] = origins.get(row["flow"]) or 0

@@ -309,6 +309,21 @@ def test_a_capture_cut_in_the_middle_keeps_its_whole_packets_and_says_so(
     assert "cut off" in damage or "middle of a packet" in damage
 
 
+def test_a_capture_too_large_for_the_memory_keeps_what_came_first_and_says_so(
+    store: Store, pcap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tshark itself takes some 150 MB; then the first MB of the capture is all it gets."""
+    large = tmp_path / "large.pcap"
+    plain = pcap.read_bytes()
+    large.write_bytes(plain + 6 * plain[24:])
+    monkeypatch.setattr(packets_tshark, "free_memory", lambda: 40_000_000)
+    outcome = ingest(store, large)
+    assert outcome.findings["capture_cut"] == 1
+    assert 1000 < outcome.packets < 7 * 30_000
+    (said,) = _one(store, "SELECT damage FROM captures")
+    assert "editcap" in said
+
+
 def test_nanoseconds_are_kept_to_the_last_digit(store: Store, tmp_path: Path) -> None:
     frames = [_ethernet(_ipv4(_tcp(1, 0, 2))), _ethernet(_ipv4(_tcp(2, 0, 16)))]
     times = [(1_700_000_000, 123_456_789), (4_294_967_295, 999_999_999)]

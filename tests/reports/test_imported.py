@@ -1,0 +1,86 @@
+"""Every command uses what an imported run has, and says what it lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bbrscope.collect.errors import BbrscopeError
+from bbrscope.collect.ingest import ingest
+from bbrscope.collect.store import open_store
+from bbrscope.reports.cli import cli
+from click.testing import CliRunner
+
+MODES = "GGGDWWWWMMWWWW"
+
+
+def _kernel_log() -> str:
+    """Lines as tcp_bbr2.c bbr_debug() prints them, ten a second."""
+    return "".join(
+        f"[{100 + at / 10:12.6f}] BBR 10.9.0.2:5201  {at * 100:5d},000:1448    O {mode} 40 br  0 "
+        f"cr 38 rtt 30123 d    10 i 10000 mrtt 30001 lbw 1158 bw 11580 lb 0 ib 0 qb 33000 a 2 "
+        f"if 38 . * dl {120 + 70 * at} l 0 al 0 # 0 t 80 . O lr 0 er 0 ea 1000 bwl -1 il -1 ih 90 "
+        f"c -1 v 2 . 2 I N\n"
+        for at, mode in enumerate(MODES)
+    )
+
+
+def _ss_log() -> str:
+    gains = {"G": (2.88672, 2.88672), "D": (0.34375, 2.88672), "W": (1, 2), "M": (1, 1)}
+    return "".join(
+        f"{1_700_000_000 + at / 10:.3f}\nESTAB 0 0 10.1.0.1:41000 10.9.0.2:5201\n\t ts sack bbr "
+        f"rtt:30.5/0.1 mss:1448 cwnd:40 bytes_acked:{at * 100_000} bbr:(bw:9.5Mbps,mrtt:30,"
+        f"pacing_gain:{gains[mode][0]},cwnd_gain:{gains[mode][1]}) pacing_rate 9Mbps "
+        f"delivery_rate 9Mbps delivered:{70 * at} unacked:38\n"
+        for at, mode in enumerate(MODES)
+    )
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run of each kind."""
+    folder = tmp_path_factory.mktemp("imported")
+    for name, text in (("kernel", _kernel_log()), ("ss", _ss_log())):
+        (folder / name).write_text(text)
+        with open_store(folder / "s.duckdb") as store:
+            ingest(store, folder / name)
+    return folder / "s.duckdb"
+
+
+def _run(store: Path, *words: str) -> str:
+    done = CliRunner().invoke(cli, [*words, "--store", str(store)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("run", ["kernel", "ss"])
+def test_explain_tells_the_modes_that_were_seen_and_what_cannot_be_known(
+    imported: Path, run: str
+) -> None:
+    told = _run(imported, "explain", run)
+    rung = {"kernel": "kernel_log", "ss": "inet_diag"}[run]
+    assert f"recorded by {rung}" in told
+    assert "it cannot" in told
+    seen = [line.split()[1] for line in told.splitlines() if " seen " in line]
+    assert seen == ["STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "PROBE_BW"]
+    with pytest.raises(BbrscopeError, match="no decisions"):
+        _run(imported, "explain", run, "--only", "inflight_hi")
+
+
+@pytest.mark.parametrize("run", ["kernel", "ss"])
+def test_metrics_and_report_show_what_there_is(imported: Path, run: str, tmp_path: Path) -> None:
+    (flow,) = json.loads(_run(imported, "metrics", run, "--format", "json"))
+    # 100 kB each tenth of a second.
+    assert flow["goodput_mbps"] == pytest.approx(8.0)
+    assert flow["delivered_packets"] == 70 * (len(MODES) - 1)
+    page = tmp_path / "page.html"
+    _run(imported, "report", run, "-o", str(page))
+    assert "cannot" in page.read_text()
+
+
+@pytest.mark.parametrize("run", ["kernel", "ss"])
+def test_replay_refuses_and_points_to_what_can_be_had(imported: Path, run: str) -> None:
+    with pytest.raises(BbrscopeError, match="cannot be replayed") as refused:
+        _run(imported, "replay", run)
+    assert f"bbrscope explain {run}" in refused.value.way_out
