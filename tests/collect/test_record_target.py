@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bbrscope.collect.errors import HostError
 from bbrscope.collect.record import bpftrace, filters, ladder, session, target
-from bbrscope.collect.rungs import RUNGS
+from bbrscope.collect.rungs import LADDER, RUNGS
 from bbrscope.probes import known
 from bbrscope.probes.columns import VERSIONS
 
@@ -112,7 +112,7 @@ def test_a_rung_that_is_ruled_out_says_why() -> None:
 
 
 def test_every_rung_says_what_it_answers() -> None:
-    assert [step.rung for step in ladder.ladder(None, None)] == list(RUNGS)
+    assert [step.rung for step in ladder.ladder(None, None)] == [rung.name for rung in LADDER]
     for rung in RUNGS.values():
         assert rung.can
         assert rung.cannot
@@ -160,3 +160,21 @@ def test_the_route_is_that_of_the_first_host_the_command_names(
     command: tuple[str, ...], address: str | None
 ) -> None:
     assert session.address_in(command) == address
+
+
+def test_ss_is_asked_with_the_same_filters_and_all_of_them_must_hold() -> None:
+    select = filters.Filters(ports=(1, 2), addresses=("192.0.2.1", "2001:db8::1"))
+    (expression,) = select.ss()
+    ports, addresses = expression.split(" and ")
+    assert ports == "( sport = :1 or dport = :1 or sport = :2 or dport = :2 )"
+    ends = "src 192.0.2.1 or dst 192.0.2.1 or src [2001:db8::1] or dst [2001:db8::1]"
+    assert addresses == f"( {ends} )"
+    assert filters.Filters().ss() == [""]
+
+
+def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens() -> None:
+    condition = filters.condition(filters.Filters(pids=(1,)), "args.")
+    assert "@mine[(uint64)$sk] == 1" in condition.text
+    assert "@listening[(uint64)$sk->__sk_common.skc_num] == 1" in condition.text
+    assert "args.newstate == 10" in condition.setup
+    assert "pid == 1" in condition.setup
