@@ -11,7 +11,7 @@ from bbrscope.collect.errors import BundleError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
 
-from ..conftest import ss_text, write_bundle
+from tests.conftest import ss_text, write_bundle
 
 SECOND = 10**9
 STARTUP, DRAIN, CRUISE, UP, PROBE_RTT = (

@@ -72,7 +72,7 @@ def told(store: Store) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(spur_lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    from ..conftest import write_bundle
+    from tests.conftest import write_bundle
 
     bundle = write_bundle(tmp_path_factory.mktemp("whole") / "made", spur_lines, events_lost=1)
     with loaded(bundle) as store:

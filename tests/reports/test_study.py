@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from bbrscope.reports.cli import cli
 from bbrscope.reports.html import study_page
 from click.testing import CliRunner, Result
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import lab_bundles
-import lab_rows
+from tests import lab_bundles, lab_rows
 
 NAME = "song-single-buffer"
 

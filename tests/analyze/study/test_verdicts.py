@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from bbrscope.collect.lab import scenario as catalogue
 from bbrscope.collect.lab.scenario import Claim, Scenario
 from bbrscope.collect.store import open_store
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import lab_rows
+from tests import lab_rows
 
 NAME = "song-single-buffer"
 SQL = """
