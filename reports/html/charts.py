@@ -88,10 +88,17 @@ def scatter_chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
             scale=alt.Scale(domain=places, range=[variable(name) for name in places]),
         ),
     )
-    labels = base.mark_text(align="left", dx=9, color=variable("ink"), limit=260).encode(
-        x=x, y=y, text="label:N"
-    )
-    return _finish(alt.layer(points, labels), 300, {**PADDING, "right": 150, "bottom": 40})
+    # Names of points far to the right stand left of them, where there is room.
+    middle = 0.6 * max(row["rtt"] for row in rows)
+    sides: tuple[tuple[bool, Literal["left", "right"], int], ...]
+    sides = ((False, "left", 9), (True, "right", -9))
+    labels = [
+        alt.Chart(alt.InlineData(values=[row for row in rows if (row["rtt"] > middle) == far]))
+        .mark_text(align=align, dx=dx, color=variable("ink"), limit=260)
+        .encode(x=x, y=y, text="label:N")
+        for far, align, dx in sides
+    ]
+    return _finish(alt.layer(points, *labels), 300, {**PADDING, "right": 30, "bottom": 40})
 
 
 def _label() -> alt.Chart:

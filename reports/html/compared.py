@@ -298,7 +298,7 @@ def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_
     if run_id == first or first not in values:
         return Cell(text)
     change = compare.relative(quantity, values[first], values[run_id])
-    told = f"{100 * change:+.0f} {'points' if quantity.points else '%'}"
+    told = f"{round(100 * change):+} {'points' if quantity.points else '%'}".replace("+0 ", "0 ")
     if abs(change) <= WORTH_TELLING or quantity.better == 0:
         return Cell(text, told)
     return Cell(text, told, "good" if change * quantity.better > 0 else "bad")

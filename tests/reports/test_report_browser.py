@@ -51,7 +51,8 @@ class Opened:
             browser.get_log(log)
         browser.get(url)
         self.wait("window.bbrscope && bbrscope.panels.every((panel) => panel.view)")
-        # Make every chart draw, the ones out of sight as well.
+        # The page begins with words: bring charts into sight, and make the others draw as well.
+        browser.execute_script("document.querySelector('#charts').scrollIntoView()")
         browser.execute_script("for (const panel of bbrscope.panels) panel.refresh(true)")
         # Words come first: charts may be below the first screen.
         browser.execute_script("document.querySelector('.charts').scrollIntoView()")
