@@ -18,9 +18,9 @@ SCENARIOS = {
     "shallow_0.2bdp": ("song-single-buffer",),
     "bwchange": ("song-bwchange",),
     "loss_1pct": ("song-randomloss",),
-    "latecomer_4bdp": ("song-intra-2flow",),
-    "latecomer_2bdp": ("song-intra-2flow",),
-    "vs_cubic_2bdp": ("song-cubic",),
+    "latecomer_4bdp": ("song-intra-2flow", "song-intra-2flow-inflight"),
+    "latecomer_2bdp": ("song-intra-2flow", "song-intra-2flow-inflight"),
+    "vs_cubic_2bdp": ("song-cubic", "song-cubic-trace", "ware-probetime"),
 }
 FRAME = 1514
 

@@ -123,7 +123,7 @@ def _shown(drawn: Drawn, specs: list[dict[str, Any]]) -> Shown:
         specs.append(study_charts.compiled(chart))
     about, text = figure.about, drawn.why_none
     if drawn.tree is not None:
-        about, text = drawn.tree.summary(), drawn.tree.text()
+        about, text = f"{drawn.tree.summary()} {about}", drawn.tree.text()
     return Shown(
         figure.name,
         figure.title,

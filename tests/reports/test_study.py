@@ -184,6 +184,15 @@ RECORDED = {
         "v2-milder": YES,
         "v2-worse-when-deep": OPEN,
     },
+    "song-intra-2flow-inflight": {"v2-second-bounded-at-2": YES, "v2-second-free-at-4": OPEN},
+    "song-cubic-trace": {
+        "v1-dominates-at-0.2": OPEN,
+        "v1-rtprop-swings-at-2": YES,
+        "cubic-ahead-at-8": OPEN,
+        "v2-even-at-0.2": OPEN,
+        "v2-loses-when-deep": OPEN,
+    },
+    "ware-probetime": {"within-8-s": YES},
 }
 
 
