@@ -22,7 +22,7 @@ from bbrscope.collect.record import check
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kernels")]
 
 MAIN = "from bbrscope.reports.cli import main; main()"
-SUITE = "bookworm"
+SUITE = "trixie"
 CONTROLS = {"v2": "bbr2", "v3": "bbr"}
 
 SCRIPT = """
