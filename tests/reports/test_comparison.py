@@ -124,3 +124,13 @@ def test_runs_that_were_not_replayed_are_first(shipped_path: Path, tmp_path: Pat
     done = _report(path, tmp_path, "v2_x_spur", "v3_x_tlp5")
     assert done.exit_code == 0, done.output
     assert "not replayed" not in (tmp_path / "out.html").read_text()
+
+
+def test_runs_of_samples_stand_beside_runs_of_events(sampled_path: Path) -> None:
+    with open_store(sampled_path, read_only=True) as store:
+        names = store.runs()
+        built = compared.build(store.con, [store.run_id(name) for name in names])
+    data = data_of(built)
+    assert len(data["flows"]) == len(names) + 1
+    for name, entry in zip(names, data["flows"][:-1], strict=True):
+        assert {"srtt1", "inflight1"} <= {signal["key"] for signal in entry["signals"]}, name
