@@ -16,6 +16,10 @@ class BbrscopeError(Exception):
         self.fact = fact
         self.way_out = way_out
 
+    def __reduce__(self) -> tuple[type[BbrscopeError], tuple[str, str]]:
+        # Without it, a way out gets lost between processes.
+        return type(self), (self.fact, self.way_out)
+
 
 class BundleError(BbrscopeError):
     """A run bundle is missing, damaged, foreign or says something impossible."""

@@ -12,13 +12,14 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import kept, schema
 from .alone import digest_of
 from .bundle import open_bundle
-from .errors import StoreError
+from .errors import BbrscopeError, StoreError
 from .ingest import Outcome, ingest, outcome
 from .recognise import recognise
 from .store import Store, open_store
@@ -68,6 +69,11 @@ def ingest_many(
                     part.unlink()
                 else:
                     yield ingest(store, path, **vars(options))
+        except BrokenProcessPool as error:
+            raise BbrscopeError(
+                "a process that loads bundles was killed, perhaps for want of memory",
+                "load them one after the other: --jobs 1",
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect import schema
+from bbrscope.collect.bundle import COMPLETE
 from bbrscope.collect.errors import BundleError, StoreError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.parallel import Options, ingest_many
@@ -38,8 +39,9 @@ def test_the_store_is_the_same_and_loading_again_changes_nothing(
 def test_the_first_that_fails_ends_it_and_those_before_it_stay(tmp_path: Path) -> None:
     paths = [fixtures.path("v2_x_spur"), tmp_path / "none", fixtures.path("v1_x_lt")]
     with open_store(tmp_path / "s.duckdb") as store:
-        with pytest.raises(BundleError, match="there is no bundle"):
+        with pytest.raises(BundleError, match="there is no bundle") as refused:
             list(ingest_many(store, paths, Options(packets=False), 2))
+        assert refused.value.way_out == COMPLETE
         assert store.runs() == ["v2_x_spur"]
     assert [path.name for path in tmp_path.iterdir()] == ["s.duckdb"]
 
