@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bbrscope.analyze.metrics import scoped
+from bbrscope.collect import kept
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.report import command
 from bbrscope.reports.html import facts, page, palette, select, shares
@@ -137,6 +138,7 @@ def test_a_run_that_was_not_replayed_says_so(shipped_path: Path, tmp_path: Path)
     with open_store(path) as store:
         for table in ("replays", "replay_fields", "decisions", "gaps"):
             store.con.execute(f"DELETE FROM {table}")
+        kept.forget(store.con, [store.run_id("v2_x_spur")])
         built = page.build(store.con, store.run_id("v2_x_spur"))
     assert "Not replayed: reasons are missing." in built
     assert "No decision is known" in built
