@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bbrscope import fixtures
 from bbrscope.analyze import results, session
+from bbrscope.collect import kept
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
 
@@ -147,7 +148,9 @@ def prepare(path: Path, bundle: Path, events: int, flows: int) -> tuple[str, int
         run_id = ingest(store, bundle).run_id
         for found in session.replay_runs(store.con, [run_id]):
             results.keep(store, found)
+        kept.forget(store.con, [run_id])
         count = enlarge(store, run_id, events, flows)
+        kept.keep(store.con, [run_id])
         return store.runs()[0], count
 
 
