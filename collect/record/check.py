@@ -36,12 +36,17 @@ class Completeness:
         return {**vars(self), "first": [list(each) for each in self.first]}
 
 
+# Bytes acked and packets delivered are comparable only while a packet stays as large.
+CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
+
+
 def check(path: Path) -> Completeness:
     """Read a recording's events once; memory is a few numbers per socket."""
     found = Completeness()
     places: dict[str, dict[str, int]] = {}
     expected: dict[str, int] = {}
     delivered: dict[str, tuple[int, int]] = {}
+    parts: dict[str, dict[str, int]] = {}
     for line in lines(path):
         tag, _, rest = line.rstrip("\n").partition(",")
         if tag.startswith("#"):
@@ -49,9 +54,13 @@ def check(path: Path) -> Completeness:
             places[tag[1:]] = {name: i for i, name in enumerate(names)}
             continue
         place = places.get(tag)
-        if place is None or "seqno" not in place or tag[0] not in EVENT_ROWS:
+        if place is None or tag[0] not in EVENT_ROWS:
             continue
         values = rest.split(",")
+        if "seqno" not in place:
+            if tag[0] == "M":
+                chain(found, delivered, parts, place, values)
+            continue
         ns, sk, number = values[0], values[1], int(values[place["seqno"]])
         found.events += 1
         # Numbers start again when an address is used by the next socket.
@@ -63,8 +72,9 @@ def check(path: Path) -> Completeness:
         expected[sk] = number + 1
         if tag[0] == "I" or number == 0:
             delivered.pop(sk, None)
-        if tag[0] == "M" and "tp.delivered" in place:
-            chain(found, delivered, place, values)
+        if tag[0] == "M":
+            parts.pop(sk, None)
+            chain(found, delivered, parts, place, values)
     found.sockets = len(expected)
     return found
 
@@ -72,13 +82,21 @@ def check(path: Path) -> Completeness:
 def chain(
     found: Completeness,
     delivered: dict[str, tuple[int, int]],
+    parts: dict[str, dict[str, int]],
     place: dict[str, int],
     values: list[str],
 ) -> None:
-    """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n)."""
+    """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n).
+
+    `parts` holds what the event's earlier rows had of the three columns.
+    """
     sk = values[1]
-    now, mss = int(values[place["tp.delivered"]]), int(values[place["tp.mss_cache"]])
-    acked = int(values[place["rs.acked_sacked"]])
+    known = parts.pop(sk, {})
+    known |= {name: int(values[place[name]]) for name in CHAIN if name in place}
+    if len(known) < len(CHAIN):
+        parts[sk] = known
+        return
+    now, acked, mss = (known[name] for name in CHAIN)
     before = delivered.get(sk)
     delivered[sk] = (now, mss)
     if before is None or before[1] != mss:

@@ -165,3 +165,17 @@ def test_a_stream_cut_by_a_crash_is_checked_to_its_last_whole_row(tmp_path: Path
     writer.flush()
     assert check.check(path).events == 1
     writer.close()
+
+
+def test_the_chain_is_followed_through_columns_of_several_rows(tmp_path: Path) -> None:
+    """bpftrace 0.17 prints v2's and v3's rows in so many parts that the MSS is in the second."""
+    head = b"#M0,ns,sk,seqno,rs.acked_sacked,tp.delivered\n#M1,ns,sk,tp.mss_cache\n"
+    rows = [(0, 1, 10), (1, 2, 12), (2, 1, 15)]
+    data = b"".join(
+        b"M0,%d,ff00,%d,%d,%d\nM1,%d,ff00,1448\n" % (1000 * n, n, acked, total, 1000 * n + 5)
+        for n, acked, total in rows
+    )
+    path = tmp_path / "events.csv.zst"
+    path.write_bytes(zstandard.compress(head + data))
+    found = check.check(path)
+    assert (found.events, found.sequence_missing, found.chain_breaks) == (3, 0, 1)
