@@ -17,9 +17,9 @@ from ..errors import BbrscopeError
 
 # What a guest needs: what makes a Debian, what `collect` calls, and what makes traffic.
 PACKAGES = (
-    "base-files base-passwd bash coreutils dash findutils grep gzip hostname libc-bin mawk mount sed "
-    "sysvinit-utils tar util-linux linux-image-amd64 bpftrace tcpdump iproute2 iperf3 ethtool procps kmod zstd "
-    "python3 python3-click python3-zstandard"
+    "base-files base-passwd bash coreutils dash findutils grep gzip hostname libc-bin mawk mount "
+    "sed sysvinit-utils tar util-linux linux-image-amd64 bpftrace tcpdump iproute2 iperf3 ethtool "
+    "procps kmod zstd python3 python3-click python3-zstandard"
 ).split()
 TOOLS = {
     "apt-get": "apt",
