@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pyarrow.parquet as pq
 import pytest
+from bbrscope.collect import kept
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.plot import command, complete_names
 from bbrscope.reports.html.figure import NAMES
@@ -106,6 +107,7 @@ def test_a_window_has_its_points_and_no_others(shipped_path: Path, tmp_path: Pat
 
 def test_names_of_strangers_stay_text(hostile_path: Path, hostile: str, tmp_path: Path) -> None:
     with open_store(hostile_path) as store:
+        kept.forget(store.con, [store.run_id("v2_x_spur")])
         store.con.execute("UPDATE runs SET run = ? WHERE run = 'v2_x_spur'", [hostile])
     for name in ("rates", "shares", "scatter"):
         output = tmp_path / f"{name}.svg"

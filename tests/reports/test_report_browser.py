@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bbrscope.collect import kept
 from bbrscope.collect.store import open_store
 from bbrscope.reports.html import compared, page
 
@@ -32,6 +33,7 @@ def hostile_store(shipped_path: Path, tmp_path_factory: pytest.TempPathFactory) 
     shutil.copy(shipped_path, path)
     with open_store(path) as store:
         run_id = store.run_id("v2_x_spur")
+        kept.forget(store.con, [run_id])
         store.con.execute(
             "UPDATE runs SET run = $1, kernel = $1 WHERE run_id = $2", [HOSTILE, run_id]
         )
