@@ -99,6 +99,7 @@ def test_a_run_says_how_it_was_recorded_and_what_that_answers(sampled: Store) ->
         "v1_x_lt_sampled": "tcp_probe",
         "v3_x_tlp5": "fentry",
         "v3_x_tlp5_sampled": "tcp_probe",
+        "ss_alone": "inet_diag",
     }
     assert all(tuple(answers) == told[rung] for _, rung, *answers in rows)
 
