@@ -46,11 +46,12 @@ def command(
 ) -> None:
     """Say what is wrong with RUN's flows, how one knows, and what to try.
 
-    Without RUN, of all. Findings come ranked by what they cost: seconds lost, or bytes that could
-    have been carried. Each is a rule that held: SQL over the recording, with the numbers that show
-    it, times in seconds since the first flow began, the decisions behind it, what usually causes
-    it, what to try, who described it. No finding is an answer, too: it says which rules were
-    checked, and which could not be for lack of data.
+    Without RUN, of all; a RUN that was not replayed yet is replayed first. Findings come ranked
+    by what they cost: seconds lost, or bytes that could have been carried. Each is a rule that
+    held: SQL over the recording, with the numbers that show it, times in seconds since the first
+    flow began, the decisions behind it, what usually causes it, what to try, who described it. No
+    finding is an answer, too: it says which rules were checked, and which could not be for lack
+    of data.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
     them, cost_s, cost_bytes, severity, confidence, t0_s, t1_s), checks (found, clear, not
@@ -83,8 +84,9 @@ def command(
 def _diagnose(store: Path, runs: Sequence[str]) -> list[Diagnosis]:
     from ...analyze.diagnosis.engine import diagnose
     from ...collect.store import open_store
+    from .explain import open_replayed
 
-    with open_store(store, read_only=True) as opened:
+    with open_replayed(store, *runs) if runs else open_store(store, read_only=True) as opened:
         names = runs or opened.runs(with_events=True)
         return [diagnose(opened.con, opened.run_id(name)) for name in names]
 
@@ -147,14 +149,14 @@ def _list(names: str) -> list[str]:
             [
                 click.style(rule.name, bold=True),
                 *_wrap(translate(rule.sentence, names), "  ", "  "),
-                *_wrap("; ".join([*rule.sources, *rule.catalogue]), "  source: ", "    "),
+                *_wrap("; ".join(rule.sources), "  source: ", "    "),
             ]
         )
         for rule in rules()
     ]
     left = [f"{name}: {why}" for name, why in NOT_RULES.items()]
     told = "\n".join(line for text in left for line in _wrap(text, "  ", "    "))
-    return [*lines, f"Findings of the catalogue that one run's data cannot show:\n{told}"]
+    return [*lines, f"What the studies found and one run's data cannot show:\n{told}"]
 
 
 def _explain(name: str, names: str) -> str:
@@ -184,7 +186,7 @@ def _whole(rule: Rule, names: str) -> str:
         ("usual cause", rule.cause),
         *(("try", text) for text in rule.remedies),
         *(("source", text) for text in rule.sources),
-        ("catalogue", ", ".join(rule.catalogue) or "not in it"),
+        *(("studies", f"finding {name}") for name in rule.catalogue),
         ("confidence", rule.confidence),
         *(("threshold", f"{key} = {value:g}") for key, value in rule.thresholds.items()),
     ]
