@@ -15,6 +15,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.diagnosis.engine import Finding, diagnose
 from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.collect import kept
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.store import Store, open_store
 
@@ -38,6 +39,7 @@ def alter(shipped_path: Path, tmp_path: Path) -> Alter:
         (zero,) = store.con.execute(
             "SELECT first_ns FROM flows WHERE run_id = ? ORDER BY events DESC LIMIT 1", [run_id]
         ).fetchall()[0]
+        kept.forget(store.con, [run_id])
         for statement in statements:
             store.con.execute(statement.format(run=f"run_id = {run_id}", id=run_id, zero=zero))
         return store
