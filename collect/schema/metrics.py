@@ -183,17 +183,33 @@ ev AS (
 )
 """
 
+
+def _beyond_wraps(column: str, others: str) -> str:
+    """Rows of packets with `others`, and `column` as `position`, which goes on where 2**32 wraps.
+
+    Each number is within 2**31 of the one before it, in either direction (RFC 9293 section 3.4).
+    """
+    each = "PARTITION BY run_id, stream, direction ORDER BY packet"
+    step = f"({column}::BIGINT - lag({column}, 1, 0) OVER (each) + 6442450944) % 4294967296"
+    return f"""
+  SELECT run_id, stream, direction, packet, {others},
+    (sum(step) OVER (each ROWS UNBOUNDED PRECEDING))::BIGINT AS position
+  FROM (SELECT *, {step} - 2147483648 AS step FROM packets WHERE {column} IS NOT NULL
+    WINDOW each AS ({each}))
+  WINDOW each AS ({each})
+"""
+
+
 # Packet side. A segment that ends at or below the highest byte seen so far was sent before (or took
 # longer): it is a retransmission if its timestamp is as new as any, so late by being sent late.
 # RTT from timestamps: the echo in an ACK is the sender's clock when the segment left. Its zero on
 # the capture's clock is taken from the segment that was fastest from there to the capture point.
-_PACKETS = """
+_PACKETS = f"""
 sent AS (
-  SELECT p.run_id, p.stream, p.direction, p.packet, p.ns::BIGINT AS ns, p.frame_len, p.len, p.ecn,
-    p.tsval, p.seq::BIGINT + p.len AS last_byte,
-    coalesce(max(p.seq::BIGINT + p.len) OVER before, 0) AS highest,
+  SELECT p.*, p.position + p.len AS last_byte,
+    coalesce(max(p.position + p.len) OVER before, 0) AS highest,
     coalesce(max(p.tsval) OVER before, 0) AS newest
-  FROM packets p
+  FROM ({_beyond_wraps("seq", "ns::BIGINT AS ns, frame_len, len, ecn, tsval")}) p
   WINDOW before AS (PARTITION BY p.run_id, p.stream, p.direction ORDER BY p.packet
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), judged AS (
@@ -213,10 +229,10 @@ sent AS (
   WHERE t.tick IS NOT NULL GROUP BY ALL
 ), answers AS (
   SELECT p.run_id, p.stream, p.packet, CASE p.direction WHEN 'data' THEN 'ack' ELSE 'data' END
-    AS direction, p.ns::BIGINT AS ns, p.ack::BIGINT AS ack,
-    coalesce(max(p.ack::BIGINT) OVER before, 1) AS highest, p.tsecr,
+    AS direction, p.ns, p.position AS ack,
+    coalesce(max(p.position) OVER before, 1) AS highest, p.tsecr,
     max(p.tsecr) OVER before AS newest
-  FROM packets p WHERE p.ack IS NOT NULL
+  FROM ({_beyond_wraps("ack", "ns::BIGINT AS ns, tsecr")}) p
   WINDOW before AS (PARTITION BY p.run_id, p.stream, p.direction ORDER BY p.packet
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), echoes AS (
@@ -614,7 +630,7 @@ ACK_AGGREGATION = View(
         Column("pkt_gap_p50_us", "DOUBLE", "us", "between such ACKs, median"),
         Column("pkt_gap_p99_us", "DOUBLE", "us", "its 99th percentile"),
     ),
-    """
+    f"""
 WITH kernel AS (
   SELECT e.run_id, e.flow, count(*) AS acks, avg(rs_acked_sacked) AS per_ack_mean,
     quantile_cont(rs_acked_sacked, 0.99) AS per_ack_p99,
@@ -623,10 +639,10 @@ WITH kernel AS (
   FROM events e JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
   WHERE e.kind = 'main' AND e.rs_acked_sacked > 0 GROUP BY ALL
 ), answers AS (
-  SELECT run_id, stream, direction, ns::BIGINT AS ns, ack::BIGINT
-    - max(ack::BIGINT) OVER (PARTITION BY run_id, stream, direction ORDER BY packet
+  SELECT run_id, stream, direction, ns, position
+    - max(position) OVER (PARTITION BY run_id, stream, direction ORDER BY packet
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS advance
-  FROM packets WHERE ack IS NOT NULL
+  FROM ({_beyond_wraps("ack", "ns::BIGINT AS ns")})
 ), advances AS (
   SELECT *, (ns - lag(ns) OVER (PARTITION BY run_id, stream, direction ORDER BY ns)) / 1e3 AS gap
   FROM answers WHERE advance > 0
@@ -663,7 +679,7 @@ COMPLETION = View(
         Column("pkt_completion_s", "DOUBLE", "s", "SYN to the last byte's ACK; NULL: not closed"),
         Column("pkt_bytes", "BIGINT", "bytes", "payload acknowledged from end to end"),
     ),
-    """
+    f"""
 WITH kernel AS (
   SELECT e.run_id, e.flow, (max(e.ns) FILTER (grown > 0) - min(f.first_ns)) / 1e9 AS seconds
   FROM (
@@ -674,15 +690,16 @@ WITH kernel AS (
   WHERE f.has_init GROUP BY ALL
 ), ends AS (
   SELECT run_id, stream, direction, min(ns) FILTER (flags & 2 <> 0) AS syn_ns,
-    max(seq::BIGINT + len) AS last_byte, bool_or(flags & 1 <> 0) AS fin
-  FROM packets GROUP BY ALL
+    max(position + len) AS last_byte, bool_or(flags & 1 <> 0) AS fin
+  FROM ({_beyond_wraps("seq", "ns, len, flags")}) GROUP BY ALL
+), answers AS ({_beyond_wraps("ack", "ns")}
 ), closed AS (
   SELECT d.run_id, d.stream, d.direction, d.last_byte,
     (min(a.ns) - any_value(least(d.syn_ns, o.syn_ns))) / 1e9 AS seconds
   FROM ends d JOIN ends o ON o.run_id = d.run_id AND o.stream = d.stream
     AND o.direction <> d.direction
-  JOIN packets a ON a.run_id = d.run_id AND a.stream = d.stream AND a.direction = o.direction
-    AND a.ack::BIGINT >= d.last_byte
+  JOIN answers a ON a.run_id = d.run_id AND a.stream = d.stream AND a.direction = o.direction
+    AND a.position >= d.last_byte
   WHERE d.fin AND d.syn_ns IS NOT NULL GROUP BY ALL
 ), sides AS (
   SELECT run_id, stream, direction, flow FROM streams WHERE flow IS NOT NULL OR direction = 'data'

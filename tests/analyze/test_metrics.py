@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.analyze import metrics
+from bbrscope.collect import kept
 from bbrscope.collect.errors import BbrscopeError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.packets_tshark import GET_TSHARK
@@ -230,6 +231,29 @@ def test_what_acks_delivered_adds_up_on_both_sides(shipped: Store) -> None:
     # The SYN's own number is no payload.
     assert advanced == pytest.approx(flow["pkt_acked_bytes"], abs=1.5)
     assert row["per_ack_mean"] < row["per_ack_p99"] <= row["per_ack_max"]
+
+
+def test_sequence_numbers_that_wrap_are_carried_on(shipped_path: Path, tmp_path: Path) -> None:
+    """The same flow with three skips of 1.5 GB in it, as 32-bit numbers hold it."""
+    path = tmp_path / "wrapped.duckdb"
+    shutil.copy(shipped_path, path)
+    skip, at = 1_500_000_000, (1_000_000, 5_000_000, 9_000_000)
+    with open_store(path) as store:
+        run_id = store.run_id(RUN)
+        kept.forget(store.con, [run_id])
+        before = _main_flow(store, RUN)
+        for column in ("seq", "ack"):
+            skipped = " + ".join(f"({column} > {n})::BIGINT * {skip}" for n in at)
+            store.con.execute(
+                f"UPDATE packets SET {column} = ({column} + {skipped}) % 4294967296"
+                " WHERE run_id = ?",
+                [run_id],
+            )
+        after = _main_flow(store, RUN)
+        assert before["pkt_acked_bytes"] > max(at)
+        assert after["pkt_acked_bytes"] == before["pkt_acked_bytes"] + len(at) * skip
+        for name in ("pkt_retransmissions", "pkt_segments", "pkt_reordered", "pkt_rtt_p50_us"):
+            assert after[name] == before[name], name
 
 
 def test_the_queue_sent_what_the_capture_saw(shipped: Store) -> None:
