@@ -35,7 +35,7 @@ LINE = ("limit", "1000000")
 # TCP's own defaults below the maximum, as documented in ip-sysctl.rst.
 RMEM, WMEM = "4096 131072 {}", "4096 16384 {}"
 # Unsent bytes that a sender of a fixed size may hold: iperf3 ends with the last write, so this
-# much of the transfer is not waited for.
+# much and that write are not waited for.
 NOTSENT = 16384
 
 

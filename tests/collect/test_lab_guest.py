@@ -20,7 +20,7 @@ from bbrscope.collect.ingest import ingest
 from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store import Store, open_store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lab")]
 
 # What is run inside: (scenario, settings, congestion controls). Each needs the probes to attach
 # once per run, which takes longer than the traffic.
@@ -257,11 +257,16 @@ def test_a_path_without_a_queue_has_its_delay(name: str, parts: dict[str, Any]) 
     assert 40_000 <= parts[name]["min_rtt_us"] < 42_000
 
 
-def test_a_transfer_of_a_fixed_size_arrives_but_for_the_last_write(parts: dict[str, Any]) -> None:
-    """iperf3 writes whole blocks of 16 KiB, and is done with the last one, not with its arrival."""
+def test_a_transfer_of_a_fixed_size_arrives_but_for_its_end(parts: dict[str, Any]) -> None:
+    """iperf3 is done with its last write, not with its arrival.
+
+    Not counted: what the sender may hold unsent and the last block, 16 KiB each, and what lies
+    unread in the receiver's socket when it reads on the other connection that all is over: less
+    than two round trips of a link with 50 kB in each.
+    """
     sent, received = parts["fixed"]["sent"], parts["fixed"]["received"]
     assert 10**6 <= sent < 10**6 + 16384
-    assert sent - 2 * 16384 <= received <= sent
+    assert sent - 2 * 16384 - 2 * 50_000 <= received <= sent
 
 
 def test_an_on_off_flow_is_silent_in_between(parts: dict[str, Any]) -> None:
