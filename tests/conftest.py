@@ -24,14 +24,6 @@ settings.load_profile("bbrscope")
 _ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `--dist loadgroup`, what shares the store of every recording shares a worker."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("recordings"))
-
-
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of all recordings, beside the repository or where BBRSCOPE_TRACES says."""

@@ -20,7 +20,7 @@ from bbrscope.collect.ingest import ingest
 from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store import Store, open_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.slow
 
 # What is run inside: (scenario, settings, congestion controls). Each needs the probes to attach
 # once per run, which takes longer than the traffic.

@@ -150,12 +150,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("guests")
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(suite, marks=pytest.mark.xdist_group(suite))
-        for suite in os.environ.get("BBRSCOPE_SUITES", " ".join(SUITES)).split()
-    ]
-)
+@pytest.fixture(params=os.environ.get("BBRSCOPE_SUITES", " ".join(SUITES)).split())
 def guest(request: pytest.FixtureRequest, shared: Path) -> Path:
     return recorded(request.param, shared)
 

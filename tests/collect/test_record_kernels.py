@@ -19,7 +19,7 @@ import pytest
 from bbrscope.collect import guest
 from bbrscope.collect.record import check
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kernels")]
+pytestmark = pytest.mark.slow
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 SUITE = "trixie"

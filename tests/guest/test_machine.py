@@ -113,7 +113,6 @@ def home_of_nobody() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("unprivileged")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: every guest test is this one")
 def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -> None:
     if lacking := root.missing_tools():
