@@ -9,8 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bundle import RUN_NAME
-from .errors import StoreError
 from .rowsets import insert
 from .store import Store
 
@@ -35,8 +33,6 @@ def load_alone(
         StoreError: the name is taken, or is none.
     """
     run = name or _run_name(path)
-    if not RUN_NAME.fullmatch(run):
-        raise StoreError(f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-")
     digest = digest_of(path)
     known = store.con.execute(
         "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
@@ -44,16 +40,7 @@ def load_alone(
     if known and (name is None or known[0][1] == name):
         return known[0][0], True
     with store.transaction() as con:
-        old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchall()
-        if old and not replace:
-            raise StoreError(
-                f"the store has another run called {run!r}; {path} was not loaded",
-                "add --replace to replace it, or --as NAME to keep both",
-            )
-        if old:
-            store.delete_run(old[0][0])
-        last = con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
-        run_id = int(last[0][0]) + 1
+        run_id = store.new_run(run, path, replace)
         facts, findings = fill(con, run_id)
         note(con, run_id, findings)
         nothing = dict.fromkeys(("flows", "events", "rows", "half_events", "missing_exits"), 0)

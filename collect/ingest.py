@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import accounts, facts, layout
 from .alone import note
-from .bundle import EVENTS, MANIFEST, QUEUE, RUN_NAME, SS, Bundle, open_bundle
-from .errors import BundleError, StoreError
+from .bundle import EVENTS, MANIFEST, QUEUE, SS, Bundle, open_bundle
+from .errors import BundleError
 from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
@@ -90,24 +90,13 @@ def ingest(
         return outcome(store.con, *load_log(store, path, kind, name, replace, progress))
     with open_bundle(path) as bundle:
         run = name or bundle.manifest.name
-        if not RUN_NAME.fullmatch(run):
-            raise StoreError(
-                f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
-            )
         known = _known(store.con, bundle.digest)
         if known and (known.run == run or (name is None and not replace)):
             added = packets and add_packets(store, known.run_id, bundle, progress)
             return outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
-            old = con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
-            if old and not replace:
-                raise StoreError(
-                    f"the store has another run called {run!r}; {bundle.shown} was not loaded",
-                    "add --replace to replace it, or --as NAME to keep both",
-                )
-            if old:
-                store.delete_run(old[0])
-            return _Loader(con, bundle, run, salvage, progress, packets).load()
+            run_id = store.new_run(run, bundle.shown, replace)
+            return _Loader(con, bundle, run, run_id, salvage, progress, packets).load()
 
 
 @dataclass
@@ -117,16 +106,13 @@ class _Loader:
     con: duckdb.DuckDBPyConnection
     bundle: Bundle
     run: str
+    run_id: int
     salvage: bool
     progress: Callable[[int], None] | None
     packets: bool
-    run_id: int = 0
 
     def load(self) -> Outcome:
         """Write every table of the run."""
-        self.run_id = self.con.execute("SELECT coalesce(max(run_id), 0) + 1 FROM runs").fetchall()[
-            0
-        ][0]
         manifest = self.bundle.manifest
         if self.bundle.optional(EVENTS) is None:
             return self._load_without_events()

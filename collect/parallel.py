@@ -19,7 +19,7 @@ from pathlib import Path
 from . import kept, schema
 from .alone import digest_of
 from .bundle import open_bundle
-from .errors import BbrscopeError, StoreError
+from .errors import BbrscopeError
 from .ingest import Outcome, ingest, outcome
 from .recognise import recognise
 from .store import Store, open_store
@@ -101,21 +101,12 @@ def _take_over(store: Store, part: Path, path: Path, replace: bool) -> Outcome:
         with store.transaction() as con:
             (run, digest) = con.execute("SELECT run, bundle_digest FROM part.runs").fetchall()[0]
             same = con.execute(
-                "SELECT run_id, bundle_digest FROM runs WHERE run = ? OR bundle_digest = ?",
-                [run, digest],
-            ).fetchall()
-            if any(found == digest for _, found in same):
+                "SELECT run_id FROM runs WHERE bundle_digest = ?", [digest]
+            ).fetchone()
+            if same:
                 # The same content was given twice.
-                return outcome(con, same[0][0], already=True)
-            if same and not replace:
-                raise StoreError(
-                    f"the store has another run called {run!r}; {path} was not loaded",
-                    "add --replace to replace it, or --as NAME to keep both",
-                )
-            for run_id, _ in same:
-                store.delete_run(run_id)
-            last = con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
-            run_id = int(last[0][0]) + 1
+                return outcome(con, same[0], already=True)
+            run_id = store.new_run(run, path, replace)
             for table in (*schema.TABLES, *kept.TABLES):
                 if any(column.name == "run_id" for column in table.columns):
                     con.execute(

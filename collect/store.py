@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import kept, schema
+from .bundle import RUN_NAME
 from .errors import BbrscopeError, StoreError
 
 if TYPE_CHECKING:
@@ -119,6 +120,27 @@ class Store:
         else:
             way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
         raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
+
+    def new_run(self, run: str, shown: object, replace: bool) -> int:
+        """Make room for a run that `shown` will fill, and return its run_id; inside `transaction`.
+
+        Raises:
+            StoreError: `run` cannot name a run, or names another that is not to be replaced.
+        """
+        if not RUN_NAME.fullmatch(run):
+            raise StoreError(
+                f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
+            )
+        old = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
+        if old and not replace:
+            raise StoreError(
+                f"the store has another run called {run!r}; {shown} was not loaded",
+                "add --replace to replace it, or --as NAME to keep both",
+            )
+        if old:
+            self.delete_run(old[0])
+        last = self.con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
+        return int(last[0][0]) + 1
 
     def delete_run(self, run_id: int) -> None:
         """Delete every row of a run; call it inside `transaction`."""
