@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from .palette import PHASES, variable
+from .palette import AXIS, PHASES, variable
 from .signals import Panel, Signal
 
 # Pixels around a plot; static/panels.js knows left and right, too.
@@ -248,17 +248,11 @@ def _finish(chart: Any, height: int, padding: dict[str, int] = PADDING) -> alt.L
         )
         .configure_view(stroke=variable("grid"), fill=None)
         .configure_axis(
-            labelColor=variable("soft"),
-            titleColor=variable("soft"),
-            gridColor=variable("grid"),
-            gridOpacity=0.7,
-            domainColor=variable("grid"),
-            tickColor=variable("grid"),
+            **AXIS,
             labelFont="inherit",
             titleFont="inherit",
             labelFontSize=11,
             titleFontSize=11,
-            titleFontWeight="normal",
         )
         .configure_axisX(grid=False, labelFlush=True, labelOverlap=True)
         .configure_text(font="inherit", fontSize=11)

@@ -135,6 +135,18 @@ def variable(name: str) -> str:
     return f"var(--{name.replace('.', '_')})"
 
 
+# How every chart draws its axes.
+AXIS = {
+    "labelColor": variable("soft"),
+    "titleColor": variable("soft"),
+    "gridColor": variable("grid"),
+    "gridOpacity": 0.7,
+    "domainColor": variable("grid"),
+    "tickColor": variable("grid"),
+    "titleFontWeight": "normal",
+}
+
+
 def declarations(dark: bool) -> str:
     """Return the CSS declarations of all colours for one theme."""
     return "".join(f"--{name.replace('.', '_')}:{pair[dark]};" for name, pair in COLOURS.items())

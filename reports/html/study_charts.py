@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from . import palette
-from .palette import variable
+from .palette import AXIS, variable
 
 if TYPE_CHECKING:
     from ...analyze.study.figures import Figure
@@ -260,15 +260,9 @@ def _finish(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
         chart.properties(width=width, height=height, background="transparent")
         .configure_view(stroke=variable("grid"), fill=None)
         .configure_axis(
-            labelColor=variable("soft"),
-            titleColor=variable("soft"),
-            gridColor=variable("grid"),
-            gridOpacity=0.7,
-            domainColor=variable("grid"),
-            tickColor=variable("grid"),
+            **AXIS,
             labelFontSize=12,
             titleFontSize=12,
-            titleFontWeight="normal",
         )
         .configure_legend(labelColor=variable("ink"), labelFontSize=12, symbolStrokeWidth=2)
     )
