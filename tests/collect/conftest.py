@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable, Iterable
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,15 @@ def _lines(folder: Path) -> list[str]:
 def read_lines() -> Callable[[Path], list[str]]:
     """A function that returns the lines of a bundle's event stream."""
     return _lines
+
+
+@pytest.fixture
+def host_alone() -> Iterator[None]:
+    """For tests that mount or name namespaces, or compare what there is: one at a time."""
+    path = Path(tempfile.gettempdir()) / f"bbrscope-tests-{os.getuid()}.lock"
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from bbrscope.collect import doctor
+from bbrscope.collect.lab import host
 from bbrscope.collect.rungs import LADDER
 
 MAIN = "from bbrscope.reports.cli import main; main()"
@@ -45,12 +46,17 @@ def test_the_screen_fits_a_terminal() -> None:
     assert lines[-1].startswith("collect would use: ")
 
 
-def test_nothing_on_the_host_is_changed() -> None:
-    watched = [Path("/proc/mounts"), Path("/proc/modules")]
-    watched += sorted(Path("/proc/sys/net/ipv4").glob("tcp_*congestion*"))
-    before = [path.read_text() for path in watched if path.exists()]
+def state() -> tuple[object, ...]:
+    """What a look at the host could change: mounts, modules (not their users), settings."""
+    settings = sorted(Path("/proc/sys/net/ipv4").glob("tcp_*congestion*"))
+    texts = [path.read_text() for path in (Path("/proc/mounts"), *settings)]
+    return (*texts, host.loaded_modules())
+
+
+def test_nothing_on_the_host_is_changed(host_alone: None) -> None:
+    before = state()
     doctor.diagnose(Path())
-    assert [path.read_text() for path in watched if path.exists()] == before
+    assert state() == before
 
 
 def test_bbr_is_named_by_the_size_of_its_struct() -> None:

@@ -138,7 +138,7 @@ def mount_tmpfs(folder: Path, options: str) -> None:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Path]:
+def tiny(host_alone: None, tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of 6 MB."""
     folder = tmp_path / "tiny"
     folder.mkdir()
@@ -172,7 +172,9 @@ def test_a_full_disk_leaves_no_new_store_behind(tiny: Path) -> None:
     assert [item.name for item in tiny.iterdir()] == ["ballast"]
 
 
-def test_a_store_on_a_read_only_disk_can_be_read_but_not_changed(path: Path) -> None:
+def test_a_store_on_a_read_only_disk_can_be_read_but_not_changed(
+    host_alone: None, path: Path
+) -> None:
     folder = path.parent / "mounted"
     folder.mkdir()
     mount_tmpfs(folder, "size=20m")
