@@ -26,6 +26,8 @@ SOURCES = (
     "collect/header.py",
     "collect/findings.py",
     "collect/errors.py",
+    "collect/packets_fields.py",
+    "collect/packets_text.py",
     "collect/schema/fields.py",
     "collect/schema/model.py",
     "collect/schema/recording.py",

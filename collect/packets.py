@@ -1,8 +1,8 @@
 """Load a packet capture into the store: dissect it, tell whose packets they are, join the events.
 
-Everything is columnar: tshark writes fields, Arrow parses them, DuckDB does the rest. The capture
-passes through in one go into a staging table, because whose flow a packet belongs to, and what its
-time is on the events' clock, is known only when all were seen.
+Everything is columnar: tshark writes fields, compiled code makes Arrow columns of them, DuckDB does
+the rest. The capture passes through in one go into a staging table, because whose flow a packet
+belongs to, and what its time is on the events' clock, is known only when all were seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from . import packets_match as match
 from .bundle import Clock
 from .findings import CODES
-from .packets_tshark import Dissection, arrow_schema, tshark_version
+from .packets_text import Decoded, arrow_schema
+from .packets_tshark import Dissection, tshark_version
 from .rowsets import insert
 
 if TYPE_CHECKING:
@@ -78,14 +79,13 @@ def load(
 
 
 class _Batches:
-    """tshark's batches, counted, as an iterator that remembers why it failed.
+    """tshark's batches as an iterator that remembers why it failed.
 
     DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Iterator[Decoded]) -> None:
         self._batches = batches
-        self.frames = 0
         self.error: BaseException | None = None
 
     def __iter__(self) -> _Batches:
@@ -93,14 +93,12 @@ class _Batches:
 
     def __next__(self) -> pa.RecordBatch:
         try:
-            batch = next(self._batches)
+            return next(self._batches).rows
         except StopIteration:
             raise
         except BaseException as error:
             self.error = error
             raise
-        self.frames += batch.num_rows
-        return batch
 
 
 def _stage(
@@ -114,21 +112,21 @@ def _stage(
     import pyarrow as pa
 
     with Dissection(path, shown, progress) as dissection:
-        counted = _Batches(dissection.batches())
-        reader = pa.RecordBatchReader.from_batches(arrow_schema(), counted)
+        batches = _Batches(dissection.batches())
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(), batches)
         con.register("incoming_frames", reader)
         try:
             con.execute(match.STAGE)
         except duckdb.Error:
-            if counted.error is not None:
-                raise counted.error from None
+            if batches.error is not None:
+                raise batches.error from None
             raise
         finally:
             con.unregister("incoming_frames")
-        damage = dissection.damage
+        found = {"frames": dissection.frames, "damage": dissection.damage}
     con.execute(match.STAGE_STREAMS)
     row = _one(con, match.STAGED, {})
-    return row | {"frames": counted.frames, "tshark": tshark_version(), "damage": damage}
+    return row | found | {"tshark": tshark_version()}
 
 
 def _one(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> dict[str, Any]:

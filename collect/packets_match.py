@@ -13,79 +13,8 @@ LEAST_LIMIT_NS = 20_000_000
 SLACK_NS = 5_000_000_000
 
 
-def _last(name: str) -> str:
-    """The innermost occurrence: an encapsulated packet has several IP headers."""
-    return f"CASE WHEN contains({name}, ',') THEN split_part({name}, ',', -1) ELSE {name} END"
-
-
-def _number(name: str, sql_type: str) -> str:
-    return f"TRY_CAST({name} AS {sql_type})"
-
-
-def _nanoseconds(name: str, sql_type: str) -> str:
-    """Seconds in decimal as ns, without going through a float."""
-    return f"({name} * 1000000000)::{sql_type}"
-
-
-def _edges(name: str) -> str:
-    """SACK edges as list; tshark gives them relative to the first acknowledgement number."""
-    return f"TRY_CAST(string_split({name}, ',') AS UINTEGER[])"
-
-
-def _address(version4: str, version6: str) -> str:
-    return f"coalesce({_last(version6)}, {_last(version4)})"
-
-
-# Frames without TCP are left out, and ICMP errors, which quote a TCP header of the other direction.
-STAGE = f"""
-CREATE TEMP TABLE staged_packets AS
-SELECT {_number("frame_number", "UINTEGER")} AS packet,
-  {_nanoseconds("frame_time_epoch", "UBIGINT")} AS realtime_ns,
-  {_number("tcp_stream", "UINTEGER")} AS stream,
-  {_address("ip_src", "ipv6_src")} AS src, {_number("tcp_srcport", "USMALLINT")} AS sport,
-  {_address("ip_dst", "ipv6_dst")} AS dst, {_number("tcp_dstport", "USMALLINT")} AS dport,
-  {_number("ip_id", "USMALLINT")} AS ip_id,
-  coalesce({_number("ipv6_tclass", "UTINYINT")}, {_number("ip_dsfield", "UTINYINT")}) AS dsfield,
-  dsfield & 3 AS ecn,
-  {_number("frame_len", "UINTEGER")} AS frame_len,
-  {_number("frame_cap_len", "UINTEGER")} AS captured_len,
-  {_number("tcp_seq_raw", "UINTEGER")} AS seq_raw,
-  {_number("tcp_flags", "USMALLINT")} AS flags,
-  CASE WHEN flags & 16 <> 0 THEN {_number("tcp_ack_raw", "UINTEGER")} END AS ack_raw,
-  {_number("tcp_seq", "UINTEGER")} AS seq,
-  CASE WHEN flags & 16 <> 0 THEN {_number("tcp_ack", "UINTEGER")} END AS ack,
-  coalesce({_number("tcp_len", "UINTEGER")}, 0) AS len,
-  {_number("tcp_window_size_value", "USMALLINT")} AS window_raw,
-  {_number("tcp_window_size", "UINTEGER")} AS "window",
-  {_edges("tcp_options_sack_le")} AS sack_left, {_edges("tcp_options_sack_re")} AS sack_right,
-  {_number("tcp_options_sack_dsack_le", "UINTEGER")} AS dsack_left,
-  {_number("tcp_options_sack_dsack_re", "UINTEGER")} AS dsack_right,
-  {_number("tcp_options_acc_ecn_ee0b", "UINTEGER")} AS acc_ecn_e0b,
-  {_number("tcp_options_acc_ecn_eceb", "UINTEGER")} AS acc_ecn_ceb,
-  {_number("tcp_options_acc_ecn_ee1b", "UINTEGER")} AS acc_ecn_e1b,
-  {_number("tcp_options_timestamp_tsval", "UINTEGER")} AS tsval,
-  {_number("tcp_options_timestamp_tsecr", "UINTEGER")} AS tsecr,
-  {_number("tcp_options_mss_val", "USMALLINT")} AS mss_option,
-  {_number("tcp_options_wscale_shift", "UTINYINT")} AS wscale_option,
-  tcp_options_sack_perm IS NOT NULL AS sack_permitted,
-  tcp_analysis_retransmission IS NOT NULL AS retransmission,
-  tcp_analysis_fast_retransmission IS NOT NULL AS fast_retransmission,
-  tcp_analysis_spurious_retransmission IS NOT NULL AS spurious_retransmission,
-  tcp_analysis_out_of_order IS NOT NULL AS out_of_order,
-  tcp_analysis_lost_segment IS NOT NULL AS previous_missing,
-  {_number("tcp_analysis_duplicate_ack_num", "UINTEGER")} AS dup_ack,
-  {_number("tcp_analysis_acks_frame", "UINTEGER")} AS acks_packet,
-  {_nanoseconds("tcp_analysis_ack_rtt", "BIGINT")} AS ack_rtt_ns,
-  {_number("tcp_analysis_bytes_in_flight", "UINTEGER")} AS bytes_in_flight,
-  tcp_analysis_window_full IS NOT NULL AS window_full,
-  tcp_analysis_zero_window IS NOT NULL AS zero_window,
-  tcp_analysis_window_update IS NOT NULL AS window_update,
-  tcp_analysis_keep_alive IS NOT NULL AS keep_alive,
-  tcp_analysis_ack_lost_segment IS NOT NULL AS acks_unseen,
-  {_nanoseconds("tcp_analysis_rto", "BIGINT")} AS rto_ns
-FROM incoming_frames
-WHERE stream IS NOT NULL AND seq_raw IS NOT NULL AND icmp_type IS NULL AND icmpv6_type IS NULL
-"""
+# Fields as `packets_text` has them.
+STAGE = "CREATE TEMP TABLE staged_packets AS FROM incoming_frames"
 
 # The two directions of each connection. The one with more payload carries the data; of two that
 # carry the same, the one that spoke first.
@@ -210,7 +139,8 @@ FROM staged_streams ORDER BY stream, direction
 KEEP_PACKETS = f"""
 INSERT INTO packets BY NAME
 SELECT $run_id::INTEGER AS run_id, p.*, {_time("p.realtime_ns")} AS ns, s.direction, s.flow,
-  s.ack_flow, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr, (p.flags >> 6) & 7 AS ace
+  s.ack_flow, p.dsfield & 3 AS ecn, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr,
+  (p.flags >> 6) & 7 AS ace
 FROM staged_packets p JOIN staged_streams s
   ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport
 """

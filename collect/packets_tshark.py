@@ -1,12 +1,14 @@
-"""Run tshark over a capture and read its fields as Arrow batches, in bounded memory.
+"""Run tshark over a capture and read its fields as Arrow batches.
 
 A thread unpacks the capture into tshark's standard input, tshark dissects in its own process, and
-Arrow parses its output, so that two cores share the work. Only one pass: what tshark says of a
-packet depends on the packets before it.
+its output is decoded meanwhile, so that two cores share the work. Only one pass: what tshark says
+of a packet depends on the packets before it.
 """
 
 from __future__ import annotations
 
+import fcntl
+import io
 import os
 import re
 import shutil
@@ -18,49 +20,17 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
+
+import numpy as np
 
 from .errors import BundleError, HostError
+from .packets_fields import FIELDS
 from .packets_source import pieces
+from .packets_text import Decoded, Decoder
 from .zstd import DamagedError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 GET_TSHARK = "install it (Debian, Ubuntu: apt install tshark; Fedora: dnf install wireshark-cli)"
-
-# What tshark is asked for; Arrow names have _ for the dot. All occurrences are printed, separated
-# by commas: an encapsulated packet has two IP headers, an ACK several SACK blocks.
-FIELDS = (
-    "frame.number frame.time_epoch frame.len frame.cap_len "
-    "ip.src ip.dst ip.id ip.dsfield ipv6.src ipv6.dst ipv6.tclass icmp.type icmpv6.type "
-    "tcp.stream tcp.srcport tcp.dstport tcp.seq tcp.seq_raw tcp.ack tcp.ack_raw tcp.len tcp.flags "
-    "tcp.window_size_value tcp.window_size tcp.options.sack_le tcp.options.sack_re "
-    "tcp.options.sack.dsack_le tcp.options.sack.dsack_re tcp.options.sack_perm "
-    "tcp.options.acc_ecn.ee0b tcp.options.acc_ecn.eceb tcp.options.acc_ecn.ee1b "
-    "tcp.options.timestamp.tsval tcp.options.timestamp.tsecr tcp.options.mss_val "
-    "tcp.options.wscale.shift tcp.analysis.retransmission tcp.analysis.fast_retransmission "
-    "tcp.analysis.spurious_retransmission tcp.analysis.out_of_order tcp.analysis.lost_segment "
-    "tcp.analysis.duplicate_ack_num tcp.analysis.acks_frame tcp.analysis.ack_rtt "
-    "tcp.analysis.bytes_in_flight tcp.analysis.window_full tcp.analysis.zero_window "
-    "tcp.analysis.window_update tcp.analysis.keep_alive tcp.analysis.ack_lost_segment "
-    "tcp.analysis.rto"
-).split()
-
-# Fields that Arrow makes numbers of, hexadecimal or not: faster than the store would.
-NUMBERS = dict.fromkeys(
-    "frame.number frame.len frame.cap_len tcp.stream tcp.seq tcp.seq_raw tcp.ack tcp.ack_raw "
-    "tcp.len tcp.window_size tcp.options.timestamp.tsval tcp.options.timestamp.tsecr "
-    "tcp.analysis.duplicate_ack_num tcp.analysis.acks_frame tcp.analysis.bytes_in_flight "
-    "ipv6.tclass ip.dsfield ip.id tcp.srcport tcp.dstport tcp.flags tcp.window_size_value "
-    "tcp.options.mss_val tcp.options.wscale.shift tcp.options.sack.dsack_le "
-    "tcp.options.sack.dsack_re tcp.options.acc_ecn.ee0b tcp.options.acc_ecn.eceb "
-    "tcp.options.acc_ecn.ee1b".split(),
-    "uint32",
-)
-NUMBERS |= dict.fromkeys(
-    ("frame.time_epoch", "tcp.analysis.ack_rtt", "tcp.analysis.rto"), "decimal"
-)
 
 # Settings that the results depend on, whatever the user's own are; payload stays undissected,
 # which is faster and keeps dissectors of a hundred protocols away from a stranger's bytes.
@@ -71,15 +41,10 @@ OPTIONS = (
     "-o tcp.try_heuristic_first:FALSE -d tcp.port==1-65535,data"
 ).split()
 
-BLOCK = 4 << 20
+BLOCK, PIPE = 4 << 20, 1 << 20
 # tshark remembers some 0.5 kB of each packet, and there is no way to make it forget and keep what
 # it says of later ones. It may take this share of the memory that is free when it starts.
 MEMORY_SHARE = 0.6
-
-
-def column(field: str) -> str:
-    """Return the Arrow column of a tshark field."""
-    return field.replace(".", "_")
 
 
 def find_tshark() -> str:
@@ -120,36 +85,6 @@ def _memory_of(pid: int) -> int:
         return 0
 
 
-def arrow_schema() -> pa.Schema:
-    """Return the types of the batches: numbers for `NUMBERS`, else text."""
-    import pyarrow as pa
-
-    types = {"uint32": pa.uint32(), "decimal": pa.decimal128(28, 9), "text": pa.string()}
-    return pa.schema([(column(f), types[NUMBERS.get(f, "text")]) for f in FIELDS])
-
-
-def _as_numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Parse a column; of several values in a cell (an option given twice, two IP headers) the last.
-
-    What is no number at all becomes NULL.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if values.null_count == len(values):
-        return pa.nulls(len(values), kind)
-    try:
-        return pc.cast(values, kind)
-    except pa.ArrowInvalid:
-        last = pc.replace_substring_regex(values, "^.*,", "")
-        if pa.types.is_decimal(kind):
-            fine = pc.match_substring_regex(last, "^[0-9]{1,12}([.][0-9]{1,9})?$")
-            return pc.cast(pc.if_else(fine, last, None), kind)
-        fine = pc.match_substring_regex(last, "^(0x[0-9a-fA-F]{1,15}|[0-9]{1,18})$")
-        wide = pc.cast(pc.if_else(fine, last, None), pa.uint64())
-        return pc.cast(pc.if_else(pc.less_equal(wide, (1 << 32) - 1), wide, None), kind)
-
-
 class _TooLargeError(Exception):
     """tshark has taken as much memory as it may."""
 
@@ -169,6 +104,7 @@ class Dissection:
         progress: called with the bytes of the file read so far.
 
     Attributes:
+        frames: after the batches: packets of any protocol.
         damage: after the batches: why the capture ends early, or None.
 
     Raises:
@@ -187,11 +123,12 @@ class Dissection:
         self._stop = threading.Event()
         self._feeding: BaseException | None = None
         self._most_memory = int(free_memory() * MEMORY_SHARE)
+        self.frames = 0
         self.damage: str | None = None
         tshark = find_tshark()
         self._scratch = tempfile.TemporaryDirectory(prefix="bbrscope-tshark-")
         self._said = open(Path(self._scratch.name) / "said", "w+b")  # noqa: SIM115 - see close()
-        fields = [word for field in FIELDS for word in ("-e", field)]
+        fields = [word for field in FIELDS for word in ("-e", field.name)]
         self._process = subprocess.Popen(
             [tshark, "-n", "-r", "-", *OPTIONS, "-T", "fields", *fields],
             stdin=subprocess.PIPE,
@@ -199,7 +136,12 @@ class Dissection:
             stderr=self._said,
             # The user's own preferences and profiles must not change what is stored.
             env={**os.environ, "WIRESHARK_CONFIG_DIR": self._scratch.name, "LC_ALL": "C.UTF-8"},
+            bufsize=0,
         )
+        self._output = cast(io.FileIO, self._process.stdout)
+        # tshark goes on while its output is decoded.
+        with suppress(OSError):
+            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE)
         self._feeder = threading.Thread(target=self._feed, daemon=True)
         self._feeder.start()
 
@@ -221,8 +163,7 @@ class Dissection:
             self._process.kill()
         self._process.wait()
         self._feeder.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._output.close()
         self._said.close()
         self._scratch.cleanup()
 
@@ -246,34 +187,27 @@ class Dissection:
             with suppress(OSError):
                 sink.close()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the fields, a column per entry of `FIELDS`, as `arrow_schema` has them.
+    def batches(self) -> Iterator[Decoded]:
+        """Yield the capture's TCP segments, some ten thousand at a time.
 
         Raises:
             BundleError: it is no capture that tshark understands, or cannot be read.
         """
-        import pyarrow as pa
-        from pyarrow import csv
-
-        stdout = cast(IO[bytes], self._process.stdout)
-        schema = arrow_schema()
-        if stdout.peek(1):  # type: ignore[attr-defined]  # a BufferedReader has it
-            text = csv.open_csv(
-                stdout,
-                read_options=csv.ReadOptions(column_names=schema.names, block_size=BLOCK),
-                parse_options=csv.ParseOptions(delimiter="\t", quote_char=False),
-                convert_options=csv.ConvertOptions(
-                    column_types=dict.fromkeys(schema.names, pa.string()),
-                    null_values=[""],
-                    strings_can_be_null=True,
-                ),
-            )
-            for batch in text:
-                columns = [
-                    values if kind == pa.string() else _as_numbers(values, kind)
-                    for values, kind in zip(batch.columns, schema.types, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        decoder = Decoder()
+        buffer, filled = bytearray(BLOCK), 0
+        # What tshark was killed in the middle of is no line.
+        while count := self._output.readinto(memoryview(buffer)[filled:]):
+            filled += count
+            if filled < len(buffer):
+                continue
+            end = buffer.rfind(b"\n", 0, filled) + 1
+            if end:
+                yield decoder.decode(np.frombuffer(buffer, np.uint8), end)
+            rest = buffer[end:filled]
+            buffer, filled = rest + bytearray(max(BLOCK, len(rest))), len(rest)
+        if end := buffer.rfind(b"\n", 0, filled) + 1:
+            yield decoder.decode(np.frombuffer(buffer, np.uint8), end)
+        self.frames = decoder.frames
         self._feeder.join()
         self._judge(self._process.wait())
 

@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bbrscope.collect.packets_tshark import FIELDS, OPTIONS
+from bbrscope.collect.packets_fields import FIELDS
+from bbrscope.collect.packets_tshark import OPTIONS
 
 # Offsets of the third bytes of source and destination address in an Ethernet frame with IPv4.
 ADDRESSES = (28, 32)
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("capture", type=Path)
     parser.add_argument("--packets", type=int, default=600_000)
     options = parser.parse_args()
-    fields = [word for field in FIELDS for word in ("-e", field)]
+    fields = [word for field in FIELDS for word in ("-e", field.name)]
     with tempfile.TemporaryDirectory() as folder:
         large = os.path.join(folder, "large.pcap")
         packets = enlarge(options.capture, Path(large), options.packets)

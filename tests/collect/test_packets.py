@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.collect import packets_tshark
 from bbrscope.collect.errors import BundleError, StoreError
 from bbrscope.collect.ingest import ingest
+from bbrscope.collect.packets_fields import FIELDS
+from bbrscope.collect.packets_text import Decoder
 from bbrscope.collect.store import Store, open_store
 
 RUN = "v2_single_1bdp"
@@ -457,12 +459,34 @@ def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: 
     assert outcome.findings == {"capture_no_syn": 1}
 
 
+def _decoded(**cells: str) -> list[dict[str, Any]]:
+    """The rows of one line of tshark's, with these fields (_ for the dot) beside the least."""
+    told = {"tcp_stream": "0", "tcp_seq_raw": "7", **cells}
+    line = "\t".join(told.get(field.name.replace(".", "_"), "") for field in FIELDS) + "\n"
+    text = np.frombuffer(line.encode(), np.uint8)
+    rows: list[dict[str, Any]] = Decoder().decode(text, len(text)).rows.to_pylist()
+    return rows
+
+
 def test_cells_that_are_no_numbers_become_null_and_the_last_of_several_counts() -> None:
-    cells = ["1,4294967295", "0x00ff", None, "4294967296", "what", "-1", "9" * 40, "7"]
-    numbers = packets_tshark._as_numbers(pa.array(cells), pa.uint32())
-    assert numbers.to_pylist() == [4294967295, 255, None, None, None, None, None, 7]
-    times = packets_tshark._as_numbers(pa.array(["1,2.000000001", "x"]), pa.decimal128(28, 9))
-    assert [str(time) for time in times.to_pylist()] == ["2.000000001", "None"]
+    numbers = {"1,4294967295": 4294967295, "0x00ff": 255, "0xAb": 171, "7": 7, "0": 0}
+    nulls = ("", "4294967296", "what", "-1", "9" * 40, "0x", "0xfg", "0x" + "f" * 20, "1.5", ",")
+    for cell, number in {**numbers, **dict.fromkeys(nulls)}.items():
+        (row,) = _decoded(tcp_options_timestamp_tsval=cell)
+        assert row["tsval"] == number, cell
+    times = {"1,2.000000001": 2_000_000_001, "0.5": 500_000_000, "3": 3_000_000_000}
+    for cell, ns in {**times, **dict.fromkeys(("x", "1.", "1.0000000001", ".5", "-1.0"))}.items():
+        assert _decoded(tcp_analysis_rto=cell)[0]["rto_ns"] == ns, cell
+    (row,) = _decoded(tcp_options_sack_le="1,2", tcp_options_sack_re="1,x", ip_src="a,b")
+    assert (row["sack_left"], row["sack_right"], row["src"], row["dst"]) == (
+        [1, 2],
+        None,
+        "b",
+        None,
+    )
+    assert _decoded(ip_src="1.2.3.4", ipv6_src="::1")[0]["src"] == "::1"
+    assert _decoded(tcp_srcport="65536", ip_dsfield="0x100")[0]["sport"] is None
+    assert _decoded(icmp_type="3") == _decoded(tcp_stream="") == _decoded(tcp_seq_raw="") == []
 
 
 def test_a_segment_too_short_for_its_options_is_counted(store: Store, tmp_path: Path) -> None:
