@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from .scenario import Point
+from .scenario import Flow, Point
 from .units import PACKET_BYTES
 
 # Attaching the probes, building and removing the testbed.
@@ -31,10 +32,30 @@ def host_s(point: Point) -> float:
     return HOST_S + traffic_s(point)
 
 
+def carried_bits(point: Point, seconds: float) -> float:
+    """Return how many bits the path carries at most, or fewer where all flows send less."""
+    steps = [(0.0, point.path.rate_bps)]
+    steps += [(c.at_us / 1e6, int(c.value)) for c in point.changes if c.what == "rate"]
+    ends = [*(min(at, seconds) for at, _ in steps[1:]), seconds]
+    spans = zip(steps, ends, strict=True)
+    carried = sum(rate * max(end - at, 0.0) for (at, rate), end in spans)
+    asked = [_asked_bits(flow, seconds) for flow in point.flows]
+    return min(carried, sum(asked))
+
+
+def _asked_bits(flow: Flow, seconds: float) -> float:
+    """Return the bits that a flow sends if the path lets it; infinity for bulk."""
+    if flow.kind == "rate-limited":
+        return flow.rate_bps * seconds
+    if flow.kind == "fixed-size":
+        return flow.size_bytes * 8.0
+    return math.inf
+
+
 def vm_s(point: Point) -> float:
     """Return the wall seconds that a run takes in a guest which is up."""
     seconds = traffic_s(point)
-    packets = point.path.rate_bps / 8 / PACKET_BYTES * seconds
+    packets = carried_bits(point, seconds) / 8 / PACKET_BYTES
     attach = VM_ATTACH_S if any(flow.cc.startswith("bbr") for flow in point.flows) else 0
     return VM_RUN_S + attach + seconds * VM_SECOND_S + packets * VM_PACKET_S
 
