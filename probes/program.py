@@ -204,7 +204,8 @@ class Program:
             lines.append(f"  if (!({self.condition})) {{ return; }}")
         lines += [
             "  $tp = (struct tcp_sock *)$sk;",
-            f"  if (@over[0] != 0 && {self.moment} > @over[0]) {{ return; }}",
+            f"  if (@over[0] != 0 && ({self.moment} > @over[0] ||",
+            f"      {self.attach.clock} > @over[0] + {GRACE_NS})) {{ return; }}",
             "  $icsk = (struct inet_connection_sock *)$sk;",
             f"  $bbr = (struct bbrscope_bbr *)((uint64)$sk + {self.host.layout.priv});",
         ]
@@ -357,14 +358,20 @@ class Program:
     def over(self) -> str:
         """The recording ends in the kernel, at once and for all CPUs, while bpftrace prints on.
 
-        An event counts by when its processing began, so that no call is cut in half.
+        An event counts by when its processing began, so that no call is cut in half. Not every
+        caller has refreshed that time (tcp_rcv_established() traces first): an idle socket's next
+        packet would count seconds later, when nobody prints any more. Hence the grace.
 
         The tracepoint fires in the sender's kill(); SIGURG does nothing else to bpftrace, whereas
-        0.17 forgets, at SIGINT, whatever it has not printed yet.
+        0.17 forgets, at SIGINT, whatever it has not printed yet. The first signal counts: a later
+        end would let in what nobody prints any more.
         """
         of = self.attach.argument
-        ours = f"(uint64){of}pid == @self[0] && ({of}sig == 2 || {of}sig == {SIGURG})"
-        comment = "SIGURG or SIGINT to bpftrace: no more events, only those on their way."
+        signals = f"({of}sig == 2 || {of}sig == {SIGURG})"
+        ours = f"(uint64){of}pid == @self[0] && {signals} && @over[0] == 0"
+        comment = (
+            "SIGURG or SIGINT to bpftrace, the first: no more events, only those on their way."
+        )
         point = "tracepoint:signal:signal_generate"
         return probe(comment, f"{point}\n/{ours}/", [f"  @over[0] = {self.attach.clock};"])
 
@@ -413,6 +420,8 @@ class Program:
         return "\n".join([intro + definition + "\n", *parts])
 
 
+# Longer than the processing of one packet, shorter than the collector's wait for the last rows.
+GRACE_NS = 100_000_000
 SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 COOKIE = "$sk->__sk_common.skc_cookie.counter"
 MAX_HEADER = "$sk->__sk_common.skc_prot->max_header"

@@ -149,6 +149,15 @@ done
 [ -n "$child" ] && kill "$child" 2>/dev/null
 settle
 cleanup
+# bpftrace 0.17 overlooks a SIGINT that comes while it is not waiting for rows: send it again, as long
+# as it is caught (the last digit of SigCgt has bit 2); one that comes during the last words would kill.
+while sleep 1; do
+  state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$tracer/status" 2>/dev/null)
+  case $state in ''|Z) break ;; esac
+  case $(sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$tracer/status" 2>/dev/null) in
+    [2367abefABEF]) kill -INT "$tracer" 2>/dev/null ;;
+  esac
+done
 wait $tracer 2>/dev/null
 tracer=
 

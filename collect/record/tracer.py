@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ from .stream import Compressed, Events
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031
 STOP_S = 60.0
+AGAIN_S = 1.0
 
 
 def die_with_parent() -> None:
@@ -107,12 +109,8 @@ class Tracer:
             self.process.send_signal(signal.SIGURG)
             self.events.cut_after_ns = time.monotonic_ns()
             self.events.wait_quiet(STOP_S)
-            self.process.send_signal(signal.SIGINT)
-        forced = False
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            forced = True
+        ended = not alive or self._interrupt()
+        if not ended:
             self.process.kill()
             self.process.wait()
         self.events.join(STOP_S)
@@ -124,4 +122,29 @@ class Tracer:
         if self._stats is not None:
             os.close(self._stats)
             self._stats = None
-        return {"programs": stats, "counted": counted, "died": not alive, "killed": forced}
+        return {"programs": stats, "counted": counted, "died": not alive, "killed": not ended}
+
+    def _interrupt(self) -> bool:
+        """Send SIGINT until bpftrace has ended; False if it has not within STOP_S.
+
+        0.17 overlooks a SIGINT that comes while it is not waiting for rows, so one may not be
+        enough; one that comes while it prints its counters would kill it, and only then does it
+        not catch the signal.
+        """
+        deadline = time.monotonic() + STOP_S
+        self.process.send_signal(signal.SIGINT)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(AGAIN_S)
+                return True
+            if catches(self.process.pid, signal.SIGINT):
+                self.process.send_signal(signal.SIGINT)
+        return False
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal: SigCgt of proc_pid_status(5)."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
+        return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+    return False

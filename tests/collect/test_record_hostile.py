@@ -68,6 +68,17 @@ case "$1" in
 *) trap '' INT TERM; while :; do sleep 1; done;;
 esac
 """
+# One that overlooks the first SIGINT, as 0.17 may, and counts its events at the second.
+DEAF = """
+case "$1" in
+--version) echo "bpftrace v0.17.0"; exit 0;;
+--info) echo "  kfunc: no"; exit 0;;
+-e) exit 0;;
+*) trap '' URG; asked=
+   trap '[ -z "$asked" ] || { echo "@attempted_T: 0"; exit 0; }; asked=once' INT
+   echo "+first"; echo "+last"; while :; do sleep 0.1; done;;
+esac
+"""
 
 
 class TestBpftraceThatDoesNotFit:
@@ -92,6 +103,15 @@ class TestBpftraceThatDoesNotFit:
         assert "nothing could be attached" in done.stderr
         assert "syntax error" in done.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+
+    def test_one_that_overlooks_the_request_to_end_is_asked_again(self, tmp_path: Path) -> None:
+        env = tools_in(tmp_path / "bin", DEAF)
+        done = told(collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run")), env=env)
+        assert done.returncode == 0, done.stderr
+        accounting = manifest(tmp_path / "run")["accounting"]
+        assert isinstance(accounting, dict)
+        assert accounting["probes"]["T"]["attempted"] == 0
+        assert accounting["complete"]
 
     def test_ctrl_c_while_it_is_attaching_leaves_nothing(self, tmp_path: Path) -> None:
         """The child ignores SIGINT: it is killed in the end, and waited for."""
