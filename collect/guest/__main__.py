@@ -35,7 +35,7 @@ def main() -> int:
     )
     parser.add_argument("suite", help="bookworm, trixie, sid, ... (any Debian suite)")
     parser.add_argument("--dir", type=Path, help="folder shared as /out (default: a temporary one)")
-    parser.add_argument("--kernel", type=Path, help="folder of another kernel to boot")
+    parser.add_argument("--kernel", type=Path, help="another kernel: a folder, or a bzImage")
     parser.add_argument("--timeout", type=float, default=1800.0, help="wall seconds (1800)")
     parser.add_argument("command", nargs="+", help="what to run in the guest, after --")
     given = parser.parse_args()

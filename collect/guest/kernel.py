@@ -27,11 +27,46 @@ exec /bin/busybox switch_root /root /bin/sh /out/.init
 
 @dataclass(frozen=True)
 class Kernel:
-    """A bootable kernel: its release, its image, and the folder of its modules."""
+    """A bootable kernel: its release, its image, and the folder of its modules, if it has any."""
 
     release: str
     image: Path
-    modules: Path
+    modules: Path | None
+
+
+def find(place: Path) -> Kernel:
+    """Return the kernel that `place` names: a bare image, or the newest of a folder.
+
+    A bare image has no modules: everything must be built in.
+
+    Raises:
+        GuestError: neither an image nor a folder with one.
+    """
+    if place.is_dir():
+        return newest_kernel(place)
+    return Kernel(image_release(place), place, None)
+
+
+def image_release(image: Path) -> str:
+    """Return the release that an x86 kernel image names in its header.
+
+    See Documentation/arch/x86/boot.rst: "HdrS" at 0x202, kernel_version at 0x20e.
+
+    Raises:
+        GuestError: unreadable, or no such image.
+    """
+    try:
+        with image.open("rb") as content:
+            head = content.read(0x10000)
+    except OSError as error:
+        raise GuestError(f"cannot read {image}: {error.strerror}") from error
+    at = 0x200 + int.from_bytes(head[0x20E:0x210], "little")
+    text = head[at : at + 100].split(b"\0")[0].split(b" ")[0].decode(errors="replace")
+    if head[0x202:0x206] != b"HdrS" or not text:
+        raise GuestError(
+            f"{image} is no bzImage", "give arch/x86/boot/bzImage, or a folder with boot/vmlinuz-*"
+        )
+    return text
 
 
 def newest_kernel(folder: Path) -> Kernel:
@@ -60,8 +95,10 @@ def numbers(text: str) -> list[str]:
     return "".join(c if c.isdigit() else " " for c in text).split()
 
 
-def module_order(modules: Path) -> list[Path]:
+def module_order(modules: Path | None) -> list[Path]:
     """Files of BOOT_MODULES and what they depend on (modules.dep), in loading order."""
+    if modules is None:
+        return []
     listing = modules / "modules.dep"
     if not listing.exists():
         raise GuestError(f"{listing} is missing", f"depmod -b {modules.parents[2]} {modules.name}")
@@ -81,7 +118,7 @@ def module_order(modules: Path) -> list[Path]:
     return [modules / file for file in order]
 
 
-def make_initramfs(modules: Path, target: Path) -> None:
+def make_initramfs(modules: Path | None, target: Path) -> None:
     """Write a gzip cpio with busybox, the 9p modules and an init that switches to the 9p root."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from .kernel import make_initramfs, newest_kernel
+from .kernel import find, make_initramfs
 from .root import GuestError, build_root, missing_tools
 
 # The folder that holds the packages probes, collect, ...: site-packages/bbrscope, or a checkout.
 PACKAGE = Path(__file__).resolve().parents[2]
+
+# How often a running guest is looked at.
+TICK_S = 0.2
 
 # pid 1 in the guest. What is bound to fail without a kernel of one's own may: its modules.
 INIT = """#!/bin/sh
@@ -51,6 +55,7 @@ def run(
     folder: Path,
     timeout_s: float = 1800.0,
     kernel: Path | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Boot `suite`, run the shell `command` as root, and return its output and exit status.
 
@@ -59,8 +64,10 @@ def run(
         command: shell text; `bbrscope` in it is this package, which lies in /opt/bbrscope.
         folder: /out inside the guest; what the command writes there stays.
         timeout_s: wall time after which the guest is ended.
-        kernel: a folder with lib/modules/RELEASE and boot/vmlinuz-RELEASE to boot instead of
-            the suite's own (`dpkg-deb -x linux-image-*.deb FOLDER` makes one).
+        kernel: to boot instead of the suite's own: a folder with lib/modules/RELEASE and
+            boot/vmlinuz-RELEASE (`dpkg-deb -x linux-image-*.deb FOLDER` makes one), or a bare
+            bzImage with everything built in.
+        watch: called every TICK_S; what it raises ends the guest.
 
     Raises:
         GuestError: the guest cannot boot, or does not finish in time.
@@ -68,18 +75,16 @@ def run(
     if lacking := missing_tools():
         raise GuestError("a guest needs QEMU", f"apt-get install {' '.join(lacking)}")
     root = build_root(suite)
-    chosen = newest_kernel((kernel or root).resolve())
+    chosen = find((kernel or root).resolve())
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".command").write_text(command)
     (folder / ".init").write_text(INIT)
     shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
-    if kernel is not None:
+    if kernel is not None and chosen.modules is not None:
         shares["modules"] = (chosen.modules.parent, ",readonly=on")
-    with tempfile.TemporaryDirectory() as name:
-        initramfs = Path(name) / "initramfs"
-        make_initramfs(chosen.modules, initramfs)
-        console = boot(chosen.image, initramfs, shares, timeout_s)
+    make_initramfs(chosen.modules, folder / ".initramfs")
+    console = boot(chosen.image, folder / ".initramfs", shares, timeout_s, watch)
     status = folder / ".status"
     if not status.exists():
         raise GuestError(
@@ -91,19 +96,30 @@ def run(
         (folder / ".stdout").read_text(errors="replace"),
         (folder / ".stderr").read_text(errors="replace"),
     )
-    for left in (".command", ".init", ".stdout", ".stderr", ".status"):
+    for left in (".initramfs", ".command", ".init", ".stdout", ".stderr", ".status"):
         (folder / left).unlink(missing_ok=True)
     return result
 
 
 def boot(
-    image: Path, initramfs: Path, shares: dict[str, tuple[Path, str]], timeout_s: float
+    image: Path,
+    initramfs: Path,
+    shares: dict[str, tuple[Path, str]],
+    timeout_s: float,
+    watch: Callable[[], None] | None = None,
 ) -> str:
     """Boot and wait for power-off; return the console's text.
 
     `shares` are 9p mount tags with the folder behind each and further options of QEMU's -fsdev.
+    Whatever ends this process, or the thread that waits here, ends the guest.
+
+    Raises:
+        GuestError: it took longer than `timeout_s`.
     """
-    command = ["qemu-system-x86_64", "-accel", "tcg,thread=single"]
+    # setpriv: the kernel ends QEMU with us (PR_SET_PDEATHSIG), also after kill -9. Its own process
+    # group: Ctrl-C is for us to handle.
+    command = ["setpriv", "--pdeathsig", "KILL", "--"]
+    command += ["qemu-system-x86_64", "-accel", "tcg,thread=single"]
     command += ["-icount", "shift=1,sleep=off", "-smp", "1", "-cpu", "max", "-m", "2500"]
     command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"]
     command += ["-kernel", str(image), "-initrd", str(initramfs)]
@@ -111,16 +127,29 @@ def boot(
     for tag, (path, options) in shares.items():
         local = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
         command += ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        text = (error.stdout or b"").decode(errors="replace")
-        raise GuestError(f"the guest ran longer than {timeout_s} s:\n{text[-3000:]}") from error
-    return done.stdout.decode(errors="replace")
+        return _console(process, timeout_s, watch or (lambda: None))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _console(process: subprocess.Popen[bytes], timeout_s: float, watch: Callable[[], None]) -> str:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.communicate(timeout=TICK_S)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired as waiting:
+            watch()
+            if time.monotonic() > deadline:
+                text = (waiting.stdout or b"").decode(errors="replace")
+                raise GuestError(
+                    f"the guest ran longer than {timeout_s} s:\n{text[-3000:]}"
+                ) from None

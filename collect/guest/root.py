@@ -27,6 +27,7 @@ TOOLS = {
     "depmod": "kmod",
     "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
+    "setpriv": "util-linux",
 }
 SBIN = "/usr/sbin:/sbin"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"

@@ -20,12 +20,16 @@ TOOLS = {
     "sysctl": "procps",
 }
 QDISCS = ("sch_netem", "sch_tbf")
-AQM_MODULES: dict[str, tuple[str, ...]] = {
+# What a shaper or an AQM needs beyond these.
+MODULES: dict[str, tuple[str, ...]] = {
+    "htb": ("sch_htb",),
     "fq_codel": ("sch_fq_codel",),
     "red": ("sch_red",),
     "policer": ("sch_ingress", "act_police", "cls_matchall"),
 }
 PROC = Path("/proc")
+# How often modules are tried that do not go.
+UNLOAD_TRIES = 30
 
 
 def call(*words: str) -> str:
@@ -63,8 +67,8 @@ def require_root() -> None:
     raise HostError("the lab needs root for namespaces, queues and probes", way)
 
 
-def require(aqms: Iterable[str]) -> None:
-    """Check that this host can build testbeds with these AQMs; modules are loaded.
+def require(parts: Iterable[str]) -> None:
+    """Check that this host can build testbeds with these shapers and AQMs; modules are loaded.
 
     Raises:
         HostError: a tool is missing, or the kernel lacks something.
@@ -74,7 +78,7 @@ def require(aqms: Iterable[str]) -> None:
         raise HostError(
             f"the lab needs {', '.join(missing)}", f"apt-get install {' '.join(missing)}"
         )
-    wanted = [*QDISCS, "veth", *(m for aqm in aqms for m in AQM_MODULES.get(aqm, ()))]
+    wanted = [*QDISCS, "veth", *(m for part in parts for m in MODULES.get(part, ()))]
     for module in dict.fromkeys(wanted):
         if not has_module(module):
             raise HostError(
@@ -135,10 +139,11 @@ def unload(modules: Iterable[str]) -> None:
 
     One may hold another, and a namespace that is gone holds some for a moment.
     """
-    left = sorted(modules)
-    deadline = time.monotonic() + 3
-    while left and time.monotonic() < deadline:
-        left = [name for name in left if not quietly("rmmod", name)]
+    left, tries = sorted(modules), UNLOAD_TRIES
+    while left and tries:
+        still = [name for name in left if not quietly("rmmod", name)]
+        tries = UNLOAD_TRIES if len(still) < len(left) else tries - 1
+        left = still
         time.sleep(0.1)
 
 

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ...probes import btf
-from ..errors import BbrscopeError, HostError
+from ..errors import HostError
 from ..record import accounting, session, target
 from ..record.filters import Filters
 from . import host, testbed, traffic
+from .interrupt import InterruptedLabError, in_order
 from .results import KEY
 from .scenario import Flow, Point
 
@@ -32,14 +32,7 @@ LOCK = Path("/run/bbrscope-lab.lock")
 # A CPU that works longer than this share of the time is the bottleneck, not the path.
 MAX_BUSY = 0.95
 CAPACITY_S = 1
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class InterruptedLabError(BbrscopeError):
-    """Ctrl-C or a signal ended the lab; nothing of the current run is kept."""
-
-    def __init__(self) -> None:
-        super().__init__("interrupted; finished runs are kept", "the same command goes on")
+PARTIAL = ".partial"
 
 
 @contextmanager
@@ -64,21 +57,13 @@ def alone() -> Iterator[None]:
         before = host.loaded_modules()
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         host.yield_to_traffic()
-        old = {number: signal.signal(number, _end) for number in SIGNALS}
         try:
-            yield
-        except KeyboardInterrupt as error:
-            raise InterruptedLabError from error
+            with in_order():
+                yield
         finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
             os.setpriority(os.PRIO_PROCESS, 0, priority)
             host.unload(host.loaded_modules() - before)
             LOCK.unlink(missing_ok=True)
-
-
-def _end(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def finished(folder: Path) -> bool:
@@ -130,7 +115,7 @@ def refuse_beyond(point: Point, limit_bps: int) -> None:
 
 
 def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path:
-    """Make one run; return its bundle in `folder`.
+    """Make one run; return its bundle in `folder`. Once it is there, it is not touched any more.
 
     Raises:
         HostError: the host cannot make it.
@@ -143,7 +128,7 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
         recording = _recording(point, work, name, packets)
         with awake(place == "vm") as pid, testbed.built(point), servers(point, work):
             (work / "plan.json").write_text(json.dumps({**plan, "awake": pid}))
-            bundle, manifest = session.run(recording, say)
+            bundle, manifest = session.run(recording, lambda _text: None)
         if not manifest["ended"].startswith("the command ended"):
             if manifest["ended"].startswith("SIG"):
                 raise InterruptedLabError
@@ -157,7 +142,8 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
         told = json.loads(result.read_text())
         _attach(point, bundle, work)
-        _describe(point, place, manifest, told, bundle)
+        if problems := _describe(point, place, manifest, told, bundle):
+            say(f"  marked invalid: {problems}")
         return _publish(bundle, folder / name)
 
 
@@ -181,7 +167,15 @@ def awake(wanted: bool) -> Iterator[int | None]:
 
 
 def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Plan:
-    command = (sys.executable, "-m", f"{__package__}.traffic", str(work / "plan.json"))
+    # Ctrl-C reaches the traffic, too, but it is for the lab to end it.
+    command = (
+        "env",
+        "--ignore-signal=INT",
+        sys.executable,
+        "-m",
+        f"{__package__}.traffic",
+        str(work / "plan.json"),
+    )
     version = recorded_version({flow.cc for flow in point.flows})
     return session.Plan(
         output=work / name,
@@ -271,8 +265,8 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 def _describe(
     point: Point, place: str, manifest: dict[str, Any], told: dict[str, Any], bundle: Path
-) -> None:
-    """Write into the manifest which run this is, and whether it is what it says."""
+) -> str:
+    """Write into the manifest which run this is; return why it is not what it says, if so."""
     problems = [*told["problems"], *accounting.trouble(manifest)]
     for flow in point.flows:
         report = _loaded(bundle / f"iperf{flow.flow_no}.json")
@@ -308,6 +302,7 @@ def _describe(
         "flows": [_flow(point, flow, told) for flow in point.flows],
     }
     (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+    return "; ".join(problems)
 
 
 def _flow(point: Point, flow: Flow, told: dict[str, Any]) -> dict[str, Any]:
@@ -324,15 +319,18 @@ def _flow(point: Point, flow: Flow, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _publish(bundle: Path, output: Path) -> Path:
-    """Bring a bundle to its place: whole, or not at all."""
-    partial = output.with_name(output.name + ".partial")
+    """Bring a bundle to its place: whole, or not at all, also if a guest is ended right after."""
+    partial = output.with_name(output.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         shutil.copytree(bundle, partial)
+        for path in partial.iterdir():
+            with path.open("rb") as written:
+                os.fsync(written.fileno())
+        session.hand_over(partial)
         shutil.rmtree(output, ignore_errors=True)
         partial.rename(output)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise HostError(f"cannot write {output}: {error.strerror}") from error
-    session.hand_over(output)
     return output

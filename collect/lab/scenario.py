@@ -20,6 +20,7 @@ CATALOGUE = Path(__file__).parent / "catalogue"
 
 KINDS = ("bulk", "rate-limited", "fixed-size", "on-off")
 AQMS = ("fifo", "fq_codel", "red", "policer")
+SHAPERS = ("tbf", "htb")
 # What may change while a run goes on, and what its value is.
 CHANGES = ("rate", "rtt", "loss", "outage")
 
@@ -28,6 +29,7 @@ PATH_DEFAULTS = {
     "jitter": "0ms",
     "reorder": "0",
     "aggregation": "0ms",
+    "shaper": "tbf",
     "aqm": "fifo",
     "threshold": "1ms",
     "ecn": "no",
@@ -111,6 +113,7 @@ class Link:
     jitter_us: int
     reorder: float
     aggregation_us: int
+    shaper: str
     aqm: str
     threshold_us: int
     ecn: bool
@@ -468,6 +471,7 @@ def _link(values: _Values) -> Link:
         jitter_us=units.time_us(values.text("jitter")),
         reorder=units.share(values.text("reorder")),
         aggregation_us=units.time_us(values.text("aggregation")),
+        shaper=values.choice("shaper", "tbf", SHAPERS),
         aqm=values.choice("aqm", "fifo", AQMS),
         threshold_us=units.time_us(values.text("threshold")),
         ecn=values.choice("ecn", "no", ("no", "yes")) == "yes",

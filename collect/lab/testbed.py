@@ -2,8 +2,8 @@
 
     s --- a --- r --- d          s: senders    a: access    r: bottleneck    d: receivers
 
-Data: s -> a (netem: random loss, reordering, outages) -> r (tbf: rate and buffer, AQM; or a
-policer) -> d. ACKs: d -> r (netem: the whole delay) -> a (netem: a flow's extra delay) -> s.
+Data: s -> a (netem: random loss, reordering, outages) -> r (tbf or htb: rate and buffer, AQM; or
+a policer) -> d. ACKs: d -> r (netem: the whole delay) -> a (netem: a flow's extra delay) -> s.
 
 Nothing is queued in s, so TCP Small Queues see what they would see on a fast NIC; loss is drawn
 where packets are single, so no TSO burst is dropped as one; the delay line holds ACKs, so it never
@@ -220,13 +220,24 @@ def _acks(link: Link, rtt_us: int) -> list[str]:
     return words
 
 
-def _tbf(link: Link, rate_bps: int) -> list[str]:
-    """tbf's options. The bucket is two packets, or half a millisecond of a fast link."""
+def _rate(rate_bps: int) -> list[str]:
+    """The shaper's rate. Its bucket is two packets, or half a millisecond of a fast link."""
     bucket = max(2 * PACKET_BYTES, rate_bps // 16000)
-    return [
-        *("tbf", "rate", f"{rate_bps}bit", "burst", str(bucket)),
-        *("limit", str(link.buffer_bytes)),
-    ]
+    return ["rate", f"{rate_bps}bit", "burst", str(bucket)]
+
+
+def _shaper(link: Link, verb: str, rate_bps: int) -> list[str]:
+    """Return tc's words that set the bottleneck's rate: of tbf, or of htb's only class.
+
+    tbf has the buffer itself; htb's class has it as a queue of its own.
+    """
+    rate = _rate(rate_bps)
+    if link.shaper == "htb":
+        place = ["class", verb, "dev", "rd", "parent", "1:", "classid", "1:1"]
+        # Without a quantum of its own, htb warns of classes that are fast.
+        return [*place, "htb", *rate, "cburst", rate[-1], "quantum", str(PACKET_BYTES)]
+    place = ["qdisc", verb, "dev", "rd", "root", "handle", "1:"]
+    return [*place, "tbf", *rate, "limit", str(link.buffer_bytes)]
 
 
 def _bottleneck(link: Link) -> None:
@@ -238,22 +249,15 @@ def _bottleneck(link: Link) -> None:
             *("burst", str(link.buffer_bytes), "conform-exceed", "drop"),
         )
         return
-    call(
-        "tc",
-        "-n",
-        ROUTER,
-        "qdisc",
-        "add",
-        "dev",
-        "rd",
-        "root",
-        "handle",
-        "1:",
-        *_tbf(link, link.rate_bps),
-    )
+    root = ["tc", "-n", ROUTER]
+    if link.shaper == "htb":
+        call(*root, "qdisc", "add", "dev", "rd", "root", "handle", "1:", "htb", "default", "1")
+    call(*root, *_shaper(link, "add", link.rate_bps))
     threshold = f"{link.threshold_us}us"
     packets = str(max(link.buffer_bytes // PACKET_BYTES, 2))
-    inner: tuple[str, ...] = ()
+    inner: tuple[str, ...] = (
+        ("bfifo", "limit", str(link.buffer_bytes)) if link.shaper == "htb" else ()
+    )
     if link.aqm == "fq_codel":
         # Only the threshold acts: the target that would drop is beyond the buffer.
         inner = ("fq_codel", "limit", packets, "flows", "1024", "target", "10s")
@@ -265,7 +269,7 @@ def _bottleneck(link: Link) -> None:
         inner += ("avpkt", "1000", "burst", str(1 + 5 * low // 3000), "probability", "0.1", "ecn")
         inner += ("bandwidth", f"{link.rate_bps}bit")
     if inner:
-        call("tc", "-n", ROUTER, "qdisc", "add", "dev", "rd", "parent", "1:1", *inner)
+        call(*root, "qdisc", "add", "dev", "rd", "parent", "1:1", *inner)
 
 
 def commands(point: Point, change: Change) -> list[tuple[int, list[str]]]:
@@ -276,13 +280,15 @@ def commands(point: Point, change: Change) -> list[tuple[int, list[str]]]:
         return ["tc", "-n", name, "qdisc", "change", "dev", device, "root", *words]
 
     if change.what == "rate":
-        return [(change.at_us, tc(ROUTER, "rd", "handle", "1:", *_tbf(link, int(change.value))))]
+        return [(change.at_us, ["tc", "-n", ROUTER, *_shaper(link, "change", int(change.value))])]
     if change.what == "rtt":
         return [(change.at_us, tc(ROUTER, "ra", "netem", *_acks(link, int(change.value))))]
     if change.what == "loss":
         return [(change.at_us, tc(ACCESS, "ar", "netem", *_data(link, change.value)))]
     end = change.at_us + int(change.value)
+    # What is lost when it is over: as the last change before that says.
+    losses = [c.value for c in point.changes if c.what == "loss" and c.at_us <= end]
     return [
         (change.at_us, tc(ACCESS, "ar", "netem", *_data(link, 1.0))),
-        (end, tc(ACCESS, "ar", "netem", *_data(link, link.loss))),
+        (end, tc(ACCESS, "ar", "netem", *_data(link, losses[-1] if losses else link.loss))),
     ]

@@ -9,24 +9,34 @@ seconds; and a rate that such a machine cannot forward is beyond reach (measured
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
 
 from .. import guest
 from ..errors import HostError
-from ..guest.kernel import newest_kernel
+from ..guest.kernel import find
 from ..guest.root import build_root
 from . import estimate
+from .interrupt import in_order
+from .run import PARTIAL
 from .scenario import Point
 
 SUITE = "bookworm"
 BATCH = 24
+SHARED = "bbrscope-vm-"
+# How `bbrscope` begins what it says when it fails.
+ERROR = "bbrscope: "
 
 # While a guest waits for a file of the host, its idle time is skipped and timers run ahead. So the
 # tools that run beside the traffic move to memory, and those that start before it are read once.
@@ -42,65 +52,26 @@ export LD_LIBRARY_PATH=/run/lib
 """
 
 
-@contextmanager
-def kernel_folder(kernel: Path | None) -> Iterator[Path | None]:
-    """Give a kernel as the guest wants it: a folder with boot/ and lib/modules/.
-
-    A bare image gets one around it, with no modules: it must have everything built in.
-
-    Raises:
-        HostError: neither a folder nor a kernel image.
-    """
-    if kernel is None or kernel.is_dir():
-        yield kernel
-        return
-    release = image_release(kernel)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "boot").mkdir()
-        shutil.copy(kernel, folder / f"boot/vmlinuz-{release}")
-        modules = folder / "lib/modules" / release
-        modules.mkdir(parents=True)
-        (modules / "modules.dep").touch()
-        yield folder
-
-
-def image_release(image: Path) -> str:
-    """Return the release that an x86 kernel image names in its header.
-
-    See Documentation/arch/x86/boot.rst: "HdrS" at 0x202, kernel_version at 0x20e.
-    """
-    try:
-        with image.open("rb") as content:
-            head = content.read(0x10000)
-    except OSError as error:
-        raise HostError(f"cannot read {image}: {error.strerror}") from error
-    at = 0x200 + int.from_bytes(head[0x20E:0x210], "little")
-    text = head[at : at + 100].split(b"\0")[0].split(b" ")[0].decode(errors="replace")
-    if head[0x202:0x206] != b"HdrS" or not text:
-        raise HostError(
-            f"{image} is no bzImage", "give arch/x86/boot/bzImage, or a folder with boot/vmlinuz-*"
-        )
-    return text
-
-
 def release(kernel: Path | None) -> str:
     """Return the release of the kernel that a guest will boot.
 
     Raises:
-        HostError: QEMU is missing, or the folder has no kernel.
+        HostError: QEMU is missing.
+        GuestError: there is no kernel.
     """
     if lacking := guest.missing_tools():
         raise HostError(
             f"a guest needs {', '.join(lacking)}",
             f"apt-get install {' '.join(lacking)}, or run as root without --vm",
         )
-    return newest_kernel(kernel or build_root(SUITE)).release
+    return find(kernel or build_root(SUITE)).release
 
 
 def congestion_controls(kernel: Path | None) -> set[str] | None:
     """Return the congestion controls of the kernel, from its lists of modules; None: unknown."""
-    modules = newest_kernel(kernel or build_root(SUITE)).modules
+    modules = find(kernel or build_root(SUITE)).modules
+    if modules is None:
+        return None
     text = "".join(
         (modules / name).read_text()
         for name in ("modules.dep", "modules.builtin")
@@ -126,62 +97,133 @@ def run(
         points: each with its number within the scenario as `words` tell it.
         words: arguments of `bbrscope lab run` inside that name the scenario and its parameters.
         own_file: the scenario's file when it is not in the catalogue.
+        kernel: see `guest.run`.
         folder: where bundles go.
-        say, done: called with what happens, and with each bundle, in the caller's thread.
+        say, done: called with what happens, and with each bundle once it is there, in the
+            caller's thread.
 
     Returns:
         what went wrong, one text per guest.
+
+    Raises:
+        InterruptedLabError: a signal came; guests are ended, and what they have finished is kept.
     """
     share = max(1, min(BATCH, -(-len(points) // jobs)))
     batches = [points[at : at + share] for at in range(0, len(points), share)]
-    problems = []
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = {
-            pool.submit(_boot, batch, words, own_file, kernel, folder): batch for batch in batches
-        }
+    problems, left = [], len(batches)
+    guests = Guests(words, own_file, kernel, folder)
+    with in_order(), ThreadPoolExecutor(max_workers=jobs) as pool:
+        for batch in batches:
+            pool.submit(guests.boot, batch)
         try:
-            for future in as_completed(futures):
-                bundles, text = future.result()
-                for line in text:
-                    say(line)
-                problems += [line for line in text if line.startswith("failed")]
-                for bundle in bundles:
-                    done(bundle)
+            while left:
+                match guests.told.get():
+                    case Path() as bundle:
+                        done(bundle)
+                    case str(text):
+                        say(text)
+                    case list(failures):
+                        left -= 1
+                        problems += failures
         except BaseException:
+            guests.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return problems
 
 
-def _boot(
-    batch: list[tuple[int, Point]],
-    words: list[str],
-    own_file: Path | None,
-    kernel: Path | None,
-    folder: Path,
-) -> tuple[list[Path], list[str]]:
-    """Boot one guest for these points; return its bundles and what it said."""
-    with tempfile.TemporaryDirectory(prefix="bbrscope-vm-", dir=folder) as name:
-        shared = Path(name)
-        inside = ["bbrscope", "lab", "run", *words, "--inside", "-o", "/out/bundles"]
-        inside += ["--points", ",".join(str(number) for number, _ in batch)]
-        if own_file is not None:
-            shutil.copy(own_file, shared / own_file.name)
-        wall = 900 + 10 * sum(estimate.vm_s(point) for _, point in batch)
-        text: list[str] = []
+@dataclass
+class Guests:
+    """Guests that make runs, for threads to wait for.
+
+    Attributes:
+        told: what they say, the bundles they finish, and a list of failures at the end of each.
+        stop: ends them all.
+    """
+
+    words: list[str]
+    own_file: Path | None
+    kernel: Path | None
+    folder: Path
+    told: SimpleQueue[Path | str | list[str]] = field(default_factory=SimpleQueue)
+    stop: Event = field(default_factory=Event)
+
+    def boot(self, batch: list[tuple[int, Point]]) -> None:
+        """Boot one guest for these points, and wait for it."""
+        failures: list[str] = []
         try:
-            ended = guest.run(SUITE, SETUP + shlex.join(inside), shared, wall, kernel)
-            text = [line for line in ended.stderr.splitlines() if line.strip()]
-            if ended.returncode:
-                text.append(f"failed: the lab in the guest ended with status {ended.returncode}")
+            with shared_folder(self.folder) as shared:
+                failures = self._make(batch, shared)
+        except Exception as error:
+            failures = [str(error)]
+        finally:
+            self.told.put(failures)
+
+    def _make(self, batch: list[tuple[int, Point]], shared: Path) -> list[str]:
+        inside = ["bbrscope", "lab", "run", *self.words, "--inside", "-o", "/out/bundles"]
+        inside += ["--points", ",".join(str(number) for number, _ in batch)]
+        if self.own_file is not None:
+            shutil.copy(self.own_file, shared / self.own_file.name)
+        wall = 900 + 10 * sum(estimate.vm_s(point) for _, point in batch)
+
+        def watch() -> None:
+            for bundle in rescue(shared, self.folder):
+                self.told.put(bundle)
+            if self.stop.is_set():
+                raise guest.GuestError("stopped")
+
+        try:
+            command = SETUP + shlex.join(inside)
+            ended = guest.run(SUITE, command, shared, wall, self.kernel, watch)
         except guest.GuestError as error:
-            text.append(f"failed: {error.fact}")
-        bundles = []
-        for made in sorted((shared / "bundles").glob("*/manifest.json")):
-            # A ".partial" was never finished: the guest ended in the middle.
-            if made.parent.suffix != ".partial":
-                target = folder / made.parent.name
-                shutil.rmtree(target, ignore_errors=True)
-                made.parent.rename(target)
-                bundles.append(target)
-    return bundles, text
+            return [error.fact]
+        finally:
+            for bundle in rescue(shared, self.folder):
+                self.told.put(bundle)
+        lines = [line for line in ended.stderr.splitlines() if line.strip()]
+        for line in lines:
+            self.told.put(line)
+        if not ended.returncode:
+            return []
+        why = [line for line in lines if line.startswith(ERROR)] or [str(ended.returncode)]
+        return [f"the lab in a guest failed: {why[-1].removeprefix(ERROR)}"]
+
+
+@contextmanager
+def shared_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder to share with a guest, and remove it; while it is in use, it is locked."""
+    with tempfile.TemporaryDirectory(prefix=SHARED, dir=folder) as name:
+        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(held)
+
+
+def take_over(folder: Path) -> None:
+    """Keep the runs that a lab which was killed had finished, and remove its shared folders."""
+    for shared in folder.glob(f"{SHARED}*/"):
+        held = os.open(shared, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue  # of a lab that is running
+        else:
+            rescue(shared, folder)
+            shutil.rmtree(shared, ignore_errors=True)
+        finally:
+            os.close(held)
+
+
+def rescue(shared: Path, folder: Path) -> list[Path]:
+    """Move finished bundles out of a guest's folder; return where they are now."""
+    found = []
+    for made in sorted(shared.glob("bundles/*/manifest.json")):
+        if made.parent.suffix == PARTIAL:
+            continue  # not finished yet, or never
+        target = folder / made.parent.name
+        shutil.rmtree(target, ignore_errors=True)
+        made.parent.rename(target)
+        found.append(target)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -221,25 +220,25 @@ def _in_guests(
     """Make in guests what is not made yet, and load it."""
     from ...collect.lab import vm
 
-    with vm.kernel_folder(kernel) as folder:
-        missing, ready = _missing(chosen, vm.release(folder), output, store)
-        have = vm.congestion_controls(folder)
-        if have is not None:
-            kept = _with_controls([point for _, point in missing], named, ready, have)
-            missing = [each for each in missing if each[1] in kept]
-        if not missing:
-            return
-        output.mkdir(parents=True, exist_ok=True)
-        problems = vm.run(
-            missing,
-            words,
-            own_file,
-            folder,
-            jobs,
-            output,
-            lambda text: click.echo(text, err=True),
-            lambda bundle: _load(bundle, store),
-        )
+    vm.take_over(output)
+    missing, ready = _missing(chosen, vm.release(kernel), output, store)
+    have = vm.congestion_controls(kernel)
+    if have is not None:
+        kept = _with_controls([point for _, point in missing], named, ready, have)
+        missing = [each for each in missing if each[1] in kept]
+    if not missing:
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    problems = vm.run(
+        missing,
+        words,
+        own_file,
+        kernel,
+        jobs,
+        output,
+        lambda text: click.echo(text, err=True),
+        lambda bundle: _load(bundle, store),
+    )
     if problems:
         raise HostError(problems[0], "the same command goes on with what is missing")
 
@@ -330,35 +329,30 @@ def _make(
     """
     from ...collect.lab import host, run
 
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
     failed = 0
     output.mkdir(parents=True, exist_ok=True)
     with run.alone():
-        host.require({point.path.aqm for point in points})
+        host.require({part for point in points for part in (point.path.shaper, point.path.aqm)})
         wanted = _with_controls(points, named, ready, host.congestion_controls(_controls(points)))
         if not wanted:
             return
         limit = run.capacity(wanted[0])
-        click.echo(f"this machine forwards {limit / 1e6:.0f} Mbit/s", err=True)
+        say(f"this machine forwards {limit / 1e6:.0f} Mbit/s")
         for number, point in enumerate(wanted, 1):
-            click.echo(f"{number}/{len(wanted)} {point.label}, repetition {point.rep}", err=True)
+            say(f"{number}/{len(wanted)} {point.label}, repetition {point.rep}")
             try:
                 run.refuse_beyond(point, limit)
-                bundle = run.one(point, place, packets, output, lambda _text: None)
+                bundle = run.one(point, place, packets, output, say)
             except HostError as error:
                 failed += 1
-                click.echo(f"  failed: {error.fact}", err=True)
+                say(f"  failed: {error.fact}")
                 continue
-            _tell(bundle)
             done(bundle)
     if failed:
         raise HostError(f"{failed} of {len(wanted)} runs could not be made", "see above")
-
-
-def _tell(bundle: Path) -> None:
-    """Say if a run is not what it should be."""
-    lab = json.loads((bundle / "manifest.json").read_text())["lab"]
-    if not lab["valid"]:
-        click.echo(f"  marked invalid: {lab['why_invalid']}", err=True)
 
 
 def _load(bundle: Path, store: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ with run.alone():
     host.congestion_controls(["cubic"])
     told = {
         "six": trial(ip="6"),
+        "htb": trial(shaper="htb", buffer="0.5bdp"),
+        "htb_codel": trial(shaper="htb", aqm="fq_codel", ecn="yes", threshold="5ms"),
         "policer": trial(aqm="policer", buffer="30kB"),
         "fq_codel": trial(aqm="fq_codel", ecn="yes", threshold="5ms"),
         "red": trial(aqm="red", ecn="yes", threshold="10ms", buffer="8bdp"),
@@ -89,6 +91,34 @@ with run.alone():
     }
 print(json.dumps(told))
 """
+
+# Everything that a path can change while a run goes on, under a flow that needs a third of it: so
+# nothing is lost and nothing waits but for the changes. A file of the user's own.
+CHANGES = """
+title = "Everything changes"
+source = "nobody"
+duration = "22s"
+
+[path]
+rate = "10mbit"
+rtt = "40ms"
+buffer = "2bdp"
+shaper = "htb"
+
+[[flow]]
+cc = "cubic"
+kind = "rate-limited"
+rate = "3mbit"
+"""
+for at, what, value in (
+    ("4s", "rtt", "100ms"),
+    ("7s", "rtt", "40ms"),
+    ("9s", "loss", "5%"),
+    ("12s", "outage", "1s"),
+    ("15s", "loss", "0"),
+    ("17s", "rate", "1mbit"),
+):
+    CHANGES += f'[[change]]\nat = "{at}"\nwhat = "{what}"\nvalue = "{value}"\n'
 
 STATE = """
 state() { ip netns list; ip -o link; ip -o addr; tc qdisc show; lsmod | sort | cut -d' ' -f1
@@ -108,11 +138,22 @@ running() {
 
 
 def script() -> str:
-    lines = [vm.SETUP, STATE, "state > /out/before"]
+    # The host may use the testbed's own addresses: they are in other namespaces.
+    lines = [vm.SETUP, "ip addr add 10.77.0.2/24 dev lo; ip addr add 10.79.0.1/16 dev lo"]
+    lines += ["ip addr add fd77:1::2/64 dev lo; ip route add 10.78.0.0/24 dev lo"]
+    lines += [STATE, "state > /out/before"]
     for name, setting, cc in EXPERIMENTS:
         words = f"{name} --quick --set {setting} --cc {cc} --inside -o /out/bundles"
         lines.append(f"bbrscope lab run {words} 2> /out/{name}.said; echo $? > /out/{name}.status")
     lines += ["state > /out/after", "python3 /out/parts.py > /out/parts.json"]
+    run = "bbrscope lab run /out/changes.toml --inside -o /out/changed"
+    lines += [f"{run} 2> /out/changed.said; echo $? > /out/changed.status"]
+    # Something else has the CPU to itself for half of the time at least.
+    run = "bbrscope lab run song-single-buffer --quick --cc cubic --set buffer=1bdp,duration=5s"
+    run = run.replace(",", " --set ") + " --inside -o /out/hogged"
+    lines += ["sh -c 'while :; do :; done' & hog=$!", f"{run} 2> /out/hogged.said", "kill $hog"]
+    run = "bbrscope lab run song-single-buffer --quick --cc bbr2 --inside -o /tmp/never"
+    lines += [f"{run} 2> /out/lacking.said; echo $? > /out/lacking.status"]
     # Ctrl-C in the middle of a run; then a kill that leaves no time to clean up.
     run = "bbrscope lab run song-single-buffer --quick --cc cubic --inside -o /tmp/never"
     lines += [RUNNING, f"setsid {run} 2> /out/interrupted.said & pid=$!; running interrupted"]
@@ -132,6 +173,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"needs QEMU and debootstrap: apt-get install {' '.join(lacking)}")
     folder = tmp_path_factory.mktemp("lab")
     (folder / "parts.py").write_text(PARTS)
+    (folder / "changes.toml").write_text(CHANGES)
     done = guest.run(vm.SUITE, script(), folder, 6000)
     assert done.returncode == 0, done.stderr
     return folder
@@ -219,6 +261,63 @@ def test_changes_happen_when_they_should(store: Store) -> None:
     assert all(0 <= each < 0.5 for each in late)
 
 
+def means(out: Path, what: str) -> Callable[[float, float], list[float]]:
+    """iperf3's own record of the run with all changes: values between two times, in s.
+
+    Its intervals are of a second, from its first byte on: some round trips after its launch.
+    """
+    [path] = out.glob("changed/*/iperf1.json")
+    told = [each["streams"][0] for each in json.loads(path.read_text())["intervals"]]
+    return lambda begin, end: [
+        each[what] for each in told if begin <= each["start"] and each["end"] <= end
+    ]
+
+
+def test_delay_loss_outage_and_rate_change_when_they_are_to(out: Path) -> None:
+    """TCP's own RTT, its retransmissions, the qdisc's counter, and iperf3's rate."""
+    assert (out / "changed.status").read_text() == "0\n", (out / "changed.said").read_text()
+    rtt = means(out, "rtt")
+    assert max(rtt(0.9, 3.1)) < 50_000
+    assert min(rtt(4.9, 6.1)) > 95_000
+    assert max(rtt(6.9, 8.1)) < 50_000
+    again = means(out, "retransmits")
+    assert sum(again(0, 8.1)) == 0
+    assert sum(again(8.9, 11.1)) >= 3
+    [bundle] = out.glob("changed/*/manifest.json")
+    manifest = json.loads(bundle.read_text())
+    assert manifest["lab"]["valid"], manifest["lab"]["why_invalid"]
+    changes = {change["what"]: change["at_s"] for change in manifest["changes"]}
+    with open_store(out / "changed.duckdb") as store:
+        ingest(store, bundle.parent)
+        samples = store.con.execute(
+            "SELECT boottime_ns / 1e9 - ? AS t, sent_bytes FROM queue_samples WHERE kind = 'htb'"
+            " ORDER BY t",
+            [manifest["traffic_start_uptime_s"]],
+        ).fetchall()
+    assert changes["outage over"] - changes["outage"] == pytest.approx(1, abs=0.1)
+    dark = [sent for t, sent in samples if changes["outage"] + 0.1 < t < changes["outage over"]]
+    assert len(dark) > 3
+    assert len(set(dark)) == 1
+    late = [(t, sent) for t, sent in samples if 18.5 < t < 21.5]
+    seconds, sent = late[-1][0] - late[0][0], late[-1][1] - late[0][1]
+    assert sent * 8 / seconds == pytest.approx(1e6, rel=0.05)
+
+
+def test_a_run_for_which_the_cpu_was_too_busy_is_marked_invalid(out: Path) -> None:
+    [bundle] = out.glob("hogged/*/manifest.json")
+    lab = json.loads(bundle.read_text())["lab"]
+    assert lab["cpu_busy"] > 0.95
+    assert not lab["valid"]
+    assert "CPU-bound" in lab["why_invalid"]
+    assert "marked invalid: CPU-bound" in (out / "hogged.said").read_text()
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_named(out: Path) -> None:
+    assert (out / "lacking.status").read_text() == "1\n"
+    said = (out / "lacking.said").read_text()
+    assert "this kernel has no congestion control bbr2; it has " in said
+
+
 def test_the_host_is_left_as_it_was_also_after_ctrl_c_and_after_clean(out: Path) -> None:
     before = (out / "before").read_text()
     assert (out / "after").read_text() == before
@@ -246,13 +345,13 @@ def kind(found: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return one
 
 
-@pytest.mark.parametrize("name", ["six", "red", "reorder"])
+@pytest.mark.parametrize("name", ["six", "red", "reorder", "htb"])
 def test_a_full_path_carries_its_rate(name: str, parts: dict[str, Any]) -> None:
     carried = 10e6 * 1448 / 1514
     assert 0.9 * carried < parts[name]["bps"] <= carried
 
 
-@pytest.mark.parametrize("name", ["policer", "fq_codel", "loss"])
+@pytest.mark.parametrize("name", ["policer", "fq_codel", "htb_codel", "loss"])
 def test_a_path_without_a_queue_has_its_delay(name: str, parts: dict[str, Any]) -> None:
     assert 40_000 <= parts[name]["min_rtt_us"] < 42_000
 
@@ -285,11 +384,20 @@ def test_a_policer_drops_what_is_too_much_and_queues_nothing(parts: dict[str, An
     assert all(each["kind"] != "tbf" for each in told["bottleneck"])
 
 
+def test_htb_holds_the_rate_and_its_queue_the_buffer(parts: dict[str, Any]) -> None:
+    """Half a BDP is full as soon as the flow has 1.5: its drops are the sender's losses."""
+    queue = kind(parts["htb"]["bottleneck"], "bfifo")
+    assert queue["options"]["limit"] == 25_000
+    assert 0 < queue["drops"] <= parts["htb"]["retransmits"]
+    assert all(each["kind"] != "tbf" for each in parts["htb"]["bottleneck"])
+
+
 def test_marks_of_the_queue_reach_the_receiver(parts: dict[str, Any]) -> None:
     """As many packets arrive with CE as the AQM says it has marked."""
-    codel = kind(parts["fq_codel"]["bottleneck"], "fq_codel")
-    assert codel["ce_mark"] > 0
-    assert parts["fq_codel"]["receiver"]["IpExtInCEPkts"] == codel["ce_mark"]
+    for name in ("fq_codel", "htb_codel"):
+        codel = kind(parts[name]["bottleneck"], "fq_codel")
+        assert codel["ce_mark"] > 0
+        assert parts[name]["receiver"]["IpExtInCEPkts"] == codel["ce_mark"]
     red = kind(parts["red"]["bottleneck"], "red")
     assert red["marked"] > 0
     assert parts["red"]["receiver"]["IpExtInCEPkts"] == red["marked"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bbrscope.collect import guest
 from bbrscope.collect.errors import HostError
 from bbrscope.collect.guest import root as guest_root
 from bbrscope.collect.lab import host, run, scenario, testbed, traffic, vm
@@ -187,10 +186,14 @@ def test_starts_are_drawn_from_the_seed_within_one_round_trip(tmp_path: Path) ->
 
 def test_an_outage_has_an_end_and_restores_the_loss_that_was_there() -> None:
     base = point("loss=1%")
-    away, back = testbed.commands(base, scenario.Change(5_000_000, "outage", 2e6))
+    outage = scenario.Change(5_000_000, "outage", 2e6)
+    away, back = testbed.commands(base, outage)
     assert (away[0], back[0]) == (5_000_000, 7_000_000)
     assert away[1][-3:] == ["loss", "random", "100.000000%"]
     assert back[1][-3:] == ["loss", "random", "1.000000%"]
+    # Also if that had changed before.
+    changed = replace(base, changes=(scenario.Change(3_000_000, "loss", 0.05), outage))
+    assert testbed.commands(changed, outage)[1][1][-1] == "5.000000%"
 
 
 def test_flows_with_other_delays_have_links_of_their_own() -> None:
@@ -199,56 +202,3 @@ def test_flows_with_other_delays_have_links_of_their_own() -> None:
     assert testbed.extra_delays(base) == [0, 60_000]
     ends = {testbed.receiver(base, flow.extra_rtt_us) for flow in base.flows}
     assert len(ends) == 2
-
-
-def test_guests_share_the_runs_and_what_one_made_is_kept_when_it_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Of each guest's runs the first is finished and the last is cut off with the guest."""
-    boots = []
-
-    def boot(_suite: str, command: str, shared: Path, *_: object) -> object:
-        numbers = shlex.split(command.splitlines()[-1])[-1].split(",")
-        boots.append(numbers)
-        for name in (f"run{numbers[0]}", f"run{numbers[-1]}.partial"):
-            (shared / "bundles" / name).mkdir(parents=True)
-            (shared / "bundles" / name / "manifest.json").write_text("{}")
-        raise guest.GuestError("the guest ended early")
-
-    monkeypatch.setattr(guest, "run", boot)
-    points = list(enumerate(scenario.points(scenario.load("song-cubic-trace"))))
-    made: list[str] = []
-    problems = vm.run(
-        points, [], None, None, 2, tmp_path, lambda _: None, lambda path: made.append(path.name)
-    )
-    assert sorted(boots) == [["0", "1", "2"], ["3", "4", "5"]]
-    assert sorted(made) == ["run0", "run3"]
-    assert problems == ["failed: the guest ended early"] * 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run0", "run3"]
-
-
-def test_the_release_is_read_from_a_kernel_image(tmp_path: Path) -> None:
-    image = tmp_path / "bzImage"
-    head = bytearray(0x2000)
-    head[0x202:0x206] = b"HdrS"
-    head[0x20E:0x210] = (0x1000).to_bytes(2, "little")
-    head[0x1200 : 0x1200 + 20] = b"6.13.7-bbr3 (me) #1\0"
-    image.write_bytes(head)
-    assert vm.image_release(image) == "6.13.7-bbr3"
-    with vm.kernel_folder(image) as folder:
-        assert folder is not None
-        assert vm.release(folder) == "6.13.7-bbr3" if not guest.missing_tools() else True
-        assert vm.congestion_controls(folder) is None
-    image.write_bytes(b"no kernel")
-    with pytest.raises(HostError, match="is no bzImage"):
-        vm.image_release(image)
-
-
-def test_a_kernels_congestion_controls_are_read_from_its_lists(tmp_path: Path) -> None:
-    (tmp_path / "boot").mkdir()
-    (tmp_path / "boot/vmlinuz-6.1.0").touch()
-    modules = tmp_path / "lib/modules/6.1.0"
-    modules.mkdir(parents=True)
-    (modules / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko:\nkernel/fs/9p/9p.ko: x.ko\n")
-    (modules / "modules.builtin").write_text("kernel/net/ipv4/tcp_cubic.ko\n")
-    assert vm.congestion_controls(tmp_path) == {"bbr", "cubic", "reno"}
