@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 KINDS: dict[str, tuple[str, ...]] = {
     "lines": ("x", "y", "series"),
     "time": ("t", "y", "series"),
+    "steps": ("t", "y", "series"),
+    "area": ("t", "y", "series"),
+    # Panels above each other over one time; `mark` of a panel is line, or raster: y is not drawn.
+    "stack": ("t", "y", "series", "panel", "mark"),
     "heatmap": ("x", "y", "value"),
     "table": (),
     "tree": ("rate_mbps", "rtt_ms", "buffer_bytes", "bbr", "cubic"),

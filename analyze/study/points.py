@@ -8,6 +8,8 @@ point_seconds   rows of lab_intervals
 point_links     the bottleneck's rate over time
 alone           points of one flow, with it
 firsts          the first repetition of each point, and what to call it
+
+`over_time` has more, for figures.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ...collect.schema import relation
 from .. import metrics
 from ..models import ware
 from ..models.cliff import cliff
+from . import over_time
 
 if TYPE_CHECKING:
     from ...collect.store import Store
@@ -192,6 +195,8 @@ def make(store: Store, chosen: Chosen) -> None:
     con.execute(_POINTS.format(payload=PAYLOAD, frame=FRAME))
     for statement in (_SECONDS, _ALONE, _FIRSTS):
         con.execute(statement)
+    for name, query in over_time.VIEWS.items():
+        con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
     con.create_function("ware_share", _ware_share)
     con.create_function("ware_rtt_alone_ms", _ware_rtt_alone_ms)
     con.create_function("ware_probe_share", _ware_probe_share)

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from ...analyze.study.tree import Tree
 
 Row = dict[str, Any]
-WIDTH, HEIGHT = 430, 250
+Shape = Literal["linear", "step-after"]
+WIDTH, HEIGHT, PANEL = 430, 250, 130
 # A chart with more points than this slows a page down; every k-th is left out then, and said so.
 MOST_POINTS = 4000
 MOST_SERIES = 24
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [4, 2, 1, 2])
 PALE = 0.06
+QUANTITIES = ("inflight", "cwnd", "inflight_hi", "inflight_lo")
 HUES = ("v1", "v2", "v3", "bbr", "cubic", "reno", "vegas", "model", "capacity", "backlog")
 
 
@@ -66,15 +68,83 @@ def _lines(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
     return _finish(alt.layer(*layers))
 
 
-def _time(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
+def _time(figure: Figure, rows: list[Row], every: list[Row], shape: Shape = "linear") -> Any:
     rows = _fewer([{**row, "x": row["t"]} for row in rows])
     x = alt.X("x:Q", title="time, s", scale=alt.Scale(nice=False))
     y = alt.Y("y:Q", title=figure.y, scale=alt.Scale(zero=figure.zero))
     style = _style(every, rows)
     base = alt.Chart(alt.InlineData(values=rows))
     tips = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", title="time, s"), alt.Tooltip("y:Q")]
-    line = base.mark_line(strokeWidth=1.6, interpolate="linear")
+    line = base.mark_line(strokeWidth=1.6, interpolate=shape)
     return _finish(line.encode(x=x, y=y, tooltip=tips, **style))
+
+
+def _steps(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
+    """A count that grows: it stays until it changes."""
+    return _time(figure, rows, every, "step-after")
+
+
+def _area(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
+    """What each series adds to the sum, one upon the other."""
+    rows = _fewer([{**row, "x": row["t"]} for row in rows])
+    names = sorted({str(row["series"]) for row in every})
+    hues = [_hue(name) for name in names]
+    # What shares a colour is the paler, the later it comes.
+    shades = [0.85 / (1 + 1.2 * hues[:at].count(hue)) for at, hue in enumerate(hues)]
+    here = [name for name in names if any(row["series"] == name for row in rows)]
+    legend = alt.Legend(
+        title=None, orient="top", columns=3, labelLimit=190, symbolType="square", values=here
+    )
+    colours = alt.Scale(domain=names, range=[variable(hue) for hue in hues])
+    area = alt.Chart(alt.InlineData(values=rows)).mark_area(stroke=variable("paper"))
+    return _finish(
+        area.encode(
+            x=alt.X("x:Q", title="time, s", scale=alt.Scale(nice=False)),
+            y=alt.Y("y:Q", title=figure.y, stack="zero"),
+            fill=alt.Fill("series:N", legend=legend, scale=colours),
+            fillOpacity=alt.FillOpacity(
+                "series:N", legend=legend, scale=alt.Scale(domain=names, range=shades)
+            ),
+        )
+    )
+
+
+def _stack(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
+    """Panels above each other, each with its own values, all over the same time."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row["panel"]), []).append({**row, "x": row["t"]})
+    begin, end = min(row["t"] for row in rows), max(row["t"] for row in rows)
+    scale = alt.Scale(domain=[begin, end], nice=False)
+    style, drawn = _style(every, rows), []
+    for number, (name, group) in enumerate(groups.items(), 1):
+        last = number == len(groups)
+        axis = alt.Axis(title="time, s") if last else alt.Axis(title=None, labels=False)
+        x = alt.X("x:Q", scale=scale, axis=axis)
+        drawn.append(_panel(name, group, x, style))
+        # One legend is enough.
+        style = {key: channel.copy() for key, channel in style.items()}
+        for channel in style.values():
+            channel.legend = None
+    return _configured(alt.vconcat(*drawn, spacing=8).properties(background="transparent"))
+
+
+def _panel(name: str, rows: list[Row], x: alt.X, style: dict[str, Any]) -> Any:
+    base = alt.Chart(alt.InlineData(values=_fewer(rows)))
+    if rows[0]["mark"] == "raster":
+        y = alt.Y("series:N", title=None, axis=alt.Axis(labels=False, ticks=False, grid=False))
+        ticks = base.mark_tick(thickness=1, height=12).encode(x=x, y=y, color=style["color"])
+        series = len({row["series"] for row in rows})
+        return ticks.properties(
+            width=WIDTH,
+            height=16 * series,
+            title=alt.Title(
+                name, anchor="start", fontSize=12, fontWeight="normal", color=variable("ink")
+            ),
+        )
+    y = alt.Y("y:Q", title=name, axis=alt.Axis(tickCount=4))
+    line = base.mark_line(strokeWidth=1.4).encode(x=x, y=y, **style)
+    return line.properties(width=WIDTH, height=PANEL)
 
 
 def _heatmap(figure: Figure, rows: list[Row], every: list[Row]) -> Any:
@@ -173,6 +243,9 @@ def tree_chart(tree: Tree) -> Any:
 BUILDERS: dict[str, Callable[[Figure, list[Row], list[Row]], Any]] = {
     "lines": _lines,
     "time": _time,
+    "steps": _steps,
+    "area": _area,
+    "stack": _stack,
     "heatmap": _heatmap,
 }
 
@@ -214,8 +287,9 @@ def _axis(figure: Figure, rows: list[Row]) -> alt.Axis:
 
 def _hue(series: str) -> str:
     """Return the name of the colour of a series: that of the first that it names."""
-    if "inflight_hi" in series:
-        return "inflight_hi"
+    # A quantity of a flow, in the colour that it has in every report.
+    if (last := series.split()[-1:]) and last[0] in QUANTITIES:
+        return last[0]
     words = re.findall(r"[a-z][a-z0-9_]*", series)
     return next((word for word in words if word in HUES), "other")
 
@@ -256,9 +330,12 @@ def _style(every: Sequence[Row], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _finish(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
+    return _configured(chart.properties(width=width, height=height, background="transparent"))
+
+
+def _configured(chart: Any) -> Any:
     return (
-        chart.properties(width=width, height=height, background="transparent")
-        .configure_view(stroke=variable("grid"), fill=None)
+        chart.configure_view(stroke=variable("grid"), fill=None)
         .configure_axis(
             **AXIS,
             labelFontSize=12,

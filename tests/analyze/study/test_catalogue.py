@@ -57,6 +57,7 @@ def test_with_runs_every_claim_gets_an_answer_in_words_and_its_figures_have_rows
         found = study.conduct(store, replace(loaded, claims=asked), quick=quick)
     for verdict in found.verdicts:
         assert verdict.measured or verdict.why, verdict.claim.id
+        assert verdict.n <= len(found.chosen.run_ids), verdict.claim.id
     assert any(drawn.rows.num_rows for drawn in found.drawn)
 
 
