@@ -133,7 +133,7 @@ def trust(made: Diagnosis) -> list[tuple[str, str]]:
     words = f"{plural(len(checked), 'rule')} checked"
     return [
         _replayed(made),
-        ("bad" if made.lacks else "good", _lacks(made)),
+        ("good" if made.whole else "bad", _lacks(made)),
         *(("soft", _used(flow)) for flow in made.flows.values() if flow.used is not None),
         ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
     ]
@@ -155,9 +155,11 @@ def _replayed(made: Diagnosis) -> tuple[str, str]:
 
 
 def _lacks(made: Diagnosis) -> str:
-    if made.lacks == 0:
+    if made.whole:
         return "Nothing is missing in the recording."
-    return f"The recording lacks events in {plural(made.lacks, 'place')}: costs there are unknown."
+    counts = ((made.gaps, "gap"), (made.lost, "lost row"), (made.halves, "half event"))
+    told = [plural(count, noun) for count, noun in counts if count]
+    return f"The recording is not whole ({', '.join(told)}): costs there are unknown."
 
 
 def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
@@ -184,7 +186,7 @@ def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
         "trust": {
             "compared": made.compared,
             "exact": made.exact,
-            "missing": made.lacks,
+            "missing": {"gaps": made.gaps, "rows": made.lost, "half_events": made.halves},
             "notes": [sentence for _, sentence in trust(made)],
         },
         "findings": [

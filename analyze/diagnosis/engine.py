@@ -80,7 +80,8 @@ class Diagnosis:
         version: v1, v2 or v3; empty: no event tells.
         zero_ns: zero of the report's time axis: the first event of a flow that carries data.
         compared, exact: events that the replay compared with the kernel, and that agreed.
-        lacks: gaps of the recording and rows known to be lost.
+        gaps: places where the recording lacks events; lost: rows known to be lost; halves: events
+            of which a part is missing.
     """
 
     run: str
@@ -89,9 +90,16 @@ class Diagnosis:
     flows: dict[int, Flow]
     compared: int
     exact: int
-    lacks: int
+    gaps: int
+    lost: int
+    halves: int
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing in the recording."""
+        return self.gaps == self.lost == self.halves == 0
 
     def outcomes(self, outcome: str) -> list[Check]:
         """Return the checks that ended so."""
@@ -147,9 +155,9 @@ def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
         " WHERE run_id = ? AND mode = 'step'",
         [run_id],
     ).fetchall()[0]
-    (lacks,) = con.execute(
-        "SELECT (SELECT count(*) FROM gaps WHERE run_id = $1)"
-        " + coalesce(greatest(lost_declared, lost_reported), 0) + coalesce(half_events, 0)"
+    lacks = con.execute(
+        "SELECT (SELECT count(*) FROM gaps WHERE run_id = $1),"
+        " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT, coalesce(half_events, 0)"
         " FROM runs WHERE run_id = $1",
         [run_id],
     ).fetchall()[0]
@@ -160,7 +168,7 @@ def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
         {row[0]: Flow(*row) for row in flows},
         compared,
         exact,
-        int(lacks),
+        *lacks,
     )
 
 

@@ -35,9 +35,7 @@ NEEDS = {
         "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",
         "the bottleneck's rate (setup.rate in the manifest)",
     ),
-    "packets": Need(
-        "EXISTS (FROM packets WHERE run_id = (SELECT run_id FROM this_run))", "a packet capture"
-    ),
+    "others": Need("(FROM this_others)", "a packet capture, which tells of other senders"),
     "qdiscs": Need(_fact("host", "qdiscs"), "the sender's queue disciplines (host.qdiscs)"),
     "offloads": Need(_fact("host", "offloads"), "the sender's offloads (host.offloads)"),
     "tcp_wmem": Need(_fact("sysctls", "net.ipv4.tcp_wmem"), "the sysctl net.ipv4.tcp_wmem"),

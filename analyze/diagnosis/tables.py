@@ -87,6 +87,7 @@ WITH counted AS (
     greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
     tp_ecn_flags & 1 = 1 AS ecn_ok, bbr_ecn_eligible = 1 AS ecn_eligible,
+    kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start,
     bbr_full_bw_reached = 1 AS full_bw_reached, bbr_lt_use_bw = 1 AS lt_use_bw
   FROM events JOIN flows USING (run_id, flow)
   WHERE run_id = $run_id AND flow IN (FROM this_chosen) AND seq >= pre_init
@@ -102,10 +103,16 @@ SELECT e.*, l.bits_per_s / 8 * e.mss / (e.mss + {OVERHEAD}) AS capacity,
 FROM counted e LEFT JOIN linked l ON e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
-# base_rtt_us: the path without a queue, by the setup, or the least RTT this flow ever saw.
+# base_rtt_us: the path without a queue, by the setup or the lab (unless it changed the delay), or
+# the least RTT this flow ever saw.
 _FLOWS = """
-WITH base AS (
-  SELECT TRY_CAST(json_extract_string(setup, '$.delay') AS DOUBLE) * 1e3 AS us FROM this_run
+WITH lab AS (
+  SELECT f.flow, l.rtt_us + f.extra_rtt_us AS us FROM lab_runs l JOIN lab_flows f USING (run_id)
+  WHERE l.run_id = $run_id AND f.flow IS NOT NULL AND l.changes NOT LIKE '%"what": "rtt"%'
+), base AS (
+  SELECT c.flow, coalesce(lab.us,
+    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3) AS us
+  FROM this_run r, this_chosen c LEFT JOIN lab USING (flow)
 )
 SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, (max(ns) - min(ns)) / 1e9 AS duration_s,
   max(mss) AS mss, sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
@@ -115,7 +122,7 @@ SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, (max(ns) - min(ns)) / 1e9 
   max(max_bw) AS max_bw, max(capacity) AS capacity, coalesce(max(capacity), max(max_bw)) AS rate,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
   sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share
-FROM this_events, base GROUP BY flow ORDER BY flow
+FROM this_events JOIN base USING (flow) GROUP BY flow ORDER BY flow
 """
 
 _PHASES = """
@@ -144,10 +151,10 @@ WHERE d.run_id = $run_id AND c.name IN (SELECT unnest($codes)) AND d.flow IN (FR
 ORDER BY d.flow, d.seq, d.ord
 """
 
-# Who carried how much in each second since zero_ns: flows by their ACKs, and captured connections
-# without events (other senders) by their payload. full_bytes is what a sender could have carried in
-# the time that it was there: an equal part of the link's rate (of the most that the flow ever
-# believed in, where the setup names none); short_bytes is what is missing to that.
+# Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
+# payload of captured connections, or by what a lab's iperf3 received. full_bytes is what a sender
+# could have carried in the time that it was there: an equal part of the link's rate (of the most
+# that the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
 _SECONDS = """
 WITH spans AS (
   SELECT f.flow, f.rate, second::INTEGER AS second,
@@ -167,12 +174,22 @@ WITH spans AS (
     c.rtt_min_us, c.srtt_us
   FROM spans s LEFT JOIN carried c USING (flow, second)
 ), theirs AS (
-  SELECT p.stream, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
+  SELECT p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
     sum(p.len)::BIGINT AS bytes
   FROM packets p JOIN streams s USING (run_id, stream, direction), this_run r
   WHERE p.run_id = $run_id AND p.direction = 'data' AND s.flow IS NULL
     AND p.ns BETWEEN r.zero_ns AND r.last_event_ns
     AND s.payload_bytes >= 0.01 * (SELECT max(acked_bytes) FROM this_flows)
+  GROUP BY ALL
+  UNION ALL
+  SELECT f.flow_no, ((x.traffic_start_ns::BIGINT + i.t_s * 1e9 - r.zero_ns) // 1e9)::INTEGER,
+    sum(i.goodput_bps * i.seconds / 8)::BIGINT
+  FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) JOIN runs x USING (run_id),
+    this_run r
+  WHERE f.run_id = $run_id AND f.flow IS NULL
+    AND i.t_s BETWEEN (r.zero_ns - x.traffic_start_ns::BIGINT) / 1e9
+      AND (r.last_event_ns - x.traffic_start_ns::BIGINT) / 1e9
+    AND NOT EXISTS (FROM streams WHERE run_id = $run_id)
   GROUP BY ALL
 ), senders AS (
   SELECT second, count(*) AS senders FROM (
@@ -183,12 +200,18 @@ WITH spans AS (
     full_rate * covered_s / coalesce(senders, 1) AS full_bytes
   FROM ours LEFT JOIN senders USING (second)
 )
-SELECT flow, NULL::UINTEGER AS stream, second, bytes, lost, delivered, covered_s, senders,
+SELECT flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
   full_rate, rtt_min_us, srtt_us, full_bytes, greatest(0, full_bytes - bytes) AS short_bytes
 FROM parts
 UNION ALL
-SELECT NULL, stream, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
+SELECT NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
 FROM theirs JOIN senders USING (second)
+"""
+
+# One row: is it known what else was sending?
+_OTHERS = """
+SELECT EXISTS (FROM packets WHERE run_id = $run_id)
+  OR EXISTS (FROM lab_intervals WHERE run_id = $run_id) AS known
 """
 
 # What was missing in each second, laid at the doors of what limited sending then, by their time.
@@ -228,6 +251,7 @@ TABLES = {
     "this_binding": _BINDING,
     "this_bounds": _BOUNDS,
     "this_decisions": _DECISIONS,
+    "this_others": _OTHERS,
     "this_seconds": _SECONDS,
     "this_short": _SHORT,
     "this_queue": _QUEUE,

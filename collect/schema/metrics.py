@@ -29,7 +29,7 @@ def _bits(text: str) -> str:
 
 LINK_RATES = View(
     "link_rates",
-    "The bottleneck's rate over time, as the run's setup says.",
+    "The bottleneck's rate over time, as the run's setup or its lab says.",
     (
         RUN_ID,
         Column("start_ns", "BIGINT", "ns", "CLOCK_MONOTONIC; 0: from the beginning"),
@@ -40,9 +40,16 @@ WITH boot AS (
   SELECT run_id, min(boottime_ns::BIGINT - monotonic_ns) AS ahead FROM clocks
   WHERE point = 'start' GROUP BY run_id
 ), steps AS (
+  -- A lab's setup may name another parameter; what it came to is in lab_runs.
   SELECT run_id, 0::BIGINT AS start_ns,
-    {_bits("json_extract_string(setup, '$.rate')")} AS bits_per_s
-  FROM runs
+    coalesce(l.rate_bps, {_bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
+  FROM runs LEFT JOIN lab_runs l USING (run_id)
+  UNION ALL
+  SELECT l.run_id,
+    (r.traffic_start_ns + 1e9 * TRY_CAST(c ->> '$.at_s' AS DOUBLE))::BIGINT,
+    TRY_CAST(c ->> '$.value' AS DOUBLE)
+  FROM lab_runs l JOIN runs r USING (run_id), unnest(TRY_CAST(l.changes AS JSON[])) AS t(c)
+  WHERE c ->> '$.what' = 'rate'
   UNION ALL
   SELECT h.run_id,
     ((TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9) - b.ahead)::BIGINT,

@@ -46,12 +46,11 @@ def command(
 ) -> None:
     """Say what is wrong with RUN's flows, how one knows, and what to try.
 
-    Without RUN, of all; a RUN that was not replayed yet is replayed first. Findings come ranked
-    by what they cost: seconds lost, or bytes that could have been carried. Each is a rule that
-    held: SQL over the recording, with the numbers that show it, times in seconds since the first
-    flow began, the decisions behind it, what usually causes it, what to try, who described it. No
-    finding is an answer, too: it says which rules were checked, and which could not be for lack
-    of data.
+    Without RUN, of all; what was not replayed yet is replayed first. Findings come ranked by what
+    they cost: seconds lost, or bytes that could have been carried. Each is a rule that held: SQL
+    over the recording, with the numbers that show it, times in seconds since the first flow began,
+    the decisions behind it, what usually causes it, what to try, who described it. No finding is an
+    answer, too: it says which rules were checked, and which could not be for lack of data.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
     them, cost_s, cost_bytes, severity, confidence, t0_s, t1_s), checks (found, clear, not
@@ -86,9 +85,11 @@ def _diagnose(store: Path, runs: Sequence[str]) -> list[Diagnosis]:
     from ...collect.store import open_store
     from .explain import open_replayed
 
-    with open_replayed(store, *runs) if runs else open_store(store, read_only=True) as opened:
-        names = runs or opened.runs(with_events=True)
-        return [diagnose(opened.con, opened.run_id(name)) for name in names]
+    if not runs:
+        with open_store(store, read_only=True) as opened:
+            runs = opened.runs(with_events=True)
+    with open_replayed(store, *runs) as opened:
+        return [diagnose(opened.con, opened.run_id(name)) for name in runs]
 
 
 def told(made: Diagnosis, names: str = "kernel") -> list[str]:

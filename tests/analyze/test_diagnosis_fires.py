@@ -190,6 +190,26 @@ def test_and_not_where_it_was_not(name: str, shipped: Store) -> None:
     assert made.findings == []
 
 
+def test_a_labs_other_flows_are_senders_though_their_packets_were_not_captured(
+    alter: Alter,
+) -> None:
+    """Half a megabit a second beside ours, as the lab's iperf3 received it."""
+    store = alter(
+        HEALTHY,
+        [
+            "DELETE FROM packets WHERE {run}",
+            "DELETE FROM streams WHERE {run}",
+            "UPDATE runs SET traffic_start_ns = {zero} WHERE {run}",
+            "INSERT INTO lab_flows BY NAME SELECT {id} AS run_id, 2 AS flow_no",
+            "INSERT INTO lab_intervals BY NAME SELECT {id} AS run_id, 2 AS flow_no, k / 2 AS t_s,"
+            " 0.5 AS seconds, 500000 AS goodput_bps FROM range(50) t(k)",
+        ],
+    )
+    finding = ask(store, HEALTHY, "starves_others")
+    assert finding.values["theirs_bps"] == pytest.approx(500_000, rel=0.05)
+    assert finding.values["others_count"] == 1
+
+
 # Set-up mistakes: facts about the host, as `bbrscope collect` writes them into the manifest.
 HOSTS: dict[str, dict[str, object]] = {
     "netem_on_sender": {"host": {"qdiscs": ["eth0 fq 8001:", "eth1 netem 8002:"]}},

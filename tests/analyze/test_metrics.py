@@ -480,6 +480,25 @@ def test_link_rates_are_read_as_tc_writes_them(
     assert found == ([] if wanted is None else [wanted])
 
 
+def test_a_labs_rate_and_its_changes_are_known_though_its_setup_names_a_parameter(
+    store: Store,
+) -> None:
+    changes = [
+        {"at_s": 2.5, "what": "loss", "value": 0.1},
+        {"at_s": 6, "what": "rate", "value": 1e7},
+    ]
+    store.con.execute(
+        "INSERT INTO runs BY NAME SELECT 1 AS run_id, 'r' AS run, 5 AS traffic_start_ns,"
+        " json_object('rate', '$high') AS setup"
+    )
+    store.con.execute(
+        "INSERT INTO lab_runs BY NAME SELECT 1 AS run_id, 20000000 AS rate_bps, ? AS changes",
+        [json.dumps(changes)],
+    )
+    found = _rows(store, "SELECT start_ns, bits_per_s FROM link_rates ORDER BY ALL")
+    assert [tuple(row.values()) for row in found] == [(0, 2e7), (6_000_000_005, 1e7)]
+
+
 def test_the_command_prints_every_slicing_in_every_format(shipped_path: Path) -> None:
     runner = CliRunner()
     for by in metrics.BY:

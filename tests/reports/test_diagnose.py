@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from bbrscope.analyze.diagnosis import NOT_RULES
 from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.collect import kept
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.diagnose import command
 from bbrscope.reports.html import page
@@ -37,6 +39,21 @@ def test_a_healthy_flow_has_no_findings_and_the_reasons_to_believe_it(shipped_pa
     assert "The replay agrees with the kernel on all 10,602 events." in done.output
     assert "Nothing is missing in the recording." in done.output
     assert re.search(r"\d+ rules checked", done.output)
+
+
+def test_what_was_not_replayed_is_replayed_before_all_runs_are_diagnosed(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "fresh.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        kept.forget(store.con, [run_id])
+        for table in ("decisions", "replays"):
+            store.con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+    done = run("--store", str(path))
+    assert "v1_x_lt (BBR v1): 4 findings" in done.output
+    assert "Not replayed" not in done.output
 
 
 def test_json_holds_every_number_and_the_fate_of_every_rule(shipped_path: Path) -> None:
