@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...collect.store import Store
 
 # Of the 1 GB that a report of a million events with packets may take.
-DATABASE_MEMORY = "400MB"
+DATABASE_MEMORY = "256MB"
 SEVERAL = "comparison.html"
 
 

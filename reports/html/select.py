@@ -29,9 +29,10 @@ MAIN_SHARE = 0.01
 # Each of this many spans of a run keeps its extremes, shared out among the flows that are drawn; a
 # chart is seldom wider than the least.
 COLUMNS, LEAST_COLUMNS = 5000, 1500
-# enum tcp_ca_state; set_state is called before the state changes.
-_CA = """['Open', 'Disorder', 'CWR', 'Recovery', 'Loss'][
- CASE WHEN kind = 'set_state' THEN new_state ELSE icsk_ca_state END + 1]"""
+# enum tcp_ca_state; set_state is called before the state changes. The last: no such state.
+_CA_NAMES = np.array(["Open", "Disorder", "CWR", "Recovery", "Loss", ""])
+_CA = """coalesce(least(CASE WHEN kind = 'set_state' THEN new_state ELSE icsk_ca_state END, 5),
+ 5)::UTINYINT"""
 # For a signal whose condition fails, e.g. a bound that is unset; no signal is negative.
 UNSET = -1
 # Lengths of the bins in which rates are counted; the first that makes at most MOST_BINS is taken.
@@ -187,7 +188,7 @@ def load_flow(
         flow.lanes["phase"] = spans(_axis(modes["ns"], run), _strings(modes["mode"]), end)
         return
     flow.lanes["phase"] = spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end)
-    flow.lanes["ca"] = spans(events, _strings(clocks["ca"]), end)
+    flow.lanes["ca"] = spans(events, _CA_NAMES[np.ma.getdata(clocks["ca"])], end)
     binding = spans(*_timed(con, run, "ns, binding", "flow_binding"), end)
     flow.lanes["binding"] = coarse(binding, 4 * run.columns, window)
     flow.gaps = [
@@ -299,7 +300,7 @@ def _points(
     """Thin a signal; None if it never has a value, or never anything but zero as a stem."""
     values = columns[signal.key]
     masked = np.ma.getmaskarray(values)
-    data = np.ma.getdata(values).astype(np.int64)
+    data = np.ma.getdata(values).astype(np.int64, copy=False)
     if signal.shape != "step":
         chosen = ~masked & (data > 0) if signal.shape == "stem" else ~masked
         t, data, masked = t[chosen], data[chosen], masked[chosen]
@@ -375,7 +376,12 @@ def _timed(
     con: duckdb.DuckDBPyConnection, run: Run, columns: str, table: str
 ) -> tuple[Array, Array]:
     """A time, on the page's axis, and a name, out of one of the views of `_tell_flow`."""
-    result = con.execute(f"SELECT {columns} FROM {table} ORDER BY seq").fetchnumpy()
+    # A row a change: a run has some, but events by the million.
+    name = columns.rpartition(", ")[2]
+    result = con.execute(
+        f"SELECT {columns} FROM {table}"
+        f" QUALIFY lag({name}) OVER (ORDER BY seq) IS DISTINCT FROM {name} ORDER BY seq"
+    ).fetchnumpy()
     ns, names = result.values()
     return _axis(ns, run), _strings(names)
 

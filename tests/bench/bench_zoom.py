@@ -11,6 +11,7 @@ leave 17 ms each; up to 100 ms still feels as if the charts follow the hand.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 from pathlib import Path
@@ -48,11 +49,15 @@ def main() -> None:
     parser.add_argument("report", type=Path)
     parser.add_argument("--frames", type=int, default=60)
     asked = parser.parse_args()
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        parser.error("needs a browser: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
+    options.binary_location = chromium
     with tempfile.TemporaryDirectory() as profile:
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
-        browser = webdriver.Chrome(options=options)
+        browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
         try:
             browser.set_script_timeout(300)
             browser.get(asked.report.resolve().as_uri())
