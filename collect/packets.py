@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from . import packets_match as match
 from .bundle import Clock
 from .findings import CODES
-from .packets_text import Decoded, arrow_schema
-from .packets_tshark import Dissection, tshark_version
+from .packets_parts import Parts, arrow_schema
+from .packets_tshark import tshark_version
 from .rowsets import insert
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def load(
     finally:
         # After an error the transaction is void, and takes the tables with it.
         with suppress(duckdb.TransactionException):
-            for name in ("staged_packets", "staged_streams"):
-                con.execute(f"DROP TABLE IF EXISTS temp.{name}")
+            _drop(con)
 
 
 class _Batches:
@@ -84,7 +83,7 @@ class _Batches:
     DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
     """
 
-    def __init__(self, batches: Iterator[Decoded]) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self.error: BaseException | None = None
 
@@ -93,7 +92,7 @@ class _Batches:
 
     def __next__(self) -> pa.RecordBatch:
         try:
-            return next(self._batches).rows
+            return next(self._batches)
         except StopIteration:
             raise
         except BaseException as error:
@@ -108,25 +107,43 @@ def _stage(
     progress: Callable[[int], None] | None,
 ) -> dict[str, Any]:
     """Dissect the capture into temporary tables; return what is known of it already."""
+    folder = Path(_one(con, match.STORE, {})["path"]).parent
+    with Parts(path, shown, folder, progress) as parts:
+        found = _dissect(con, parts)
+    if parts.sorted is not None and _one(con, match.SHARED, {})["shared"]:
+        # A connection that is there both plainly and in some tunnel, say, or in fragments.
+        _drop(con)
+        with Parts(path, shown, folder, progress, whole=True) as parts:
+            found = _dissect(con, parts)
+    return _one(con, match.STAGED, {}) | found | {"tshark": tshark_version()}
+
+
+def _dissect(con: duckdb.DuckDBPyConnection, parts: Parts) -> dict[str, Any]:
+    """Fill the temporary tables from tshark's output; return what became of the capture."""
     import duckdb
     import pyarrow as pa
 
-    with Dissection(path, shown, progress) as dissection:
-        batches = _Batches(dissection.batches())
-        reader = pa.RecordBatchReader.from_batches(arrow_schema(), batches)
-        con.register("incoming_frames", reader)
-        try:
-            con.execute(match.STAGE)
-        except duckdb.Error:
-            if batches.error is not None:
-                raise batches.error from None
-            raise
-        finally:
-            con.unregister("incoming_frames")
-        found = {"frames": dissection.frames, "damage": dissection.damage}
-    con.execute(match.STAGE_STREAMS)
-    row = _one(con, match.STAGED, {})
-    return row | found | {"tshark": tshark_version()}
+    batches = _Batches(parts.batches())
+    con.register("incoming_frames", pa.RecordBatchReader.from_batches(arrow_schema(), batches))
+    try:
+        con.execute(match.STAGE)
+    except duckdb.Error:
+        if batches.error is not None:
+            raise batches.error from None
+        raise
+    finally:
+        con.unregister("incoming_frames")
+    con.register("stream_numbers", parts.numbers())
+    try:
+        con.execute(match.STAGE_STREAMS)
+    finally:
+        con.unregister("stream_numbers")
+    return {"frames": parts.frames, "damage": parts.damage}
+
+
+def _drop(con: duckdb.DuckDBPyConnection) -> None:
+    for name in ("staged_packets", "staged_streams"):
+        con.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 def _one(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,21 @@ LEAST_LIMIT_NS = 20_000_000
 SLACK_NS = 5_000_000_000
 
 
-# Fields as `packets_text` has them.
+# The file of the store.
+STORE = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+
+# Fields as `packets_text` has them; stream as the tshark of a part numbered it, plus 2**32 times
+# that part.
 STAGE = "CREATE TEMP TABLE staged_packets AS FROM incoming_frames"
+
+# Parts hold different connections, or tshark would have had to see both at once.
+SHARED = """
+SELECT count(*) AS shared FROM (
+  SELECT 1 FROM staged_streams
+  GROUP BY least((src, sport), (dst, dport)), greatest((src, sport), (dst, dport))
+  HAVING count(DISTINCT stream >> 32) > 1
+)
+"""
 
 # The two directions of each connection. The one with more payload carries the data; of two that
 # carry the same, the one that spoke first.
@@ -30,7 +43,7 @@ WITH sides AS (
 SELECT *, CASE WHEN row_number() OVER (PARTITION BY stream
   ORDER BY payload_bytes DESC, first_packet) = 1 THEN 'data' ELSE 'ack' END AS direction,
   NULL::INTEGER AS flow, NULL::INTEGER AS ack_flow
-FROM sides
+FROM sides JOIN stream_numbers USING (stream)
 """
 
 # A packet seen by two taps comes twice within a moment, the same in every header field; TCP itself
@@ -42,7 +55,7 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT max(realtime_ns) FROM staged_packets) AS last_realtime_ns,
   (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
      HAVING NOT bool_or(syn))) AS no_syn,
-  (SELECT count(*) FROM staged_packets WHERE captured_len < frame_len - len) AS cut_options,
+  (SELECT count(*) FROM staged_packets WHERE captured_len::BIGINT + len < frame_len) AS cut_options,
   (SELECT {'count': count(*), 'seconds': coalesce(max(back) / 1e9, 0)} FROM (
      SELECT lag(realtime_ns) OVER (ORDER BY packet)::BIGINT - realtime_ns::BIGINT AS back
      FROM staged_packets) WHERE back > 10000000) AS clock_back,
@@ -131,15 +144,17 @@ def _time(realtime: str) -> str:
 
 KEEP_STREAMS = f"""
 INSERT INTO streams BY NAME
-SELECT $run_id::INTEGER AS run_id, * EXCLUDE (first_rt, last_rt, first_packet),
+SELECT $run_id::INTEGER AS run_id, * EXCLUDE (stream, number, first_rt, last_rt, first_packet),
+  number AS stream,
   {_time("first_rt")} AS first_ns, {_time("last_rt")} AS last_ns
-FROM staged_streams ORDER BY stream, direction
+FROM staged_streams ORDER BY number, direction
 """
 
 KEEP_PACKETS = f"""
 INSERT INTO packets BY NAME
-SELECT $run_id::INTEGER AS run_id, p.*, {_time("p.realtime_ns")} AS ns, s.direction, s.flow,
-  s.ack_flow, p.dsfield & 3 AS ecn, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr,
+SELECT $run_id::INTEGER AS run_id, p.* EXCLUDE (stream), s.number AS stream,
+  {_time("p.realtime_ns")} AS ns, s.direction, s.flow, s.ack_flow,
+  p.dsfield & 3 AS ecn, p.flags & 64 <> 0 AS ece, p.flags & 128 <> 0 AS cwr,
   (p.flags >> 6) & 7 AS ace
 FROM staged_packets p JOIN staged_streams s
   ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport

@@ -20,6 +20,13 @@ PCAP_MAGICS = tuple(
 )
 
 
+def packed(path: Path) -> bool:
+    """Tell whether a file is compressed."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+    return head == ZSTD_MAGIC or head[:2] == GZIP_MAGIC
+
+
 def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the plain content piece by piece, each with the bytes of the file read so far.
 

@@ -217,11 +217,6 @@ class Decoded:
     born: npt.NDArray[np.int64]
 
 
-def arrow_schema() -> pa.Schema:
-    """Return the names and types of the columns of the batches."""
-    return Decoder().decode(np.empty(0, np.uint8), 0).rows.schema
-
-
 class Decoder:
     """Turns tshark's output into batches; it counts frames and connections as it goes.
 

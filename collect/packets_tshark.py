@@ -26,7 +26,6 @@ import numpy as np
 
 from .errors import BundleError, HostError
 from .packets_fields import FIELDS
-from .packets_source import pieces
 from .packets_text import Decoded, Decoder
 from .zstd import DamagedError
 
@@ -42,9 +41,6 @@ OPTIONS = (
 ).split()
 
 BLOCK, PIPE = 4 << 20, 1 << 20
-# tshark remembers some 0.5 kB of each packet, and there is no way to make it forget and keep what
-# it says of later ones. It may take this share of the memory that is free when it starts.
-MEMORY_SHARE = 0.6
 
 
 def find_tshark() -> str:
@@ -77,14 +73,6 @@ def free_memory() -> int:
     return int(found[1]) * 1024 if found else 1 << 62
 
 
-def _memory_of(pid: int) -> int:
-    """Return the resident bytes of a process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
-
-
 class _TooLargeError(Exception):
     """tshark has taken as much memory as it may."""
 
@@ -99,9 +87,10 @@ class Dissection:
     """One run of tshark over one capture; a context manager.
 
     Args:
-        path: the capture: pcap or pcapng, plain, gzip or zstd.
+        source: the capture's bytes, and with each piece how much of the file was read.
         shown: what to call it in messages.
-        progress: called with the bytes of the file read so far.
+        progress: called with that.
+        has_room: tells whether tshark may go on, which takes more memory with every packet.
 
     Attributes:
         frames: after the batches: packets of any protocol.
@@ -113,16 +102,17 @@ class Dissection:
 
     def __init__(
         self,
-        path: Path,
+        source: Iterator[tuple[int, bytes]],
         shown: str,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] | None,
+        has_room: Callable[[], bool],
     ) -> None:
-        self._path = path
+        self._source = source
+        self._has_room = has_room
         self._shown = shown
         self._progress = progress
         self._stop = threading.Event()
         self._feeding: BaseException | None = None
-        self._most_memory = int(free_memory() * MEMORY_SHARE)
         self.frames = 0
         self.damage: str | None = None
         tshark = find_tshark()
@@ -144,6 +134,14 @@ class Dissection:
             fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE)
         self._feeder = threading.Thread(target=self._feed, daemon=True)
         self._feeder.start()
+
+    def memory(self) -> int:
+        """Return the resident bytes of tshark; 0 if it has ended."""
+        try:
+            told = Path(f"/proc/{self._process.pid}/statm").read_text()
+            return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):
+            return 0
 
     def __enter__(self) -> Dissection:
         return self
@@ -171,12 +169,12 @@ class Dissection:
         """Write the plain capture into tshark."""
         sink = cast(IO[bytes], self._process.stdin)
         try:
-            for done, piece in pieces(self._path):
+            for done, piece in self._source:
                 if self._stop.is_set():
                     break
                 sink.write(piece)
-                if (taken := _memory_of(self._process.pid)) > self._most_memory:
-                    raise _TooLargeError(taken)
+                if not self._has_room():
+                    raise _TooLargeError(self.memory())
                 if self._progress is not None:
                     self._progress(done)
         except BrokenPipeError:

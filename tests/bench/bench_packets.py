@@ -1,11 +1,12 @@
 """How much longer `bbrscope ingest CAPTURE` takes than tshark alone on the same fields.
 
-    python tests/bench/bench_packets.py CAPTURE.pcap [--packets 600000]
+    python tests/bench/bench_packets.py CAPTURE.pcap [--packets 600000] [--full] [--times 3]
 
 The capture (Ethernet, IPv4) is repeated with other addresses and later times until it has that many
-packets. Both are pinned to one core, then ingest has two, where tshark dissects on one and Arrow
-and DuckDB work on the other. CPU time is compared as well, because it is steadier on a shared
-machine; memory is the peak of tshark, which keeps some 0.5 kB of each packet, and of ingest itself.
+packets; --full fills frames that were cut short up to their length on the wire, for a capture of
+some GB. Both are pinned to one core, then ingest has two, where two tsharks share the connections.
+CPU time is compared as well, because it is steadier on a shared machine; memory is the largest
+process, tshark, which keeps some 0.5 kB of each packet it sees, or ingest itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bbrscope.collect.packets_tshark import OPTIONS
 ADDRESSES = (28, 32)
 
 
-def enlarge(source: Path, target: Path, wanted: int) -> int:
+def enlarge(source: Path, target: Path, wanted: int, full: bool) -> int:
     """Write a pcap that repeats another one; return its packets."""
     data = source.read_bytes()
     records, at = [], 24
@@ -43,7 +44,9 @@ def enlarge(source: Path, target: Path, wanted: int) -> int:
                 changed = bytearray(frame)
                 for place in ADDRESSES:
                     changed[place] = turn & 255
-                head = struct.pack("<IIII", seconds + turn * span, fraction, len(frame), length)
+                if full:
+                    changed.extend(bytes(length - len(frame)))
+                head = struct.pack("<IIII", seconds + turn * span, fraction, len(changed), length)
                 out.write(head + changed)
     return turns * len(records)
 
@@ -63,12 +66,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("capture", type=Path)
     parser.add_argument("--packets", type=int, default=600_000)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
     fields = [word for field in FIELDS for word in ("-e", field.name)]
     with tempfile.TemporaryDirectory() as folder:
         large = os.path.join(folder, "large.pcap")
-        packets = enlarge(options.capture, Path(large), options.packets)
-        print(f"{packets:,} packets, {os.path.getsize(large) / 1e6:,.0f} MB; best of three")
+        packets = enlarge(options.capture, Path(large), options.packets, options.full)
+        print(
+            f"{packets:,} packets, {os.path.getsize(large) / 1e6:,.0f} MB; best of {options.times}"
+        )
         store = os.path.join(folder, "bench.duckdb")
         ingest = [sys.executable, "-m", "bbrscope.reports", "ingest", "--store", store]
         commands = {
@@ -82,7 +89,7 @@ def main() -> None:
         floor = (0.0, 0.0)
         for name, (command, cores) in commands.items():
             found = []
-            for _ in range(3):
+            for _ in range(options.times):
                 Path(store).unlink(missing_ok=True)
                 found.append(measure(command, cores))
             wall, cpu, memory = (min(values) for values in zip(*found, strict=True))

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import zstandard
 from bbrscope import fixtures
-from bbrscope.collect import packets_tshark
+from bbrscope.collect import packets_parts, packets_tshark
 from bbrscope.collect.errors import BundleError, StoreError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.packets_fields import FIELDS
 from bbrscope.collect.packets_text import Decoder
 from bbrscope.collect.store import Store, open_store
+
+from tests.frames import capture, ethernet, ipv4, ipv6, sll2, tcp
 
 RUN = "v2_single_1bdp"
 
@@ -65,54 +67,6 @@ def _changed_bundle(tmp_path: Path, change: Callable[[dict[str, Any]], None]) ->
     change(told)
     manifest.write_text(json.dumps(told))
     return target
-
-
-# Hand-made frames, so that every field's value is known.
-
-
-def _tcp(seq: int, ack: int, flags: int, payload: int = 0, options: bytes = b"", ports=(40000, 80)):  # type: ignore[no-untyped-def]
-    offset = (20 + len(options)) // 4
-    header = struct.pack("!HHIIHHHH", *ports, seq, ack, offset << 12 | flags, 500, 0, 0)
-    return header + options + b"x" * payload
-
-
-def _ipv4(
-    segment: bytes, src: str = "10.0.0.1", dst: str = "10.0.0.2", tos: int = 0, proto: int = 6
-):  # type: ignore[no-untyped-def]
-    ends = bytes(int(part) for address in (src, dst) for part in address.split("."))
-    length = 20 + len(segment)
-    return struct.pack("!BBHHHBBH", 0x45, tos, length, 77, 0, 64, proto, 0) + ends + segment
-
-
-def _ipv6(segment: bytes, tclass: int = 0) -> bytes:
-    head = struct.pack("!IHBB", 6 << 28 | tclass << 20, len(segment), 6, 64)
-    return head + bytes([0xFD] + [0] * 14 + [1]) + bytes([0xFD] + [0] * 14 + [2]) + segment
-
-
-def _ethernet(packet: bytes, vlan: int | None = None) -> bytes:
-    kind = 0x86DD if packet[0] >> 4 == 6 else 0x0800
-    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
-    return bytes(12) + tag + struct.pack("!H", kind) + packet
-
-
-def _sll2(packet: bytes) -> bytes:
-    return struct.pack("!HHIHBB8s", 0x0800, 0, 1, 1, 0, 6, bytes(8)) + packet
-
-
-def _capture(
-    path: Path,
-    frames: list[bytes],
-    link: int = 1,
-    times: list[tuple[int, int]] | None = None,
-    nano: bool = False,
-) -> Path:
-    magic = 0xA1B23C4D if nano else 0xA1B2C3D4
-    data = struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 65535, link)
-    for index, frame in enumerate(frames):
-        seconds, fraction = times[index] if times else (1_700_000_000 + index, 0)
-        data += struct.pack("<IIII", seconds, fraction, len(frame), len(frame)) + frame
-    path.write_bytes(data)
-    return path
 
 
 TCPDUMP = re.compile(
@@ -318,7 +272,7 @@ def test_a_capture_too_large_for_the_memory_keeps_what_came_first_and_says_so(
     large = tmp_path / "large.pcap"
     plain = pcap.read_bytes()
     large.write_bytes(plain + 6 * plain[24:])
-    monkeypatch.setattr(packets_tshark, "free_memory", lambda: 40_000_000)
+    monkeypatch.setattr(packets_parts, "free_memory", lambda: 40_000_000)
     outcome = ingest(store, large)
     assert outcome.findings["capture_cut"] == 1
     assert 1000 < outcome.packets < 7 * 30_000
@@ -327,9 +281,9 @@ def test_a_capture_too_large_for_the_memory_keeps_what_came_first_and_says_so(
 
 
 def test_nanoseconds_are_kept_to_the_last_digit(store: Store, tmp_path: Path) -> None:
-    frames = [_ethernet(_ipv4(_tcp(1, 0, 2))), _ethernet(_ipv4(_tcp(2, 0, 16)))]
+    frames = [ethernet(ipv4(tcp(1, 0, 2))), ethernet(ipv4(tcp(2, 0, 16)))]
     times = [(1_700_000_000, 123_456_789), (4_294_967_295, 999_999_999)]
-    ingest(store, _capture(tmp_path / "n.pcap", frames, times=times, nano=True))
+    ingest(store, capture(tmp_path / "n.pcap", frames, times=times, nano=True))
     assert store.con.execute("SELECT realtime_ns FROM packets ORDER BY packet").fetchall() == [
         (1_700_000_000_123_456_789,),
         (4_294_967_295_999_999_999,),
@@ -339,19 +293,19 @@ def test_nanoseconds_are_kept_to_the_last_digit(store: Store, tmp_path: Path) ->
 def test_ipv6_vlan_sll2_and_tunnels_are_dissected_to_the_inner_addresses(
     store: Store, tmp_path: Path
 ) -> None:
-    segment = _tcp(5, 0, 2)
+    segment = tcp(5, 0, 2)
     cases = {
-        "v6": (_ethernet(_ipv6(segment, 0x03)), 1, ("fd00::1", "fd00::2", 3)),
-        "vlan": (_ethernet(_ipv4(segment, tos=1), 7), 1, ("10.0.0.1", "10.0.0.2", 1)),
-        "sll2": (_sll2(_ipv4(segment, tos=0xBA)), 276, ("10.0.0.1", "10.0.0.2", 2)),
+        "v6": (ethernet(ipv6(segment, 0x03)), 1, ("fd00::1", "fd00::2", 3)),
+        "vlan": (ethernet(ipv4(segment, tos=1), 7), 1, ("10.0.0.1", "10.0.0.2", 1)),
+        "sll2": (sll2(ipv4(segment, tos=0xBA)), 276, ("10.0.0.1", "10.0.0.2", 2)),
         "ipip": (
-            _ethernet(_ipv4(_ipv4(segment), "192.0.2.1", "192.0.2.2", 3, 4)),
+            ethernet(ipv4(ipv4(segment), "192.0.2.1", "192.0.2.2", 3, 4)),
             1,
             ("10.0.0.1", "10.0.0.2", 0),
         ),
     }
     for name, (frame, link, wanted) in cases.items():
-        ingest(store, _capture(tmp_path / f"{name}.pcap", [frame], link))
+        ingest(store, capture(tmp_path / f"{name}.pcap", [frame], link))
         found = _one(
             store,
             f"SELECT src, dst, ecn FROM packets JOIN runs USING (run_id) WHERE run = '{name}'",
@@ -364,12 +318,12 @@ def test_flags_sack_and_sequence_wrap_are_exact(store: Store, tmp_path: Path) ->
     sack = b"\x01\x01\x05\x12" + struct.pack("!IIII", 3000, 4448, 500, 1948)
     back = (80, 40000)
     frames = [
-        _ipv4(_tcp(start, 0, 2)),
-        _ipv4(_tcp(99, start + 1, 18, ports=back), "10.0.0.2", "10.0.0.1"),
-        _ipv4(_tcp(start + 1, 100, 16 | 128, 1448), tos=2),
-        _ipv4(_tcp(100, 449, 16 | 64, 0, sack, back), "10.0.0.2", "10.0.0.1"),
+        ipv4(tcp(start, 0, 2)),
+        ipv4(tcp(99, start + 1, 18, ports=back), "10.0.0.2", "10.0.0.1"),
+        ipv4(tcp(start + 1, 100, 16 | 128, 1448), tos=2),
+        ipv4(tcp(100, 449, 16 | 64, 0, sack, back), "10.0.0.2", "10.0.0.1"),
     ]
-    ingest(store, _capture(tmp_path / "w.pcap", [_ethernet(frame) for frame in frames]))
+    ingest(store, capture(tmp_path / "w.pcap", [ethernet(frame) for frame in frames]))
     rows = store.con.execute(
         "SELECT seq_raw, seq, ack_raw, ack, len, ece, cwr, ecn, sack_left, sack_right, direction"
         " FROM packets ORDER BY packet"
@@ -388,15 +342,15 @@ def test_accurate_ecn_is_read_from_flags_and_option(
     """draft-ietf-tcpm-accurate-ecn 3.2: ACE is AE, CWR, ECE; option 174 has ECT(1) first."""
     counters = b"".join(value.to_bytes(3, "big") for value in order)
     option = bytes([kind, 11]) + counters + b"\x01"
-    frame = _ethernet(_ipv4(_tcp(5, 7, 16 | 256 | 64, 0, option)))
-    ingest(store, _capture(tmp_path / "a.pcap", [frame]))
+    frame = ethernet(ipv4(tcp(5, 7, 16 | 256 | 64, 0, option)))
+    ingest(store, capture(tmp_path / "a.pcap", [frame]))
     found = _one(store, "SELECT ace, ece, cwr, acc_ecn_e0b, acc_ecn_ceb, acc_ecn_e1b FROM packets")
     assert found == (5, True, False, 10, 20, 30)
 
 
 def test_raw_ip_null_and_ppp_links_are_dissected(store: Store, tmp_path: Path) -> None:
     """LINKTYPE_RAW 101, NULL 0, PPP 9, and the older cooked one, 113."""
-    packet = _ipv4(_tcp(5, 0, 2))
+    packet = ipv4(tcp(5, 0, 2))
     links = {
         101: packet,
         0: struct.pack("<I", 2) + packet,
@@ -404,27 +358,27 @@ def test_raw_ip_null_and_ppp_links_are_dissected(store: Store, tmp_path: Path) -
         113: struct.pack("!HHH8sH", 0, 1, 6, bytes(8), 0x0800) + packet,
     }
     for link, frame in links.items():
-        assert ingest(store, _capture(tmp_path / f"{link}.pcap", [frame], link)).packets == 1
+        assert ingest(store, capture(tmp_path / f"{link}.pcap", [frame], link)).packets == 1
 
 
 def test_a_link_that_hides_its_tcp_is_named(store: Store, tmp_path: Path) -> None:
     """Encrypted Wi-Fi (LINKTYPE 105) has no TCP to see; ESP on Ethernet neither."""
     wifi = b"\x88\x41" + bytes(24) + b"\xaa" * 60
-    esp = _ethernet(_ipv4(b"\x00" * 60, proto=50))
+    esp = ethernet(ipv4(b"\x00" * 60, proto=50))
     for name, frame, link in (("wifi", wifi, 105), ("esp", esp, 1)):
         with pytest.raises(BundleError, match="no TCP segment"):
-            ingest(store, _capture(tmp_path / f"{name}.pcap", [frame] * 3, link))
-    mixed = [esp, esp, _ethernet(_ipv4(_tcp(1, 0, 2)))]
-    assert "capture_mostly_other" in ingest(store, _capture(tmp_path / "m.pcap", mixed)).findings
+            ingest(store, capture(tmp_path / f"{name}.pcap", [frame] * 3, link))
+    mixed = [esp, esp, ethernet(ipv4(tcp(1, 0, 2)))]
+    assert "capture_mostly_other" in ingest(store, capture(tmp_path / "m.pcap", mixed)).findings
 
 
 def test_a_4_tuple_used_again_is_two_connections(store: Store, tmp_path: Path) -> None:
     frames, times = [], []
     for turn, start in enumerate((1000, 900_000)):
         for k, (seq, flags, length) in enumerate(((0, 2, 0), (1, 16, 100), (101, 17, 0))):
-            frames.append(_ethernet(_ipv4(_tcp(start + seq, 7, flags, length))))
+            frames.append(ethernet(ipv4(tcp(start + seq, 7, flags, length))))
             times.append((1_700_000_000 + 100 * turn, k))
-    ingest(store, _capture(tmp_path / "r.pcap", frames, times=times))
+    ingest(store, capture(tmp_path / "r.pcap", frames, times=times))
     assert store.con.execute(
         "SELECT stream, packets, payload_bytes FROM streams ORDER BY stream"
     ).fetchall() == [(0, 3, 100), (1, 3, 100)]
@@ -434,9 +388,9 @@ def test_a_4_tuple_used_again_is_two_connections(store: Store, tmp_path: Path) -
 def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
     store: Store, tmp_path: Path
 ) -> None:
-    frames = [_ethernet(_ipv4(_tcp(1 + 10 * k, 7, 16, 10))) for k in range(6)]
+    frames = [ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10))) for k in range(6)]
     times = [(1_700_000_000 + second, 0) for second in (0, 1, 2, -3600, -3599, -3598)]
-    outcome = ingest(store, _capture(tmp_path / "j.pcap", frames, times=times))
+    outcome = ingest(store, capture(tmp_path / "j.pcap", frames, times=times))
     assert outcome.findings["capture_clock_back"] == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_clock_back'")
     assert "1 packets" in said
@@ -448,12 +402,12 @@ def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
 
 def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: Path) -> None:
     stamps = b"\x08\x0a" + struct.pack("!II", 1, 2) + b"\x08\x0a" + struct.pack("!II", 3, 4)
-    quoted = struct.pack("!BBHI", 3, 4, 0, 0) + _ipv4(_tcp(1, 2, 16))
+    quoted = struct.pack("!BBHI", 3, 4, 0, 0) + ipv4(tcp(1, 2, 16))
     frames = [
-        _ethernet(_ipv4(_tcp(1, 2, 16, 10, stamps))),
-        _ethernet(_ipv4(quoted, "10.0.0.2", "10.0.0.1", proto=1)),
+        ethernet(ipv4(tcp(1, 2, 16, 10, stamps))),
+        ethernet(ipv4(quoted, "10.0.0.2", "10.0.0.1", proto=1)),
     ]
-    outcome = ingest(store, _capture(tmp_path / "odd.pcap", frames))
+    outcome = ingest(store, capture(tmp_path / "odd.pcap", frames))
     assert outcome.packets == 1
     assert _one(store, "SELECT tsval, tsecr FROM packets") == (3, 4)
     assert outcome.findings == {"capture_no_syn": 1}
@@ -490,8 +444,8 @@ def test_cells_that_are_no_numbers_become_null_and_the_last_of_several_counts() 
 
 
 def test_a_segment_too_short_for_its_options_is_counted(store: Store, tmp_path: Path) -> None:
-    frame = _ethernet(_ipv4(_tcp(1, 2, 16, 0, b"\x01\x01\x08\x0a" + struct.pack("!II", 1, 2))))
-    path = _capture(tmp_path / "short.pcap", [frame])
+    frame = ethernet(ipv4(tcp(1, 2, 16, 0, b"\x01\x01\x08\x0a" + struct.pack("!II", 1, 2))))
+    path = capture(tmp_path / "short.pcap", [frame])
     data = bytearray(path.read_bytes()[:-12])
     struct.pack_into("<I", data, 24 + 8, len(frame) - 12)
     path.write_bytes(data)
@@ -499,9 +453,9 @@ def test_a_segment_too_short_for_its_options_is_counted(store: Store, tmp_path: 
 
 
 def test_two_taps_are_named(store: Store, tmp_path: Path) -> None:
-    frames = [_ethernet(_ipv4(_tcp(1 + 100 * (i // 2), 2, 16, 100))) for i in range(6)]
+    frames = [ethernet(ipv4(tcp(1 + 100 * (i // 2), 2, 16, 100))) for i in range(6)]
     times = [(1_700_000_000, 10 * i) for i in range(6)]
-    outcome = ingest(store, _capture(tmp_path / "two.pcap", frames, times=times))
+    outcome = ingest(store, capture(tmp_path / "two.pcap", frames, times=times))
     assert outcome.findings["capture_doubles"] == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_doubles'")
     assert "3 packets are there twice" in said
@@ -510,9 +464,9 @@ def test_two_taps_are_named(store: Store, tmp_path: Path) -> None:
 def test_nothing_to_show_is_an_error_and_leaves_no_run(store: Store, tmp_path: Path) -> None:
     arp = bytes(12) + b"\x08\x06" + bytes(28)
     with pytest.raises(BundleError, match="no TCP segment \\(1 packets"):
-        ingest(store, _capture(tmp_path / "arp.pcap", [arp]))
+        ingest(store, capture(tmp_path / "arp.pcap", [arp]))
     with pytest.raises(BundleError, match="no TCP segment"):
-        ingest(store, _capture(tmp_path / "none.pcap", []))
+        ingest(store, capture(tmp_path / "none.pcap", []))
     strange = tmp_path / "strange.pcap"
     strange.write_bytes(b"\xd4\xc3\xb2\xa1" + b"\xff" * 400)
     with pytest.raises(BundleError):
@@ -589,7 +543,7 @@ def test_wrong_clocks_are_noticed(store: Store, tmp_path: Path, wrong_ms: int) -
 
 def test_a_taken_name_is_refused(store: Store, pcap: Path, tmp_path: Path) -> None:
     ingest(store, pcap)
-    other = _capture(tmp_path / "other.pcap", [_ethernet(_ipv4(_tcp(1, 0, 2)))])
+    other = capture(tmp_path / "other.pcap", [ethernet(ipv4(tcp(1, 0, 2)))])
     with pytest.raises(StoreError, match="another run called"):
         ingest(store, other, name="plain")
     assert ingest(store, other, name="plain", replace=True).packets == 1

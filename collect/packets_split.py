@@ -1,0 +1,302 @@
+"""Sort a capture's packets by connection, so that tshark need not see all of them at once.
+
+What tshark says of a packet depends on earlier packets of its connection, and on nothing else, but
+it keeps some 0.5 kB of every packet as long as it runs. So each connection goes, whole and in
+order, to one of a few files, and tshark takes some of these at a time: its memory is divided, and
+several can work at once. Headers are read here only to tell connections apart; what is not plainly
+TCP over IP stays together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .jit import jit
+from .packets_source import pieces
+from .zstd import DamagedError
+
+# Files that connections are sorted into. What is not plainly TCP goes to the first.
+GROUPS = 64
+# Frames are no longer than this in any capture that tshark reads.
+MOST_BYTES = 256 << 10
+
+PCAP, PCAPNG = 0, 1
+# pcapng blocks (draft-ietf-opsawg-pcapng, section 4).
+SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+ORDER_MAGIC = 0x1A2B3C4D
+MOST_INTERFACES = 1024
+# Link types (tcpdump.org/linktypes.html): where the IP header begins is known of these.
+NULL, ETHERNET, LOOP, COOKED, COOKED2 = 0, 1, 108, 113, 276
+RAW, IPV4, IPV6 = 101, 228, 229
+ETHER_IPV4, ETHER_IPV6, VLAN, VLAN_OUTER, VLAN_OLD = 0x0800, 0x86DD, 0x8100, 0x88A8, 0x9100
+ICMP, IPIP, TCP, IP6IP, ICMPV6 = 1, 4, 6, 41, 58
+HOP_OPTIONS, ROUTING, DESTINATION_OPTIONS = 0, 43, 60
+
+# What `state` holds: format, whether numbers are big-endian, link type (pcap), interfaces (pcapng).
+FORMAT, BIG, LINK, INTERFACES = range(4)
+# What the record at a place is: a packet, another block (which all files need), cut off, nonsense.
+PACKET, BLOCK, PARTIAL, STRANGE = range(4)
+
+
+@jit
+def number_of(text: Any, at: int, size: int, big: int) -> int:
+    """Return the unsigned number of `size` bytes at `at`."""
+    value = 0
+    for place in range(size):
+        value = value * 256 + int(text[at + place if big else at + size - 1 - place])
+    return value
+
+
+@jit
+def ip_begins(text: Any, at: int, end: int, link: int) -> int:
+    """Return where the IP header of the frame at `at` begins; -1: nowhere known."""
+    kind = at
+    if link in (RAW, IPV4, IPV6):
+        return at
+    if link in (NULL, LOOP):
+        return at + 4
+    if link == COOKED2:
+        at += 20
+    elif link == COOKED:
+        kind, at = at + 14, at + 16
+    elif link == ETHERNET:
+        kind, at = at + 12, at + 14
+    else:
+        return -1
+    while at < end:
+        ether = number_of(text, kind, 2, 1)
+        if ether in (ETHER_IPV4, ETHER_IPV6):
+            return at
+        if ether not in (VLAN, VLAN_OUTER, VLAN_OLD):
+            return -1
+        kind, at = at + 2, at + 4
+    return -1
+
+
+@jit
+def mixed(value: int, byte: int) -> int:
+    """Return a hash with one more byte in it (FNV-1a, 32 bits)."""
+    return ((value ^ byte) * 16777619) & 0xFFFFFFFF
+
+
+@jit
+def group_of(text: Any, at: int, end: int, link: int) -> int:
+    """Return the group of the frame in text[at:end]: the same for both directions.
+
+    Tunnels in IP and what an ICMP error quotes are followed to the innermost header, as tshark
+    does. 0 is everything that is not an unfragmented TCP segment.
+    """
+    at = ip_begins(text, at, end, link)
+    while at >= 0 and at + 20 <= end:
+        version = int(text[at]) >> 4
+        if version == 4:
+            first, size = at + 12, 4
+            if number_of(text, at + 6, 2, 1) & 0x3FFF:
+                return 0
+            kind, inner = int(text[at + 9]), at + 4 * (int(text[at]) & 15)
+        elif version == 6 and at + 40 <= end:
+            first, size = at + 8, 16
+            kind, inner = int(text[at + 6]), at + 40
+            while kind in (HOP_OPTIONS, ROUTING, DESTINATION_OPTIONS):
+                if inner + 2 > end:
+                    return 0
+                kind, inner = int(text[inner]), inner + 8 * (int(text[inner + 1]) + 1)
+        else:
+            return 0
+        if inner <= at or inner + 4 > end:
+            return 0
+        if kind == TCP:
+            total = 0
+            for side in range(2):
+                value = 2166136261
+                for place in range(size):
+                    value = mixed(value, int(text[first + side * size + place]))
+                for place in range(2):
+                    value = mixed(value, int(text[inner + 2 * side + place]))
+                total += value
+            return (total ^ (total >> 16)) % (GROUPS - 1) + 1
+        told = int(text[inner])
+        if (kind == ICMP and told in (3, 4, 5, 11)) or (kind == ICMPV6 and told in (1, 2, 3, 4)):
+            at = inner + 8
+        elif kind in (IPIP, IP6IP):
+            at = inner
+        else:
+            return 0
+    return 0
+
+
+@jit
+def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) -> int:
+    """Tell what the record at `at` is; found becomes its size, the frame's start, end and link."""
+    big = state[BIG]
+    if state[FORMAT] == PCAP:
+        if at + 16 > end:
+            return PARTIAL
+        size = number_of(text, at + 8, 4, big)
+        if size > MOST_BYTES:
+            return STRANGE
+        found[0], found[1], found[2], found[3] = 16 + size, at + 16, at + 16 + size, state[LINK]
+        return PACKET if at + 16 + size <= end else PARTIAL
+    if at + 12 > end:
+        return PARTIAL
+    kind = number_of(text, at, 4, big)
+    if kind == SECTION:
+        state[INTERFACES] = 0
+        state[BIG] = number_of(text, at + 8, 4, 1) == ORDER_MAGIC
+        big = state[BIG]
+        if not big and number_of(text, at + 8, 4, 0) != ORDER_MAGIC:
+            return STRANGE
+    size = number_of(text, at + 4, 4, big)
+    if size < 12 or size % 4 or size > 64 * MOST_BYTES:
+        return STRANGE
+    if at + size > end:
+        return PARTIAL
+    found[0] = size
+    if kind == INTERFACE:
+        if state[INTERFACES] == MOST_INTERFACES or size < 20:
+            return STRANGE
+        links[state[INTERFACES]] = number_of(text, at + 8, 2, big)
+        state[INTERFACES] += 1
+    elif kind == ENHANCED_PACKET:
+        interface = number_of(text, at + 8, 4, big)
+        length = number_of(text, at + 20, 4, big) if size >= 32 else MOST_BYTES + 1
+        if interface >= state[INTERFACES] or length > size - 32:
+            return STRANGE
+        found[1], found[2], found[3] = at + 28, at + 28 + length, links[interface]
+        return PACKET
+    elif kind in (SIMPLE_PACKET, OLD_PACKET):
+        return STRANGE
+    return BLOCK
+
+
+@jit
+def sort_records(
+    text: Any, end: int, state: Any, links: Any, starts: Any, sizes: Any, groups: Any, found: Any
+) -> int:
+    """Find the records of text[:end] and their groups, -1 for what all need; return how many.
+
+    found[4] becomes the position after the last, found[5] what stopped it, if not the end.
+    """
+    at = 0
+    count = 0
+    what = PARTIAL
+    while at < end and count < len(starts):
+        what = record_at(text, at, end, state, links, found)
+        if what in (PARTIAL, STRANGE):
+            break
+        starts[count], sizes[count] = at, found[0]
+        groups[count] = -1
+        if what == PACKET:
+            groups[count] = group_of(text, found[1], found[2], found[3])
+        at += found[0]
+        count += 1
+    found[4] = at
+    found[5] = what
+    return count
+
+
+@jit
+def gather(text: Any, starts: Any, sizes: Any, chosen: Any, out: Any) -> int:
+    """Copy the chosen records one after another; return their bytes."""
+    done = 0
+    for index in chosen:
+        at = starts[index]
+        out[done : done + sizes[index]] = text[at : at + sizes[index]]
+        done += sizes[index]
+    return done
+
+
+Groups = npt.NDArray[np.int8]
+
+
+class CannotSplitError(Exception):
+    """Not a capture whose records are understood here; tshark may know better, or say why."""
+
+
+class Sorted:
+    """A capture's packets in files by group.
+
+    Attributes:
+        groups: of each frame, in the order of the capture.
+        damage: why the capture ends early, or None.
+        bytes: of all files together.
+        header: bytes that only the first of several files must begin with.
+
+    Raises:
+        CannotSplitError: see there.
+        OSError: cannot be read, or there is no room in `folder`.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._folder = folder
+        self._state = np.zeros(4, np.int64)
+        self._links = np.zeros(MOST_INTERFACES, np.int64)
+        self.header = self.bytes = 0
+        self.damage: str | None = None
+        found: list[Groups] = []
+        rest = b""
+        with ExitStack() as files:
+            outs = [files.enter_context(open(self.file(g), "wb")) for g in range(GROUPS)]
+            try:
+                for _, piece in pieces(path):
+                    rest = self._sort(rest + piece, outs, found)
+            except DamagedError as error:
+                self.damage = str(error)
+        if rest and self.damage is None:
+            self.damage = "the file ends in the middle of a packet"
+        self.groups = np.concatenate(found) if found else np.empty(0, np.int8)
+
+    def file(self, group: int) -> Path:
+        """Return the file of a group."""
+        return self._folder / f"group{group}"
+
+    def _sort(
+        self, data: bytes, outs: Sequence[IO[bytes]], found: list[npt.NDArray[np.int8]]
+    ) -> bytes:
+        """Write the whole records of `data`; return what is left of it."""
+        if not found:
+            data = self._begin(data, outs)
+        text = np.frombuffer(data, np.uint8)
+        most = len(data) // 12 + 1
+        starts, sizes = np.empty(most, np.int64), np.empty(most, np.int64)
+        groups, stop = np.empty(most, np.int8), np.zeros(6, np.int64)
+        count = sort_records(text, len(data), self._state, self._links, starts, sizes, groups, stop)
+        if stop[5] == STRANGE:
+            raise CannotSplitError
+        groups = groups[:count]
+        out = np.empty(len(data), np.uint8)
+        for group in np.unique(groups[groups >= 0]) if (groups >= 0).all() else range(GROUPS):
+            chosen = np.flatnonzero((groups == group) | (groups < 0))
+            done = gather(text, starts, sizes, chosen, out)
+            outs[group].write(out[:done].data)
+            self.bytes += done
+        found.append(groups[groups >= 0])
+        return data[stop[4] :]
+
+    def _begin(self, data: bytes, outs: Sequence[IO[bytes]]) -> bytes:
+        """Read the header of the file; return what follows it."""
+        magic = data[:4]
+        if magic == SECTION.to_bytes(4, "big"):
+            self._state[FORMAT] = PCAPNG
+            return data
+        orders = {
+            b"\xd4\xc3\xb2\xa1": "little",
+            b"\x4d\x3c\xb2\xa1": "little",
+            b"\xa1\xb2\xc3\xd4": "big",
+            b"\xa1\xb2\x3c\x4d": "big",
+        }
+        if magic not in orders or len(data) < 24:
+            raise CannotSplitError
+        big = orders[magic] == "big"
+        self._state[BIG] = big
+        self._state[LINK] = int.from_bytes(data[20:24], "big" if big else "little") & 0xFFFF
+        self.header = 24
+        for out in outs:
+            out.write(data[:24])
+        return data[24:]
