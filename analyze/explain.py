@@ -131,7 +131,8 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
     ).fetchone()
     assert run is not None
     cursor = con.execute(
-        "SELECT s.*, f.main, f.note, f.first_ns, f.last_ns, p.first_divergence, p.missing"
+        "SELECT s.*, f.main, f.note, f.retransmits, f.first_ns, f.last_ns, p.first_divergence,"
+        " p.missing"
         " FROM flow_summary s JOIN flows f USING (run_id, flow) LEFT JOIN replays p"
         " ON p.run_id = s.run_id AND p.flow = s.flow AND p.mode = 'step'"
         " WHERE s.run_id = ? ORDER BY f.main DESC, f.events DESC, s.flow",

@@ -45,13 +45,25 @@ def decode_port(text: str) -> int:
     return int.from_bytes(number.to_bytes(2, "little"), "big")
 
 
+def decode_inode(text: str) -> int:
+    """Return the number of a namespace (struct ns_common's inum, 32 bits).
+
+    Raises:
+        ValueError: no such number.
+    """
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else -1
+    if not 0 <= number < 1 << 32:
+        raise ValueError(text)
+    return number
+
+
 def endpoints(row: Mapping[str, str]) -> dict[str, str | int]:
-    """Return what a row says of ``sport``, ``dport``, ``saddr`` and ``daddr``, decoded.
+    """Return what a row says of ``sport``, ``dport``, ``saddr``, ``daddr`` and ``netns``, decoded.
 
     Rows may have both families' addresses, of which ``family`` says which one counts.
 
     Raises:
-        ValueError: a value is no port or no address.
+        ValueError: a value is no port, no address or no inode number.
     """
     found: dict[str, str | int] = {}
     for name in ("sport", "dport"):
@@ -62,4 +74,6 @@ def endpoints(row: Mapping[str, str]) -> dict[str, str | int]:
         recorded = name + "6" if long and name + "6" in row else name
         if recorded in row:
             found[name] = decode_address(row[recorded])
+    if "netns" in row:
+        found["netns"] = decode_inode(row["netns"])
     return found

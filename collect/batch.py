@@ -132,7 +132,7 @@ def _providers(header: Header) -> dict[str, npt.NDArray[np.int64]]:
     found: dict[str, npt.NDArray[np.int64]] = {}
     for tag in header.tags:
         for column in tag.columns:
-            if column.target is not None:
+            if column.target is not None and tag.kind in KINDS:
                 parts = found.setdefault(column.target, np.zeros(len(KINDS), np.int64))
                 parts[KINDS.index(tag.kind)] |= tag.part
     return found

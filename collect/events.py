@@ -15,10 +15,11 @@ from .addresses import endpoints
 from .batch import Assembler, Finished
 from .errors import BundleError
 from .findings import CODES
-from .header import ENTRY, PARAMETERS, Header, Tag
-from .pairing import SIDE_HEAD, Batch
+from .header import ALONE, ENTRY, PARAMETERS, Header, Tag
+from .pairing import NO_FLOW, SIDE_HEAD, Batch
 from .plan import MAIN_ACKED, Plan, make_plan
 from .schema.recording import KINDS
+from .skb_rows import SkbRows
 from .zstd import DamagedError, ZstdFile
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class FlowInfo:
     generation: int
     has_init: bool
     pre_init: int
+    cookie: int | None
     addresses: dict[str, str | int] = field(default_factory=dict)
 
 
@@ -70,6 +72,7 @@ class EventReader:
         findings: what is missing or odd.
         params: rows of v2's parameters, by recorded name, with flow (from 0) and ns.
         row_counts: rows by tag. skipped_counts: rows by tags that are no part of an event.
+        alone: rows that are no part of an event and have a table of their own, by tag.
         lost_reported: rows lost as the collector's messages say.
 
     Raises:
@@ -98,10 +101,14 @@ class EventReader:
         self._addresses: dict[int, dict[str, str | int]] = {}
         self._older: dict[int, dict[str, str | int]] = {}
         self.skipped_counts: dict[str, int] = {}
+        self._first_flows: dict[int, int] | None = None
         self._bad_rows = 0
         self._source = TextSource(path, shown, salvage)
         self.header = self._read_header()
         self.findings += [Finding(code, text) for code, text in self.header.findings]
+        self.alone = {
+            index: SkbRows(tag) for index, tag in enumerate(self.header.tags) if tag.role == ALONE
+        }
         self._assembler = Assembler(self.header, SLOTS_PER_BATCH)
         self._plan: Plan = make_plan(self.header, self._assembler.offsets)
         self._batch: Batch = self._assembler.new_batch()
@@ -126,7 +133,7 @@ class EventReader:
     def kinds(self) -> set[str]:
         """Return the kinds of the events that rows were read of."""
         counts = self.row_counts
-        return {tag.kind for tag in self.header.tags if counts[tag.name]}
+        return {tag.kind for tag in self.header.tags if tag.kind in KINDS and counts[tag.name]}
 
     def flows(self) -> list[FlowInfo]:
         """Return the flows in order of first appearance."""
@@ -137,10 +144,25 @@ class EventReader:
                 int(row[pairing.F_GENERATION]),
                 bool(row[pairing.F_INIT]),
                 int(row[pairing.F_PRE_INIT]),
+                (int(row[pairing.F_COOKIE]) & (1 << 64) - 1) or None,
                 self._addresses_of(flow, row),
             )
             for flow, row in enumerate(self._flows[: int(self._state[pairing.FLOWS])])
         ]
+
+    def flow_of(self, told: int) -> int:
+        """Return the number from 1 of the flow that a row that stands alone belongs to.
+
+        A row before the first flow of its socket belongs to that; 0 if none came.
+        """
+        if told >= 0:
+            return told + 1
+        if self._first_flows is None:
+            flows = self._flows[: int(self._state[pairing.FLOWS])]
+            first = np.flatnonzero(flows[:, pairing.F_GENERATION] == 0)
+            sockets = flows[first, pairing.F_SOCKET]
+            self._first_flows = dict(zip(sockets.tolist(), first.tolist(), strict=True))
+        return self._first_flows.get(NO_FLOW - told, -1) + 1
 
     def _addresses_of(self, flow: int, row: Any) -> dict[str, str | int]:
         """Return the addresses of a flow: from its init row, or of the socket when it began."""
@@ -350,9 +372,12 @@ class EventReader:
         }
 
     def _take_sides(self) -> None:
-        """Take the rows that the compiled loop handed over: addresses and parameters."""
-        state, side = self._state, self._side
-        for row in side[: int(state[pairing.SIDES])]:
+        """Take the rows that the compiled loop handed over."""
+        state = self._state
+        side = self._side[: int(state[pairing.SIDES])]
+        for index, alone in self.alone.items():
+            alone.add(side[side[:, 0] == index])
+        for row in side[~np.isin(side[:, 0], list(self.alone))]:
             tag = self.header.tags[int(row[0])]
             flow, ns, line = (int(number) for number in row[1:SIDE_HEAD])
             values = row[SIDE_HEAD:]
@@ -388,7 +413,7 @@ class EventReader:
                 at, size = value >> 16, value & 0xFFFF
                 raw = self._source.text[at : at + size].tobytes()
                 texts[column.name] = raw.decode("ascii", "replace")
-            elif column.name in ("sport", "dport"):
+            elif column.name in ("sport", "dport", header.NETNS.name):
                 texts[column.name] = str(value)
         return texts
 

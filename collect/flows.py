@@ -20,14 +20,27 @@ FROM events WHERE run_id = ? GROUP BY flow
 """
 
 
+RETRANSMITS = """
+SELECT flow, sum(skb_gso_segs)::BIGINT FROM retransmits WHERE run_id = ? GROUP BY flow
+"""
+
+
 def flow_rows(
-    con: duckdb.DuckDBPyConnection, run_id: int, flows: list[FlowInfo], bundle: Bundle
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    flows: list[FlowInfo],
+    bundle: Bundle,
+    counted: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table flows; the run's events must be loaded."""
+    """Yield the rows of table flows; the run's events must be loaded.
+
+    `counted` says whether retransmissions were recorded.
+    """
     result = con.execute(COUNTS, [run_id])
     names = [column[0] for column in result.description]
     counts = {row[0]: dict(zip(names, row, strict=True)) for row in result.fetchall()}
     local = _local_addresses(flows, bundle)
+    again = dict(con.execute(RETRANSMITS, [run_id]).fetchall())
     nothing = dict.fromkeys(("events", *KINDS), 0)
     for flow in flows:
         address, source = local.get(flow.flow, (None, ""))
@@ -39,10 +52,13 @@ def flow_rows(
             "local_port": flow.addresses.get("sport"),
             "remote_address": flow.addresses.get("daddr"),
             "remote_port": flow.addresses.get("dport"),
+            "netns": flow.addresses.get("netns"),
+            "cookie": flow.cookie,
             **(nothing | counts.get(flow.flow + 1, {})),
             "flow": flow.flow + 1,
             "has_init": flow.has_init,
             "pre_init": flow.pre_init,
+            "retransmits": again.get(flow.flow + 1, 0) if counted else None,
             "note": _note(flow, source, nothing | counts.get(flow.flow + 1, {})),
         }
 

@@ -22,10 +22,10 @@ from .schema.fields import (
 )
 from .schema.recording import KINDS, SAMPLE
 
-# What a row of a tag is to its event.
-ENTRY, EXIT, PARAMETERS = "entry", "exit", "parameters"
+# What a row of a tag is to its event; rows that stand alone have a table, and one tag each.
+ENTRY, EXIT, PARAMETERS, ALONE = "entry", "exit", "parameters", "alone"
 
-# Letters of the tag -> (kind of event, role).
+# Letters of the tag -> (kind of event or name of the table, role).
 ROLES = {
     "M": ("main", ENTRY),
     "X": ("main", EXIT),
@@ -38,6 +38,8 @@ ROLES = {
     "U": ("undo_cwnd", ENTRY),
     "L": ("skb_marked_lost", ENTRY),
     "T": (SAMPLE, ENTRY),
+    "K": ("loss_marks", ALONE),
+    "R": ("retransmits", ALONE),
 }
 TAG = re.compile(r"([A-Z]+)([0-9]*)")
 MAX_TAG = 7
@@ -51,14 +53,14 @@ DPORT = Field("dport", 16, "network byte order", "remote port")
 ADDRESSES = ("family", "saddr", "daddr", "saddr6", "daddr6")
 # Counts the events of a socket: what is missing from the row shows in it.
 SEQNO = Field("seqno", 32, "events", "number of the event on its socket")
-# Known, but of no use to the store.
-UNSTORED = ("netns", "sk.cookie", "tp.rtt_min")
+NETNS = Field("netns", 32, "inode", "network namespace")
+# Of main's exit rows, because the kernel makes it when somebody first asks.
+COOKIE = Field("sk.cookie", 64, "", "socket cookie")
 # struct proto's: the kernel's MAX_TCP_HEADER, a build constant that the replay needs.
 MAX_HEADER = "max_header"
 IDENTITY = "N"
-SKIPPED_TAGS = ("K", "R", IDENTITY)
 
-BY_NAME = {f.name: f for f in (NS, SK, SPORT, DPORT, SEQNO, *EVENT_FIELDS, *PARAMS)}
+BY_NAME = {f.name: f for f in (NS, SK, SPORT, DPORT, SEQNO, NETNS, COOKIE, *EVENT_FIELDS, *PARAMS)}
 EXITS = {f.name for f in EXIT_FIELDS}
 STORED = {f.name for f in EVENT_FIELDS}
 
@@ -77,7 +79,7 @@ class HeaderColumn:
 
 @dataclass(frozen=True)
 class Tag:
-    """One declared tag. `part` is its bit among the tags of its kind; 0: rows are skipped."""
+    """One declared tag. `part` is its bit among the tags of its kind; 0: it stands alone."""
 
     name: str
     kind: str
@@ -122,17 +124,18 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         if name in tags or name in skipped:
             raise BundleError(f"{where}, line {number}: {name} is declared twice", LAYOUT_HELP)
         match = TAG.fullmatch(name)
-        if match is None or match[1] not in ROLES or len(name) > MAX_TAG:
+        if match is None or not _is_known(match[1], match[2]) or len(name) > MAX_TAG:
             skipped[name] = columns
-            if match is None or match[1] not in SKIPPED_TAGS:
+            if match is None or match[1] != IDENTITY:
                 findings.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
             continue
         kind, role = ROLES[match[1]]
         _check_columns(columns, f"{where}, line {number}")
         order = int(match[2] or 0)
         tags[name] = Tag(name, kind, role, order, tuple(_column(c, kind, role) for c in columns))
-    if not tags:
-        only = f" (only {', '.join(map(repr, list(skipped)[:8]))})" if skipped else ""
+    if all(tag.role == ALONE for tag in tags.values()):
+        found = [*tags, *skipped]
+        only = f" (only {', '.join(map(repr, found[:8]))})" if found else ""
         raise BundleError(
             f"{where} declares no rows of kernel events{only}",
             "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",
@@ -141,6 +144,10 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
     _check_repeats(numbered, where)
     findings += _unstored(numbered)
     return Header(tuple(numbered), skipped, tuple(findings))
+
+
+def _is_known(letters: str, number: str) -> bool:
+    return letters in ROLES and not (number and ROLES[letters][1] == ALONE)
 
 
 def _check_columns(columns: list[str], where: str) -> None:
@@ -156,7 +163,7 @@ def _check_columns(columns: list[str], where: str) -> None:
 
 def _column(name: str, kind: str, role: str) -> HeaderColumn:
     """Decide where a column of a tag goes."""
-    if name in (*ADDRESSES, *UNSTORED, MAX_HEADER):
+    if name in (*ADDRESSES, MAX_HEADER):
         return HeaderColumn(name, None, None, True)
     known = BY_NAME.get(name)
     if known is None:
@@ -164,7 +171,7 @@ def _column(name: str, kind: str, role: str) -> HeaderColumn:
     target = None
     if role == EXIT and name in EXITS:
         target = exit_column_name(name)
-    elif name in STORED and (name.startswith("bbr.") or role == ENTRY):
+    elif name in STORED and role != ALONE and (name.startswith("bbr.") or role == ENTRY):
         # init's state is the one it leaves behind, read at its exit; main's the one it finds.
         at_exit = kind == "init" and name.startswith("bbr.")
         target = column_name(name) if at_exit == (role == EXIT) else None
@@ -185,7 +192,7 @@ def _number_parts(tags: list[Tag]) -> list[Tag]:
             Tag(tag.name, kind, tag.role, tag.order, tag.columns, 1 << bit)
             for bit, tag in enumerate(own)
         ]
-    return numbered
+    return [*numbered, *(tag for tag in tags if tag.role == ALONE)]
 
 
 def _check_repeats(tags: list[Tag], where: str) -> None:

@@ -125,6 +125,7 @@ class _Loader:
         )
         decided = layout.decide(reader.header.columns(), manifest.raw)
         self._load_events(reader)
+        self._load_alone(reader)
         findings = self._judge(reader)
         insert(self.con, "capture_quality", (vars(f) for f in self._rows_of(findings)))
         self._load_flows(reader)
@@ -200,6 +201,14 @@ class _Loader:
             self.con.unregister("incoming_events")
             self.con.execute("RESET memory_limit")
 
+    def _load_alone(self, reader: EventReader) -> None:
+        """Store the rows that stand alone, now that all flows are known."""
+        for rows in reader.alone.values():
+            for batch in rows.batches(self.run_id, reader.flow_of):
+                self.con.register("incoming_rows", batch)
+                self.con.execute(f"INSERT INTO {rows.table} BY NAME FROM incoming_rows")
+                self.con.unregister("incoming_rows")
+
     def _judge(self, reader: EventReader) -> list[Finding]:
         """Check the rows against the manifest; complete the findings."""
         manifest = self.bundle.manifest
@@ -254,7 +263,8 @@ class _Loader:
             )
 
     def _load_flows(self, reader: EventReader) -> None:
-        flows = flow_rows(self.con, self.run_id, reader.flows(), self.bundle)
+        counted = any(rows.table == "retransmits" for rows in reader.alone.values())
+        flows = flow_rows(self.con, self.run_id, reader.flows(), self.bundle, counted)
         insert(self.con, "flows", flows)
         params = (
             {"run_id": self.run_id, "flow": row["flow"] + 1, "ns": row["ns"]}

@@ -29,6 +29,7 @@ from .plan import (
     MOVE_FROM,
     MOVE_TO,
     TAG_BEFORE,
+    TAG_COOKIE,
     TAG_COUNT,
     TAG_FIRST,
     TAG_KIND,
@@ -75,12 +76,15 @@ B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
 SLOT_SIZE = 8
 
 # What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
-# the number of the next event, and tp.delivered (-1: none) and tp.mss_cache of the last main.
-F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ, F_DELIVERED, F_MSS = range(7)
-FLOW_SIZE = 7
+# the number of the next event, tp.delivered (-1: none) and tp.mss_cache of the last main, and the
+# socket's cookie (0: unknown, or none).
+F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ, F_DELIVERED, F_MSS, F_COOKIE = range(8)
+FLOW_SIZE = 8
 
-# Numbers before the values in a row handed to Python: tag, flow, time, line.
+# Numbers before the values in a row handed to Python: tag, flow, time, line. A socket that has no
+# flow yet is told as NO_FLOW minus its index.
 SIDE_HEAD = 4
+NO_FLOW = -2
 
 # Rows of one event are printed one after the other by one BPF program: 60 us apart at most in 42
 # recordings, while two events whose middle was lost lie at least 150 us apart. Where rows are
@@ -293,9 +297,18 @@ def pair_rows(
         socket = state[LAST_SOCKET]
         if socket < 0 or sockets[socket, S_KEY] != heads[row, HEAD_SOCKET]:
             socket = find_socket(heads[row, HEAD_SOCKET], table, sockets, state)
+        kind = tags[tag, TAG_KIND]
+        if kind < 0:
+            flow = sockets[socket, S_FLOW]
+            flow = flow if flow >= 0 else NO_FLOW - socket
+            hand_over(row, flow, state[LINE], heads, values, side, state[SIDES])
+            state[SIDES] += 1
+            heads[row, HEAD_SLOT] = -1
+            rows[tag] += 1
+            state[LINE] += 1
+            continue
         if ns < sockets[socket, S_NS]:
             return row
-        kind = tags[tag, TAG_KIND]
         slot = sockets[socket, S_SLOT]
         # The usual row is the next one of its event; every other one deserves a closer look.
         fault = 0
@@ -326,6 +339,8 @@ def pair_rows(
                 sockets[socket, S_SLOT] = new_slot(slots, state, kind, flow, ns, state[LINE])
             slot = sockets[socket, S_SLOT]
             slots[slot, B_SEEN] |= tags[tag, TAG_PART]
+            if tags[tag, TAG_COOKIE] >= 0:
+                flows[sockets[socket, S_FLOW], F_COOKIE] = values[row, tags[tag, TAG_COOKIE]]
             if sockets[socket, S_EVENTS] == 0:
                 first, length = tags[tag, TAG_START], tags[tag, TAG_COUNT]
                 sockets[socket, S_BITS] |= state_bits(row, first, length, columns, values)

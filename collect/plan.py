@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .header import ENTRY, EXIT, PARAMETERS, SK, Header, HeaderColumn, Tag
+from .header import ALONE, COOKIE, ENTRY, EXIT, PARAMETERS, SEQNO, SK, Header, HeaderColumn, Tag
 from .schema.fields import EVENT_FIELDS, EXIT_FIELDS, column_name, exit_column_name
 from .schema.recording import KINDS
 
@@ -24,10 +24,11 @@ TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
 }
 
 
-# What a row of Plan.tags holds: the tag's letters as a little-endian number, index into KINDS, its
-# bit, whether it opens an event, whether its values go to Python as they are (init's entry,
-# parameters), bits of the entry rows before it, its first column and how many it has, and which of
-# them are the time, the socket and the number of the event on its socket (-1: none).
+# What a row of Plan.tags holds: the tag's letters as a little-endian number, index into KINDS (-1:
+# it stands alone), its bit, whether it opens an event, whether its values go to Python as they are
+# (init's entry, parameters, rows that stand alone), bits of the entry rows before it, its first
+# column and how many it has, and which of them are the time, the socket, the number of the event on
+# its socket and the socket's cookie (-1: none).
 (
     TAG_KEY,
     TAG_KIND,
@@ -40,7 +41,8 @@ TARGETS = {column_name(f.name): f.storage_bytes for f in EVENT_FIELDS} | {
     TAG_NS,
     TAG_SK,
     TAG_SEQNO,
-) = range(11)
+    TAG_COOKIE,
+) = range(12)
 
 # What a row of Plan.columns holds: NUMBER, WIDE ...; the bounds of the kernel's type, as far as
 # int64 has them; the largest value that needs no second look (-1: every value does); whether it is
@@ -121,12 +123,12 @@ def _table(entries: Iterable[Iterable[int]]) -> I64:
 
 def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     before = header.parts(tag.kind, (ENTRY,)) & (tag.part - 1)
-    side = tag.role == PARAMETERS or (tag.kind == "init" and tag.role == ENTRY)
+    side = tag.role in (PARAMETERS, ALONE) or (tag.kind == "init" and tag.role == ENTRY)
     key = int.from_bytes(tag.name.encode(), "little")
-    kind = KINDS.index(tag.kind)
+    kind = -1 if tag.role == ALONE else KINDS.index(tag.kind)
     names = [column.name for column in tag.columns]
-    seqno = names.index("seqno") if "seqno" in names else -1
-    place = (start, len(names), names.index("ns"), names.index("sk"), seqno)
+    maybe = (names.index(name) if name in names else -1 for name in (SEQNO.name, COOKIE.name))
+    place = (start, len(names), names.index("ns"), names.index("sk"), *maybe)
     return key, kind, tag.part, tag.part == 1, side, before, *place
 
 

@@ -135,6 +135,8 @@ def header(flow: Flow, names: str) -> list[str]:
     facts.append(f"{s['delivered']:,} packets")
     if s["lost"] is not None:
         facts[-1] += f", {s['lost']:,} lost"
+    if s["retransmits"]:
+        facts[-1] += f", {s['retransmits']:,} sent again"
     if s["min_rtt_us"] is not None:
         facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
     if s["max_bw_mbps"]:

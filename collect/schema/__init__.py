@@ -11,7 +11,7 @@ from .model import Column, Table, View
 
 # Stores carry this number; a store with another one is not opened. Raise it with any change that
 # makes existing stores unreadable.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 MODULES = (recording, samples, rungs, packets, analysis, lab, views, metrics, sampled)
 

@@ -109,6 +109,7 @@ TCP_SOCK = (
     Field("tp.lost_out", 32, "packets", "marked lost"),
     Field("tp.retrans_out", 32, "packets", "retransmitted and outstanding"),
     Field("tp.srtt_us", 32, "us << 3", "smoothed RTT times 8"),
+    Field("tp.rtt_min", 32, "us", "tcp_min_rtt() when init took it over; all ones: no sample yet"),
     Field("tp.mss_cache", 32, "bytes", "current segment size"),
     Field("tp.snd_ssthresh", 32, "packets", "slow start threshold"),
     Field("tp.delivered_mstamp", 64, "us", "when tp.delivered last grew"),
@@ -139,13 +140,13 @@ SOCK = (
 )
 
 SKB = (
-    Field("skb.in_flight", 20, "packets", "tx.in_flight: in flight when the lost skb was sent"),
+    Field("skb.in_flight", 20, "packets", "tx.in_flight: in flight when the skb was sent"),
     Field("skb.lost", 32, "packets", "tx.lost: tp.lost when the skb was sent"),
     Field("skb.is_app_limited", 1, "flag", "tx.is_app_limited: sent while application limited"),
     Field("skb.delivered_mstamp", 32, "us", "tx.delivered_mstamp, low 32 bits; 0: was SACKed"),
-    Field("skb.gso_segs", 16, "packets", "tcp_gso_segs of the lost skb"),
-    Field("skb.seq", 32, "sequence", "first byte of the lost skb"),
-    Field("skb.end_seq", 32, "sequence", "byte after the lost skb"),
+    Field("skb.gso_segs", 16, "packets", "tcp_gso_segs of the skb"),
+    Field("skb.seq", 32, "sequence", "first byte of the skb"),
+    Field("skb.end_seq", 32, "sequence", "byte after the skb"),
 )
 
 BBR = (

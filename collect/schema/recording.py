@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, exit_column_name
+from .fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, SKB, exit_column_name
 from .model import Column, Table
 
 # A sample is what rung tcp_probe has in place of callbacks.
@@ -89,12 +89,17 @@ FLOWS = Table(
         Column("local_port", "USMALLINT", "", "NULL: unknown"),
         Column("remote_address", "VARCHAR", "", "NULL: unknown"),
         Column("remote_port", "USMALLINT", "", "NULL: unknown"),
+        Column("netns", "UINTEGER", "inode", "network namespace, as lsns shows it; NULL: unknown"),
+        Column("cookie", "UBIGINT", "", "ss -e shows it in hexadecimal; NULL: unknown, or none"),
         Column("first_ns", "UBIGINT", "ns", "first event"),
         Column("last_ns", "UBIGINT", "ns", "last event"),
         Column("events", "BIGINT", "events", "events of all kinds"),
         *(Column(kind, "BIGINT", "events", f"events of kind {kind}") for kind in KINDS),
         Column("has_init", "BOOLEAN", "", "its init was recorded"),
         Column("pre_init", "INTEGER", "events", "events before init, on a zeroed state"),
+        Column(
+            "retransmits", "BIGINT", "packets", "sent again (table retransmits); NULL: not recorded"
+        ),
         Column("note", "VARCHAR", "", "what a reader must know; NULL: nothing"),
     ),
 )
@@ -136,6 +141,29 @@ EVENTS = Table(
             for f in EXIT_FIELDS
         ),
     ),
+)
+
+_SKB_ROW = (
+    RUN_ID,
+    FLOW,
+    Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC"),
+    Column("line", "UBIGINT", "", "line in events.csv"),
+    *(Column(f.column, f.sql_type, f.unit, f.meaning) for f in SKB),
+)
+
+LOSS_MARKS = Table(
+    "loss_marks",
+    "Packets that TCP marked lost (tcp_mark_skb_lost), where BBR has no callback for it: v1. Those "
+    "of v2 and v3 are events of kind skb_marked_lost; view repairs has both. NULL: this kernel or "
+    "recording does not have it.",
+    _SKB_ROW,
+)
+
+RETRANSMITS = Table(
+    "retransmits",
+    "Packets that TCP sent again (tracepoint tcp_retransmit_skb), the retransmission queue's skb "
+    "as it was before. NULL: this kernel or recording does not have it.",
+    _SKB_ROW,
 )
 
 PARAMS_TABLE = Table(
@@ -223,6 +251,8 @@ TABLES = (
     HOST_FACTS,
     FLOWS,
     EVENTS,
+    LOSS_MARKS,
+    RETRANSMITS,
     PARAMS_TABLE,
     QUEUE_SAMPLES,
     CLOCKS,

@@ -443,6 +443,40 @@ ORDER BY s.run_id, s.flow
     kept=True,
 )
 
+REPAIRS = View(
+    "repairs",
+    "Each packet that was marked lost, and when the kernel sent it again: v1's loss_marks, v2's "
+    "and v3's events of kind skb_marked_lost, each with the next of retransmits that begins with "
+    "the same byte. What the packets themselves say of it is in loss_timeline.",
+    (
+        RUN_ID,
+        RUN,
+        FLOW,
+        NS,
+        T_NS,
+        Column("skb_seq", "UINTEGER", "", "first sequence number of the lost packet"),
+        Column("skb_end_seq", "UINTEGER", "", "the one after its last"),
+        Column("skb_gso_segs", "USMALLINT", "packets", "it stands for so many"),
+        Column(
+            "resent_ns", "UBIGINT", "ns", "when it was sent again; NULL: not recorded, or never"
+        ),
+        Column("repair_ns", "BIGINT", "ns", "from the mark to that"),
+    ),
+    """
+WITH marks AS (
+  SELECT run_id, flow, ns, skb_seq, skb_end_seq, skb_gso_segs FROM loss_marks
+  UNION ALL
+  SELECT run_id, flow, ns, skb_seq, skb_end_seq, skb_gso_segs FROM events
+  WHERE kind = 'skb_marked_lost'
+)
+SELECT m.run_id, r.run, m.flow, m.ns, (m.ns - f.first_ns)::BIGINT AS t_ns, m.skb_seq,
+  m.skb_end_seq, m.skb_gso_segs, a.ns AS resent_ns, (a.ns - m.ns)::BIGINT AS repair_ns
+FROM marks m JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
+ASOF LEFT JOIN retransmits a ON a.run_id = m.run_id AND a.flow = m.flow
+  AND a.skb_seq = m.skb_seq AND a.ns >= m.ns
+""",
+)
+
 DECISION_LOG = View(
     "decision_log",
     "Every decision with its name, what it is about, and where it comes from.",
@@ -482,6 +516,7 @@ VIEWS = (
     BOUNDS_HISTORY,
     ROUNDS,
     FLOW_SUMMARY,
+    REPAIRS,
     DECISION_LOG,
     BINDING,
     BINDING_SUMMARY,

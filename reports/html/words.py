@@ -57,6 +57,8 @@ def _totals(flow: Flow) -> Prose:
     text += (
         f" {plural(lost, 'packet')} ({part}) were marked lost." if lost else " Nothing was lost."
     )
+    if row["retransmits"]:
+        text += f" {plural(row['retransmits'], 'packet')} were sent again."
     return [text]
 
 

@@ -28,7 +28,14 @@ def test_unknown_columns_and_tags_are_named_and_known_side_rows_are_not() -> Non
     found = parse("M,ns,sk,tp.color", "Z,ns,sk", "N,ns,sk,sport", "K,ns,sk")
     assert dict(found.findings).keys() == {"unknown_column", "unknown_tag"}
     assert "tp.color" in dict(found.findings)["unknown_column"]
-    assert set(found.skipped) == {"Z", "N", "K"}
+    assert set(found.skipped) == {"Z", "N"}
+    assert [(tag.name, tag.kind) for tag in found.tags] == [("M", "main"), ("K", "loss_marks")]
+
+
+def test_a_tag_of_rows_that_stand_alone_has_no_parts() -> None:
+    found = parse("M,ns,sk", "R0,ns,sk", "R1,ns,sk")
+    assert [tag.name for tag in found.tags] == ["M"]
+    assert [code for code, _ in found.findings] == ["unknown_tag", "unknown_tag"]
 
 
 @pytest.mark.parametrize(

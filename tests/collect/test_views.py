@@ -57,7 +57,7 @@ def test_a_limit_holds_whatever_the_filter(shipped: Store, name: str) -> None:
     view = schema.relation(name)
     assert view is not None
     names = {column.name for column in view.columns}
-    order = next(n for n in ("seq", "start_ns", "round") if n in names)
+    order = next(n for n in ("seq", "start_ns", "round", "ns") if n in names)
     time = next(n for n in ("t_ns", "ns") if n in names)
     flow = rows(shipped, "SELECT run, run_id, flow FROM flows JOIN runs USING (run_id)")[0]
     for wanted in ("run_id = $2 AND flow = $3", "run = $1 AND run_id = $2 AND flow = $3"):
