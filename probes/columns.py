@@ -46,6 +46,9 @@ SKB = {
     "skb.end_seq": "end_seq",
 }
 
+# What mainline's struct tcp_skb_cb does not have.
+SKB_V2 = ("skb.in_flight", "skb.lost")
+
 EXIT = ["tp.snd_cwnd", "sk.sk_pacing_rate", "tp.snd_ssthresh", "tp.app_limited", "jiffies32"]
 
 
@@ -70,6 +73,12 @@ class Version:
         """Columns of the socket, in the recordings' order."""
         names = [f"tp.{name}" for name in self.tcp_sock] + [f"sk.{name}" for name in SOCK]
         return [*names, "icsk_ca_state", "jiffies32"]
+
+    @property
+    def skb(self) -> list[str]:
+        """Columns of a packet that is marked lost or sent again."""
+        absent = () if self.skb_marked_lost else SKB_V2
+        return [name for name in SKB if name not in absent]
 
     @property
     def functions(self) -> list[str]:

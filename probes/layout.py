@@ -25,19 +25,20 @@ class Layout:
 
     @property
     def columns(self) -> list[str]:
-        """Recorded columns: every field but padding; v2's parameters have a row of their own."""
-        paths = [leaf.path for leaf in self.leaves if not is_padding(leaf.path)]
+        """Recorded columns: every field of state; v2's parameters have a row of their own."""
+        paths = [leaf.path for leaf in self.leaves if is_state(leaf.path)]
         return [f"bbr.{path}" for path in paths if not path.startswith("params.")]
 
     @property
     def params(self) -> list[str]:
         """v2's per-socket parameters, as columns of the P row."""
-        paths = [leaf.path for leaf in self.leaves if not is_padding(leaf.path)]
+        paths = [leaf.path for leaf in self.leaves if is_state(leaf.path)]
         return [path for path in paths if path.startswith("params.")]
 
 
-def is_padding(path: str) -> bool:
-    return re.search(r"(^|\.)unused", path) is not None
+def is_state(path: str) -> bool:
+    """Neither padding nor what only v2's own debugging output (bbr_debug()) reads."""
+    return re.search(r"(^|\.)unused|^debug\.(snd_isn|undo)$", path) is None
 
 
 def flat(path: str) -> str:

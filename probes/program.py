@@ -253,7 +253,7 @@ class Program:
             skb = self.argument("skb", 1)
             body.append(f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});")
         body += self.numbered()
-        names = [*columns.SKB, *self.state] if tag == "L" else self.state
+        names = [*self.version.skb, *self.state] if tag == "L" else self.state
         body.append(self.print_rows(tag, names, {**extra, "seqno": "$n"}))
         return probe(comment, self.point(function), body)
 
@@ -315,7 +315,7 @@ class Program:
             *self.sockets(self.argument("sk", 0)),
             f"  if ({self.not_ours}) {{ return; }}",
             f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
-            self.print_rows("K", ["skb.delivered_mstamp", *SKB_RANGE], {}),
+            self.print_rows("K", self.version.skb, {}),
         ]
         point = self.point("tcp_mark_skb_lost").replace(f":{self.attach.module}:", ":vmlinux:")
         return probe("A packet was marked lost.", point, body)
@@ -326,7 +326,7 @@ class Program:
             *self.sockets(sk),
             f"  if ({self.not_ours}) {{ return; }}",
             f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
-            self.print_rows("R", ["skb.delivered_mstamp", *SKB_RANGE], {}),
+            self.print_rows("R", self.version.skb, {}),
         ]
         return probe("A retransmission.", point, body)
 
@@ -425,7 +425,6 @@ GRACE_NS = 100_000_000
 SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 COOKIE = "$sk->__sk_common.skc_cookie.counter"
 MAX_HEADER = "$sk->__sk_common.skc_prot->max_header"
-SKB_RANGE = ["skb.gso_segs", "skb.seq", "skb.end_seq"]
 
 
 def heartbeat(name: str, number: int) -> str:
