@@ -67,6 +67,11 @@ def lines(manifest: dict[str, Any]) -> Iterator[str]:
         ) from error
 
 
+def counted(number: Any) -> str:
+    """A count of the kernel's that not every kernel keeps, nor every collector asks for."""
+    return "not counted" if number is None else f"{int(number):,}"
+
+
 def _lines(manifest: dict[str, Any]) -> Iterator[str]:
     yield f"recorded by {manifest.get('probe')}; ended: {manifest.get('ended') or 'not told'}"
     for step in manifest.get("ladder") or []:
@@ -79,9 +84,8 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
         yield "".join([f"{'probe':<6}", *(f"{head:>12}" for head in heads)])
         for tag, counts in accounting["probes"].items():
             yield "".join([f"{tag:<6}", *(f"{int(counts[head]):>12,}" for head in heads)])
-        runs = accounting.get("runs")
-        told = "not counted by this kernel" if runs is None else f"{int(runs):,}"
-        yield f"runs of the probes: {told}; skipped: {int(accounting['missed_runs']):,}"
+        runs, missed = (counted(accounting.get(name)) for name in ("runs", "missed_runs"))
+        yield f"runs of the probes: {runs}; skipped: {missed}"
     done = manifest.get("completeness")
     if done is not None:
         told = f"{int(done['events']):,} numbered events of {int(done['sockets']):,} sockets: "

@@ -163,15 +163,18 @@ tracer=
 
 # Rows to the event stream; counters and complaints to the account.
 grep -E '^#?[A-Z]+[0-9]?,' "$work/raw" > "$work/events.csv"
-lost=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
+told=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
 counts=$(grep -v '^#' "$work/events.csv" | cut -d, -f1 | sort | uniq -c | awk '{printf "%s\"%s\": %d", s, $2, $1; s = ", "}')
 attempted=$(sed -n 's/^@attempted_\([A-Z]*\): \([0-9]*\)$/\1 \2/p' "$work/raw")
-missing=$(echo "$attempted" | while read -r tag tried; do
-  [ -n "$tag" ] || continue
-  seen=$(grep -c -E "^${tag}0?," "$work/events.csv")
-  [ "$tried" -gt "$seen" ] && echo $((tried - seen))
-done | awk '{n += $1} END {print n + 0}')
-[ "$missing" -gt "$lost" ] && lost=$missing
+account=$(echo "$attempted" | while read -r tag tried; do
+  [ -z "$tag" ] || echo "$tag $tried $(grep -c -E "^${tag}0?," "$work/events.csv")"
+done)
+lost=$(echo "$account" | awk '$2 > $3 {n += $2 - $3} END {print n + 0}')
+[ "$told" -gt "$lost" ] && lost=$told
+probes=$(echo "$account" | awk 'NF {
+  printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d}", s, $1, $2, $3, $2 - $3
+  s = ", " }')
+complete=true; [ -n "$probes" ] && [ "$ended" != "bpftrace ended by itself" ] || complete=false
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
 clock() {
   sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
@@ -193,6 +196,7 @@ cat > "$work/manifest.json" <<EOF
  "kernel": "$(uname -r)", "constants": {"HZ": ${hz:-null}, "GSO_MAX_SIZE": $gso, "GSO_LEGACY_MAX_SIZE": 65536},
  "sysctls": {$sysctls}, "module_params": {$params},
  "clocks": {"start": ${start:-null}, "end": ${end:-${start:-null}}, "drift_measured": false},
+ "accounting": {"probes": {$probes}, "lost": $lost, "reported_lost_rows": $told, "complete": $complete},
  "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "fentry",
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF
