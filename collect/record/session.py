@@ -273,7 +273,8 @@ class Session:
 
     def why_end(self, elapsed_s: float) -> str:
         if self.tracer and (code := self.tracer.process.poll()) is not None:
-            return f"bpftrace ended by itself (status {code}): {self.tracer.complaint()}"
+            how = f"status {code}" if code >= 0 else f"signal {-code}"
+            return f"bpftrace ended by itself ({how}) {self.tracer.complaint()}".strip()
         if self.command and self.command.poll() is not None:
             return f"the command ended (status {self.command.returncode})"
         if self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s:

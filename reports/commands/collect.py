@@ -157,8 +157,9 @@ def report(path: Path, manifest: dict[str, object]) -> None:
     for note in notes:
         click.echo(f"  note: {note}", err=True)
     if problems := trouble(manifest):
+        way_out = f"bbrscope doctor --bundle {path} has the account"
+        way_out += "; a larger --buffer loses less" if manifest["events_lost"] else ""
         raise BbrscopeError(
-            f"{path} is kept, but it is not complete: " + "; ".join(problems),
-            f"bbrscope doctor --bundle {path} has the account; a larger --buffer loses less",
+            f"{path} is kept, but it is not complete: " + "; ".join(problems), way_out
         )
     click.echo(f"  next: bbrscope ingest {path}", err=True)

@@ -20,7 +20,7 @@ HEAD = ["#T0,ns,sk,seqno,tp.delivered,bbr.rtt_cnt", "#T1,ns,sk,bbr.mode"]
 LOSSY: dict[str, Any] = {
     "probe": "tcp_probe",
     "events_lost": 3,
-    "ended": "bpftrace ended by itself (status -9): ",
+    "ended": "bpftrace ended by itself (signal 9)",
     "ladder": [{"rung": "fentry", "outcome": "ruled out", "reason": "no fentry here"}],
     "accounting": {
         "probes": {"T": {"attempted": 8, "recorded": 4, "cut": 1, "lost": 3}},
@@ -68,7 +68,7 @@ def test_the_account_reaches_the_store_and_what_went_wrong_is_a_finding(
         assert "counted 8 events, 4 were recorded, 3 lost" in found["probe_lost"]
         assert "3 of its socket are missing" in found["sequence_gap"]
         assert "skipped 2 runs" in found["runs_missed"]
-        assert "status -9" in found["not_counted"]
+        assert "signal 9" in found["not_counted"]
         assert "tcp_ecn: 2 -> 1" in found["setting_changed"]
 
 

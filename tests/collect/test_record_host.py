@@ -346,7 +346,7 @@ class TestTracepoint:
         _, said = running.communicate(timeout=300)
         assert running.returncode == 1
         assert "bpftrace ended by itself" in said
-        assert str(manifest(out)["ended"]).startswith("bpftrace ended by itself (status -9)")
+        assert str(manifest(out)["ended"]).startswith("bpftrace ended by itself (signal 9)")
         assert len(rows(out, "T0")) > 20
 
     def test_a_size_cap_ends_it_cleanly(self, tmp_path: Path, traffic: Traffic) -> None:
