@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -46,16 +47,33 @@ sysctl -qw net.ipv4.tcp_congestion_control=$CC
 sh /tmp/collect.sh -o /tmp/script -i lo -- iperf3 -c 127.0.0.1 -n 20M 2> /out/script.said
 echo $? > /out/script.status; cp -r /tmp/script /out/
 [ $CC = bbr ] && exit 0
-# v1 beside v2, a flow of each.
+# A queue that marks instead of dropping, and a v2 that heeds marks at any RTT.
+ip netns exec s1 sysctl -qw net.ipv4.tcp_ecn=1
+ip netns exec r tc qdisc replace dev rd root handle 1: tbf rate 10mbit burst 3028 limit 50000
+ip netns exec r tc qdisc add dev rd parent 1:1 netem loss 2% ecn limit 1000
+echo 1 > /sys/module/tcp_bbr2/parameters/ecn_enable
+echo 0 > /sys/module/tcp_bbr2/parameters/ecn_max_rtt_us
+send ecn 5 bbrscope collect -q --netns s1 -i r:rd
+# v1 beside v2, a flow of each; the default congestion control says which is meant, or --bbr.
 modprobe tcp_bbr
-sysctl -qw net.ipv4.tcp_congestion_control=cubic
-bbrscope collect -q -d 1 -o /tmp/unclear 2> /out/unclear.said
-echo $? > /out/unclear.status
+bbrscope doctor --json > /out/both.json
 cat > both.sh <<'EOF'
 iperf3 -c 127.0.0.1 -p 5202 -C bbr -n 5M & iperf3 -c 127.0.0.1 -C bbr2 -n 5M; wait $!
 EOF
-bbrscope collect -q --bbr v2 --no-packets -o /tmp/both -- sh both.sh 2> /out/both.said
-echo $? > /out/both.status; cp -r /tmp/both /out/
+# NAME DEFAULT COLLECTOR...
+choose() {
+  name=$1; sysctl -qw net.ipv4.tcp_congestion_control=$2; shift 2
+  "$@" -o /tmp/$name -- sh both.sh 2> /out/$name.said
+  echo $? > /out/$name.status; [ -d /tmp/$name ] && cp -r /tmp/$name /out/
+}
+choose unclear cubic bbrscope collect -q --no-packets
+choose told-v1 cubic bbrscope collect -q --no-packets --bbr v1
+choose told-v2 cubic bbrscope collect -q --no-packets --bbr v2
+choose default-v1 bbr bbrscope collect -q --no-packets
+choose default-v2 bbr2 bbrscope collect -q --no-packets
+choose script-v1 bbr sh /tmp/collect.sh -i lo
+choose script-v2 bbr2 sh /tmp/collect.sh -i lo
+choose script-unclear cubic sh /tmp/collect.sh -i lo
 exit 0
 """
 
@@ -111,10 +129,21 @@ def manifest(folder: Path) -> dict[str, Any]:
     return loaded
 
 
+def asked(store: Path, query: str) -> list[dict[str, Any]]:
+    answer = bbrscope("sql", "--store", str(store), "--format", "json", query)
+    rows = json.loads(answer)
+    assert isinstance(rows, list)
+    return rows
+
+
 @pytest.mark.parametrize("name", ["fentry", "kprobe", "script"])
 def test_v2_and_v3_replay_exactly_with_nothing_lost(
     name: str, kernel: Path, tmp_path: Path
 ) -> None:
+    replays_exactly(name, kernel, tmp_path)
+
+
+def replays_exactly(name: str, kernel: Path, tmp_path: Path) -> None:
     said = (kernel / f"{name}.said").read_text()
     assert (kernel / f"{name}.status").read_text() == "0\n", said
     told = manifest(kernel / name)
@@ -135,22 +164,101 @@ def test_doctor_tells_the_version_by_the_struct(kernel: Path) -> None:
     assert json.loads(told)["best"] == "fentry"
 
 
-def test_two_bbrs_without_a_choice_are_refused_with_both_names(v2: Path) -> None:
-    assert (v2 / "unclear.status").read_text() == "1\n"
-    said = (v2 / "unclear.said").read_text()
-    assert "more than one BBR: v1" in said
-    assert "--bbr v2" in said
+def test_lost_packets_carry_what_their_kernel_noted_when_it_sent_them(
+    kernel: Path, tmp_path: Path
+) -> None:
+    """tx.in_flight is at most what was in flight later on; every mark is one of tp.lost's."""
+    store = tmp_path / "store.duckdb"
+    bbrscope("ingest", "--store", str(store), str(kernel / "fentry"))
+    (told,) = asked(
+        store,
+        "SELECT count(*) AS marks, min(skb_in_flight) AS least, max(skb_in_flight) AS most,"
+        " max(skb_lost) AS lost, bool_and(skb_lost <= tp_lost) AS before,"
+        " (SELECT max(tp_packets_out) FROM events) AS out,"
+        " (SELECT sum(skb_gso_segs) FROM events WHERE kind = 'skb_marked_lost') AS segments,"
+        " (SELECT max(tp_lost) FROM events) AS all_lost FROM events"
+        " WHERE kind = 'skb_marked_lost' AND skb_delivered_mstamp > 0",
+    )
+    assert told["marks"] > 20
+    assert 0 < told["least"] <= told["most"] <= told["out"]
+    assert told["before"]
+    assert told["lost"] > 0
+    assert told["segments"] == told["all_lost"]
 
 
-def test_of_two_bbrs_only_the_chosen_one_is_recorded(v2: Path, tmp_path: Path) -> None:
-    """Whatever rung holds: if it is a replayable one, the flow of v2 replays exactly."""
-    told = manifest(v2 / "both")
-    said = (v2 / "both.said").read_text()
-    assert told["bbr"] == "v2"
-    if told["probe"] != "fentry":
-        assert "by name" in said
-        return
-    assert (v2 / "both.status").read_text() == "0\n", said
-    counted = replayed(v2 / "both", tmp_path / "store.duckdb")
-    assert counted
-    assert [exact for exact, _ in counted] == [total for _, total in counted]
+def test_the_kernel_sent_again_what_iperf_counts(kernel: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store.duckdb"
+    bbrscope("ingest", "--store", str(store), str(kernel / "fentry"))
+    (told,) = asked(store, "SELECT sum(retransmits) AS again FROM flows")
+    end = json.loads((kernel / "fentry" / "iperf1.json").read_text())["end"]
+    assert told["again"] == end["sum_sent"]["retransmits"] > 20
+
+
+def test_every_ack_of_the_recording_is_joined_to_its_packet(kernel: Path, tmp_path: Path) -> None:
+    if shutil.which("tshark") is None:
+        pytest.skip("packets need tshark: apt-get install tshark")
+    store = tmp_path / "store.duckdb"
+    bbrscope("ingest", "--store", str(store), str(kernel / "fentry"))
+    (told,) = asked(store, "SELECT mains, mains_matched AS matched FROM captures")
+    assert told["mains"] > 500
+    assert told["matched"] == told["mains"]
+
+
+def test_an_account_is_kept_by_collector_and_script_alike(kernel: Path) -> None:
+    for name in ("fentry", "script"):
+        probes = manifest(kernel / name)["accounting"]["probes"]
+        assert probes["M"]["recorded"] > 100
+        for counts in probes.values():
+            assert counts["attempted"] == counts["recorded"] + counts["cut"]
+
+
+def test_v2_replays_exactly_where_marks_tell_of_congestion(v2: Path, tmp_path: Path) -> None:
+    """The queue marks 2 % of the packets; v2's ecn_alpha follows the marks."""
+    replays_exactly("ecn", v2, tmp_path)
+    (told,) = asked(
+        tmp_path / "store.duckdb",
+        "SELECT max(bbr_ecn_eligible) AS eligible, sum(rs_delivered_ce) AS marked,"
+        " count(DISTINCT bbr_ecn_alpha) AS alphas FROM events WHERE kind = 'main'",
+    )
+    assert told["eligible"] == 1
+    assert told["marked"] > 100
+    assert told["alphas"] > 10
+
+
+def test_doctor_names_both_bbrs_of_a_kernel(v2: Path) -> None:
+    told = (v2 / "both.json").read_text()
+    assert "bbr is v1: bbr_main() and struct bbr of 104 bytes in tcp_bbr" in told
+    assert "bbr2 is v2: bbr2_main() and struct bbr of 216 bytes in tcp_bbr2" in told
+    assert "bbr_cwnd_event is in more than one place" in told
+
+
+@pytest.mark.parametrize("name", ["unclear", "script-unclear"])
+def test_two_bbrs_without_a_choice_are_refused_with_both_names(name: str, v2: Path) -> None:
+    assert (v2 / f"{name}.status").read_text() == "1\n"
+    said = (v2 / f"{name}.said").read_text()
+    assert "more than one" in said
+    assert not (v2 / name).exists()
+    assert {"unclear": "--bbr v2", "script-unclear": "tcp_bbr tcp_bbr2"}[name] in said
+
+
+@pytest.mark.parametrize("bbr", ["v1", "v2"])
+@pytest.mark.parametrize("how", ["told", "default"])
+def test_of_two_bbrs_only_the_chosen_one_is_recorded(
+    how: str, bbr: str, v2: Path, tmp_path: Path
+) -> None:
+    """Two flows at once. Whatever rung holds: if it is a replayable one, all replays exactly."""
+    name = f"{how}-{bbr}"
+    said = (v2 / f"{name}.said").read_text()
+    assert (v2 / f"{name}.status").read_text() == "0\n", said
+    told = manifest(v2 / name)
+    assert told["bbr"] == bbr
+    counted = replayed(v2 / name, tmp_path / "store.duckdb")
+    if told["probe"] == "fentry":
+        assert counted
+        assert [exact for exact, _ in counted] == [total for _, total in counted]
+    else:
+        assert told["probe"] == "tcp_probe"
+        assert "bbr_cwnd_event" in said
+    if how == "told":
+        ports = asked(tmp_path / "store.duckdb", "SELECT remote_port AS port FROM flows")
+        assert ports == [{"port": {"v1": 5202, "v2": 5201}[bbr]}]
