@@ -21,6 +21,7 @@ from .tracer import die_with_parent
 SNAPLEN = 128
 QUEUE_S = 0.1
 SS_S = 1.0
+JOIN_S = 30.0
 USERS = re.compile(r" users:\(\(.*?\)\)")
 QUEUE_HEADER = (
     "uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues,backlog_bytes,backlog_pkts"
@@ -148,24 +149,34 @@ class Sampler(threading.Thread):
         self.samples = 0
         self.error: OSError | None = None
         self._stopping = threading.Event()
+        self._writing = threading.Lock()
+        self._closed = False
 
     def run(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
             if text := self.take():
                 try:
-                    self.output.write(text.encode())
-                    self.samples += 1
+                    self._keep(text)
                 except OSError as error:
                     self.error = error
                     return
             due = max(due + self.period_s, time.monotonic())
             self._stopping.wait(max(due - time.monotonic(), 0))
 
+    def _keep(self, text: str) -> None:
+        with self._writing:
+            if not self._closed:
+                self.output.write(text.encode())
+                self.samples += 1
+
     def stop(self) -> None:
+        """End the file; a look that does not come to an end is left alone, and its text dropped."""
         self._stopping.set()
-        self.join(30)
-        self.output.close()
+        self.join(JOIN_S)
+        with self._writing:
+            self._closed = True
+            self.output.close()
 
 
 def queue_rows(place: Place) -> str:
