@@ -111,6 +111,20 @@ sample_queue() {
     sleep 0.2 2>/dev/null || sleep 1
   done
 }
+# Older kernels look a module's function up by its name alone, and find another module's.
+check_places() {
+  for tracefs in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+    [ -r $tracefs/enabled_functions ] && break
+  done
+  home=" \[$module\]"; [ $module = vmlinux ] && home=
+  pick='[^:]*:\([a-z0-9_]*\)$/\1/p'
+  for name in $(sed -n "s/^fentry:$pick;s/^kfunc:$pick" "$work/probe.bt"); do
+    grep -q "^$name$home (" $tracefs/enabled_functions 2>/dev/null && continue
+    rm -rf "$work"
+    fail "the kernel attached to another $name, by name alone, or $tracefs does not tell" \
+      "unload the module of the other BBR:$found"
+  done
+}
 echo "attaching to BBR $version ($module)" >&2
 until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
   if ! kill -0 $tracer 2>/dev/null; then
@@ -119,6 +133,7 @@ until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
   fi
   sleep 1
 done
+[ "$found" = " $module" ] || check_places
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
 packets=null

@@ -104,12 +104,22 @@ def check_places(rung: str, chosen: target.Target | None) -> None:
     """Refuse probes that landed in another BBR of this kernel.
 
     Raises:
-        HostError: a callback is not among the functions that the kernel traces.
+        HostError: a callback is not among the functions that the kernel traces, or those cannot
+            be seen.
     """
     if rung != "fentry" or chosen is None or not chosen.shared:
         return
-    if names := target.misplaced(chosen, tracing.tracefs()):
-        raise HostError(f"the kernel attached to another {', '.join(names)}, by name alone")
+    mounted = tracing.tracefs()
+    if mounted is None:
+        raise HostError(
+            f"{', '.join(chosen.shared)} is in more than one place, and where the probes landed "
+            "cannot be seen: mount -t tracefs tracefs /sys/kernel/tracing"
+        )
+    if names := target.misplaced(chosen, mounted):
+        raise HostError(
+            f"the kernel attached to another {', '.join(names)}, by name alone: unload the module"
+            " of the other BBR to record this one whole"
+        )
 
 
 class Session:

@@ -114,13 +114,13 @@ def instance(module: str) -> int | None:
         return None
 
 
-def misplaced(target: Target, tracefs: Path | None) -> list[str]:
+def misplaced(target: Target, tracefs: Path) -> list[str]:
     """Callbacks of `target` where nothing is attached, by the kernel's list of traced functions.
 
     Older kernels look a module's function up by its name alone, and find another module's.
     """
     try:
-        listed = (tracefs / "enabled_functions").read_text() if tracefs else ""
+        listed = (tracefs / "enabled_functions").read_text()
     except OSError:
         listed = ""
     homes = re.findall(r"^(\S+)(?: \[(\w+)\])? \(", listed, re.MULTILINE)

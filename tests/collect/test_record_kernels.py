@@ -262,3 +262,19 @@ def test_of_two_bbrs_only_the_chosen_one_is_recorded(
     if how == "told":
         ports = asked(tmp_path / "store.duckdb", "SELECT remote_port AS port FROM flows")
         assert ports == [{"port": {"v1": 5202, "v2": 5201}[bbr]}]
+
+
+@pytest.mark.parametrize("bbr", ["v1", "v2"])
+def test_the_script_records_the_right_one_of_two_bbrs_or_says_why_not(
+    bbr: str, v2: Path, tmp_path: Path
+) -> None:
+    name = f"script-{bbr}"
+    said = (v2 / f"{name}.said").read_text()
+    if (v2 / f"{name}.status").read_text() == "1\n":
+        assert "the kernel attached to another bbr_cwnd_event, by name alone" in said
+        assert not (v2 / name).exists()
+        return
+    assert manifest(v2 / name)["bbr"] == bbr
+    counted = replayed(v2 / name, tmp_path / "store.duckdb")
+    assert counted
+    assert [exact for exact, _ in counted] == [total for _, total in counted]

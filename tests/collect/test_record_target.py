@@ -63,7 +63,7 @@ def test_probes_that_landed_in_another_module_are_named(tmp_path: Path) -> None:
     (tmp_path / "enabled_functions").write_text("\n".join(wrong))
     assert target.misplaced(v2, tmp_path) == ["bbr_cwnd_event"]
     assert target.misplaced(made("v3"), tmp_path) == list(VERSIONS["v3"].functions)
-    assert target.misplaced(v2, None) == list(v2.version.functions)
+    assert target.misplaced(v2, tmp_path / "unmounted") == list(v2.version.functions)
 
 
 def test_a_name_that_two_modules_have_rules_out_kprobes() -> None:

@@ -47,7 +47,8 @@ def test_every_view_runs_on_an_empty_store(tmp_path: Path, name: str) -> None:
 def test_every_view_has_rows_of_every_version_that_can_have_them(shipped: Store, name: str) -> None:
     found = {row[0] for row in rows(shipped, f"SELECT DISTINCT run FROM {name}")}
     runs = rows(shipped, "SELECT run, version FROM runs")
-    only_v2_v3 = name in ("inflight_hi_history", "bounds_history")
+    # The shipped recording of v1 is older than rows K.
+    only_v2_v3 = name in ("inflight_hi_history", "bounds_history", "repairs")
     assert {run for run, version in runs if version != "v1" or not only_v2_v3} == found
 
 
