@@ -20,6 +20,28 @@ NAMES = {
     "v3": "BBR v3 (google/bbr v3, net/ipv4/tcp_bbr.c)",
 }
 
+# Rows as a kernel's were, cut short at the dots, and what they say.
+EXAMPLES = {
+    "v1": """\
+M0,39022971611,ff4170cbc2c68000,3,38982923,1,1,40045,0,40045,40045,0,1,1,1,0,1,2,0,10,...
+M1,39022987331,ff4170cbc2c68000,0,0,0,1,38982,0,0,0,0,0,0,1,0,0,38982923,0,0,0,0,0
+X,39022992393,ff4170cbc2c68000,11,1033234,2147483647,0,4294902001,1002
+An ACK arrived 39.022 s after boot and delivered one packet in 40045 us; BBR raised snd_cwnd
+from 10 to 11 and left the pacing rate at 1033234 bytes/s.""",
+    "v2": """\
+M0,12204689550094,ff1100001a6b0940,1093,3614712553,1392,35,42400,42391,42400,42364,0,1,37,...
+M1,12204689564642,ff1100001a6b0940,2,0,0,0,0,0,0,0,0,3,1,256,512,1,1,10,109,...
+X,12204689578336,ff1100001a6b0940,40,1217668,34,0,2976126,1
+An ACK arrived 12204.690 s after boot, delivered 1 packet and closed a sample of 35 packets in
+42400 us; BBR raised snd_cwnd from 39 to 40 and left the pacing rate at 1217668 bytes/s.""",
+    "v3": """\
+M0,19230722060996,ff1100001a210900,1298,2050782622,1518,58,70250,67759,70250,69064,0,2,59,...
+M1,19230722076658,ff1100001a210900,1518,19229110888,2,0,0,0,0,1,0,0,10,256,512,1,3,2,1,...
+X,19230722091612,ff1100001a210900,72,1218096,35,0,4732638,1
+An ACK arrived 19230.722 s after boot, delivered 2 packets and closed a sample of 58 packets in
+70250 us; BBR cut snd_cwnd from 73 to 72 and left the pacing rate at 1218096 bytes/s.""",
+}
+
 HEADER = """\
 #!/usr/bin/env bpftrace
 /*
@@ -70,11 +92,7 @@ HEADER = """\
  *   sysctls and build constants (HZ, GSO_MAX_SIZE) are not here: `bbrscope collect` adds them.
  *
  * EXAMPLE
- *   M0,39022971611,ff4170cbc2c68000,3,38982923,1,1,40045,0,40045,40045,0,1,1,1,0,1,2,0,10,...
- *   M1,39022987331,ff4170cbc2c68000,0,0,0,1,38982,0,0,0,0,0,0,1,0,0,38982923,0,0,0,0,0
- *   X,39022992393,ff4170cbc2c68000,11,1033234,2147483647,0,4294902001,1002
- *   An ACK arrived 39.022 s after boot and delivered one packet in 40045 us; BBR raised snd_cwnd
- *   from 10 to 11 and left the pacing rate at 1033234 bytes/s.
+{example}
  */
 """
 
@@ -94,8 +112,9 @@ def text(version: str) -> str:
         callbacks=wrapped(functions),
         module=";\n *   tcp_bbr must be loaded; write vmlinux for tcp_bbr if it is built in"
         if module
-        else "",
+        else f";\n *   where BBR is a module, write {kind.module} for vmlinux",
         params=", P the module's parameters" if version == "v2" else "",
+        example="\n".join(f" *   {line}" for line in EXAMPLES[version].splitlines()),
         loss="L  skb_marked_lost(): the skb as sent        "
         if kind.skb_marked_lost
         else "K  a packet was marked lost (by the core)    ",
