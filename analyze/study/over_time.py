@@ -12,6 +12,8 @@ rtt_over_time          RTT of BBR flows, ms, as means over a tenth of a second
 losses_over_time       as retransmits_over_time, packets that the kernel marked lost, BBR flows
 inflight_over_time     packets of BBR flows: in flight, cwnd, and its bounds
 max_bw_over_time       BBR's estimate of the bandwidth, Mbit/s of payload
+
+and, of all runs, point_queue: samples of the bottleneck's queue while there was traffic.
 """
 
 from __future__ import annotations
@@ -51,12 +53,15 @@ SELECT unnest([start_s, end_s - 0.001]), unnest([l.rate_mbps, l.rate_mbps]), 'ca
 FROM point_links l JOIN firsts k USING (run_id)
 """,
     # A qdisc within another is sampled, too; the outer one counts what both hold.
+    "point_queue": """
+SELECT run_id, (q.ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS t_s,
+  max(q.backlog_bytes) AS backlog_bytes
+FROM queue_samples q JOIN chosen c USING (run_id) JOIN runs r USING (run_id)
+WHERE t_s BETWEEN 0 AND c.duration_s GROUP BY ALL
+""",
     "backlog_over_time": """
-SELECT (q.ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS t, max(q.backlog_bytes) / 1e3 AS y,
-  'backlog' AS series, k.facet
-FROM queue_samples q JOIN firsts k USING (run_id) JOIN runs r USING (run_id)
-JOIN chosen c USING (run_id)
-WHERE t BETWEEN 0 AND c.duration_s GROUP BY t, k.facet
+SELECT q.t_s AS t, q.backlog_bytes / 1e3 AS y, 'backlog' AS series, k.facet
+FROM point_queue q JOIN firsts k USING (run_id)
 """,
     # First in, first out: what lies in the queue is what will pass the capture, behind it, next.
     "queue_by_flow": f"""
@@ -65,11 +70,9 @@ WITH all_packets AS ({_PACKETS}), passed AS (
     sum(frame_len) OVER (PARTITION BY run_id, label ORDER BY packet) AS own
   FROM all_packets
 ), samples AS (
-  SELECT q.run_id, (q.ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS t,
-    max(q.backlog_bytes) AS backlog
-  FROM queue_samples q JOIN runs r USING (run_id) JOIN firsts USING (run_id)
-  JOIN chosen c USING (run_id)
-  WHERE r.first_ns IS NOT NULL AND t <= c.duration_s GROUP BY ALL
+  SELECT q.run_id, q.t_s AS t, q.backlog_bytes AS backlog
+  FROM point_queue q JOIN firsts USING (run_id) JOIN runs r USING (run_id)
+  WHERE r.first_ns IS NOT NULL
 ), begun AS (
   SELECT s.*, p.sum FROM samples s ASOF JOIN passed p ON p.run_id = s.run_id AND s.t >= p.t
 ), each_flow AS (

@@ -20,6 +20,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ..errors import HostError
 from .host import call, quietly
@@ -37,6 +38,8 @@ RMEM, WMEM = "4096 131072 {}", "4096 16384 {}"
 # Unsent bytes that a sender of a fixed size may hold: iperf3 ends with the last write, so this
 # much and that write are not waited for.
 NOTSENT = 16384
+BBR2 = Path("/sys/module/tcp_bbr2/parameters")
+ECN_OF_BBR2 = {"ecn_enable": "1", "ecn_max_rtt_us": "0"}
 
 
 def extra_delays(point: Point) -> list[int]:
@@ -70,10 +73,34 @@ def built(point: Point) -> Iterator[None]:
             "another lab is running, or one was killed: bbrscope lab clean",
         )
     try:
-        _build(point)
-        yield
+        with heeding_ecn(point):
+            _build(point)
+            yield
     finally:
         clean()
+
+
+@contextmanager
+def heeding_ecn(point: Point) -> Iterator[None]:
+    """Have BBRv2 heed ECN on a path with it, whatever its RTT, as nsperf does.
+
+    Its parameters are the kernel's, not a namespace's, so they are put back afterwards. BBRv3 goes
+    by a feature of the route, which takes an iproute2 of its own.
+    """
+    wanted = ECN_OF_BBR2 if point.path.ecn and any(f.cc == "bbr2" for f in point.flows) else {}
+    old: dict[Path, str] = {}
+    try:
+        for name, value in wanted.items():
+            path = BBR2 / name
+            try:
+                old[path] = path.read_text()
+                path.write_text(value)
+            except OSError as error:
+                raise HostError(f"cannot set {path}: {error.strerror}") from error
+        yield
+    finally:
+        for path, value in old.items():
+            path.write_text(value)
 
 
 def existing() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -194,6 +195,31 @@ def test_an_outage_has_an_end_and_restores_the_loss_that_was_there() -> None:
     # Also if that had changed before.
     changed = replace(base, changes=(scenario.Change(3_000_000, "loss", 0.05), outage))
     assert testbed.commands(changed, outage)[1][1][-1] == "5.000000%"
+
+
+def test_bbr2_heeds_ecn_on_a_path_with_it_and_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(testbed, "BBR2", tmp_path)
+    before = {"ecn_enable": "N\n", "ecn_max_rtt_us": "5000\n"}
+
+    def told() -> dict[str, str]:
+        return {name: (tmp_path / name).read_text() for name in before}
+
+    for name, value in before.items():
+        (tmp_path / name).write_text(value)
+    for cc, ecn, heeds in (("bbr2", "yes", True), ("bbr2", "no", False), ("bbr", "yes", False)):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(testbed.heeding_ecn(point(f"cc={cc}", f"ecn={ecn}")))
+            assert told() == ({"ecn_enable": "1", "ecn_max_rtt_us": "0"} if heeds else before)
+        assert told() == before
+    (tmp_path / "ecn_max_rtt_us").unlink()
+    with (
+        pytest.raises(HostError, match="ecn_max_rtt_us"),
+        testbed.heeding_ecn(point("cc=bbr2", "ecn=yes")),
+    ):
+        pass
+    assert (tmp_path / "ecn_enable").read_text() == before["ecn_enable"]
 
 
 def test_flows_with_other_delays_have_links_of_their_own() -> None:

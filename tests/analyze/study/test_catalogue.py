@@ -68,7 +68,7 @@ def test_every_claim_names_its_source_and_every_scenario_draws_something(name: s
     for claim in loaded.claims:
         assert claim.text
         assert claim.source
-        assert set(claim.cc) <= {"v1", "v2", "v3", "cubic", "reno", "vegas", "bbr"}
+        assert set(claim.cc) <= {"v1", "v2", "v3", "cubic", "reno", "vegas", "dctcp"}
 
 
 def test_a_scenario_may_draw_its_own_but_nothing_unknown() -> None:
