@@ -50,6 +50,8 @@ CLAIM_KEYS = ("id", "text", "source", "cc", "full", "needs", "sql", "expected", 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _CC = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 NAME_LENGTH = 100
+# So many known names are told in full where one is unknown.
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -225,10 +227,11 @@ def _try(scenario: Scenario) -> None:
 
 def unknown(what: str, name: str, known: list[str], way_out: str) -> ScenarioError:
     """Return the error for a name that is not known, with those that look alike."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return ScenarioError(
-        f"no {what} called {name!r:.60}", f"near: {', '.join(near)}" if near else way_out
-    )
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    told = [f"near: {', '.join(near)}"] if near else []
+    if not near or len(known) <= FEW:
+        told.append(way_out)
+    return ScenarioError(f"no {what} called {name!r:.60}", "; ".join(told))
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
@@ -399,7 +402,7 @@ def _label(scenario: Scenario, params: Mapping[str, str]) -> str:
 def _point(scenario: Scenario, params: Mapping[str, str], rep: int) -> Point:
     duration_us = units.time_us(params["duration"])
     if not 0 < duration_us <= 7200 * 10**6:
-        raise ScenarioError(f"duration is {params['duration']}", "up to 7200s")
+        raise ScenarioError(f"duration is {params['duration']}", "more than 0s, up to 7200s")
     values = _Values(params, duration_us)
     link = _link(values)
     flows: list[Flow] = []

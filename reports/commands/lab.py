@@ -75,21 +75,38 @@ def _line(loaded: Scenario) -> str:
 
 def _about(loaded: Scenario) -> str:
     from ...collect.lab import scenario
+    from ..html.prose import plural
 
     lines = [f"{loaded.name}: {loaded.title} ({loaded.source})"]
     lines += [f"  {loaded.about}"] if loaded.about else []
-    for form, each in (("full", loaded), ("quick", scenario.quick(loaded))):
-        lines.append(f"{form}, {sum(1 for _ in scenario.points(each))} runs:")
-        axes = {name: ", ".join(values) for name, values in each.sweep.items()}
-        lines += [f"  {name:12} {axes.get(name, value)}" for name, value in each.params.items()]
-        lines.append(f"  {'reps':12} {each.reps}")
+    small = scenario.quick(loaded)
+    shown = _values(loaded)
+    lines.append(f"full, {plural(sum(1 for _ in scenario.points(loaded)), 'run')}:")
+    lines += [f"  {name:12} {value}" for name, value in shown.items()]
+    lines.append(
+        f"quick, {plural(sum(1 for _ in scenario.points(small)), 'run')}, where it differs:"
+    )
+    changed = {name: value for name, value in _values(small).items() if shown[name] != value}
+    lines += [f"  {name:12} {value}" for name, value in changed.items()]
     lines += ["claims:", *(f"  {claim.text} ({claim.source})" for claim in loaded.claims)]
     return "\n".join(lines)
 
 
+def _values(loaded: Scenario) -> dict[str, str]:
+    """Return every parameter with its value, or the values that it goes through."""
+    axes = {name: ", ".join(values) for name, values in loaded.sweep.items()}
+    return {**loaded.params, **axes, "reps": str(loaded.reps)}
+
+
 @command.command("run")
 @click.argument("name", metavar="SCENARIO", shell_complete=complete_scenarios)
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE,...", help="Set a parameter.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    help="Set a parameter of `lab list SCENARIO`; several values make as many runs.",
+)
 @click.option("--cc", help="Congestion controls: short for --set cc=...")
 @click.option("--reps", type=click.IntRange(1, 1000), help="Repetitions [the scenario's].")
 @click.option("--quick", is_flag=True, help="The form that ends in minutes.")
@@ -171,10 +188,12 @@ def _chosen(
     loaded = scenario.load(name)
     loaded = scenario.quick(loaded) if quick else loaded
     values = {}
-    for setting in (*settings, *([f"cc={cc}"] if cc else [])):
+    for setting in (*settings, *([f"cc={cc}"] if cc is not None else [])):
         key, equals, text = setting.partition("=")
         if not equals or not text:
-            raise ScenarioError(f"{setting!r} sets nothing", "write --set rate=20mbit")
+            raise ScenarioError(
+                f"{setting!r} sets nothing", "write --set rate=20mbit or --cc bbr,cubic"
+            )
         values[key] = text.split(",")
     loaded = scenario.override(loaded, values)
     return loaded if reps is None else replace(loaded, reps=reps)
@@ -191,7 +210,7 @@ def _words(
     """Return the arguments that mean the same runs inside a guest."""
     words = [f"/out/{Path(name).name}" if name.endswith(".toml") else name]
     words += [word for setting in settings for word in ("--set", setting)]
-    words += ["--cc", cc] if cc else []
+    words += ["--cc", cc] if cc is not None else []
     words += ["--reps", str(reps)] if reps else []
     return words + ["--quick"] * quick + ["--no-packets"] * no_packets
 
@@ -204,6 +223,7 @@ def _on_host(chosen: Scenario, named: bool, packets: bool, output: Path, store: 
     missing, ready = _missing(chosen, os.uname().release, output, store)
     wanted = [point for _, point in missing]
     if wanted:
+        _check_places(output, store)
         _make(wanted, named, ready, "host", packets, output, lambda run: _load(run, store))
 
 
@@ -228,7 +248,7 @@ def _in_guests(
         missing = [each for each in missing if each[1] in kept]
     if not missing:
         return
-    output.mkdir(parents=True, exist_ok=True)
+    _check_places(output, store)
     problems = vm.run(
         missing,
         words,
@@ -249,6 +269,7 @@ def _inside(
     """Make the points with these numbers, or all, in a guest."""
     from ...collect.lab import scenario
 
+    output.mkdir(parents=True, exist_ok=True)
     wanted = list(scenario.points(chosen))
     if numbers is not None:
         wanted = [wanted[int(number)] for number in numbers.split(",")]
@@ -282,6 +303,25 @@ def _missing(
     if ready:
         click.echo(f"{ready} of {ready + len(missing)} runs are there already", err=True)
     return missing, ready
+
+
+def _check_places(output: Path, store: Path) -> None:
+    """Find out before the first run, not after it, if it cannot be kept.
+
+    Raises:
+        HostError: the folder cannot be made.
+        StoreError: the store cannot be written.
+    """
+    from ...collect.store import open_for_loading
+
+    with open_for_loading(store):
+        pass
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(
+            f"cannot make the folder {output}: {error.strerror}", "name another with -o"
+        ) from error
 
 
 def _controls(points: list[Point]) -> list[str]:
@@ -333,7 +373,6 @@ def _make(
         click.echo(text, err=True)
 
     failed = 0
-    output.mkdir(parents=True, exist_ok=True)
     with run.alone():
         host.require({part for point in points for part in (point.path.shaper, point.path.aqm)})
         wanted = _with_controls(points, named, ready, host.congestion_controls(_controls(points)))

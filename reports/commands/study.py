@@ -196,6 +196,8 @@ def _tell(found: Study) -> None:
     for drawn in found.drawn:
         if drawn.tree is not None:
             click.echo(f"\n{drawn.figure.title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
+        elif drawn.why_none and drawn.rows.num_rows:
+            click.echo(f"\n{drawn.figure.title}\n  {drawn.why_none}")
     click.echo()
 
 
