@@ -393,7 +393,8 @@ BINDING_WORDS = {
     "policer": "pacing at the policer's rate lt_bw",
     "receive_window": "the peer's receive window",
     "application": "the application: it had nothing to send",
-    "unknown": "unknown: no data, send buffer or small queues (no recorded signal tells which)",
+    "unknown": "unknown: no data, send buffer or small queues (no recorded signal tells which), "
+    "or a gap of the recording",
 }
 
 

@@ -190,6 +190,7 @@ def panel_shown(
         "bands": bands,
         "spec": spec,
         "keys": [signal.key for signal in signals],
+        "against": {signal.key: signal.against for signal in signals if signal.against},
         "shapes": sorted({signal.shape for signal in signals}),
     }
     legend = [(s.key, s.label, s.about, s) for s in signals]

@@ -36,6 +36,7 @@ class Signal:
         dash: lengths of dash and space; none: solid.
         width: of the line, in pixels.
         colour: its name in palette.py, if it is not the key.
+        against: key of the signal that the read-out tells beside it, as its difference from this.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Signal:
     base: str = ""
     wraps: bool = False
     colour: str = ""
+    against: str = ""
 
     @property
     def paint(self) -> str:
@@ -166,13 +168,14 @@ VOLUMES = Panel(
         Signal(
             "bdp",
             "BDP",
-            "max_bw x min_rtt, in packets",
+            "max_bw x min_rtt, in packets; read out with what inflight is above or below it",
             f"{_MAX_BW}::DOUBLE * bbr_min_rtt_us * 10 / 16777216",
             0.1,
             where=f"{_MAX_BW} > 0 AND {_bound('bbr_min_rtt_us')}",
             state=True,
             dash=(2, 3),
             width=2.0,
+            against="inflight",
         ),
         Signal(
             "inflight_hi",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -62,7 +63,7 @@ class Opened:
     def run(self, script: str) -> Any:
         return self.browser.execute_script(f"return ({script})")
 
-    def wait(self, condition: str, seconds: float = 15) -> None:
+    def wait(self, condition: str, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < end, f"never: {condition}"
@@ -200,6 +201,17 @@ def test_drag_keys_and_legend_work(browser: Any, url: str) -> None:
     opened.wait(f"{chip}.querySelector('output').textContent")
     shown = opened.run(f"{chip}.querySelector('output').textContent")
     assert 10 <= int(shown) <= 120
+    read = {
+        key: opened.run(
+            f"document.querySelector('.panel.volumes .chip[data-key={key}] output').textContent"
+        )
+        for key in ("inflight", "bdp")
+    }
+    told = re.fullmatch(r"([\d.]+) \(inflight ([+\u2212])([\d.]+)\)", read["bdp"])
+    assert told is not None, read
+    difference = float(read["inflight"]) - float(told[1])
+    assert (difference < 0) == (told[2] == "\u2212")
+    assert abs(difference) == pytest.approx(float(told[3]), abs=0.1)
     plot.send_keys("+")
     closer = opened.window()
     assert closer[1] - closer[0] == pytest.approx((last - first) / 2, rel=0.01)
