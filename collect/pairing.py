@@ -336,11 +336,11 @@ def pair_rows(
                     number = values[row, tags[tag, TAG_SEQNO]]
                     check_number(socket, number, ns, sockets, slots, state)
                 flow = sockets[socket, S_FLOW]
+                if tags[tag, TAG_COOKIE] >= 0:
+                    flows[flow, F_COOKIE] = values[row, tags[tag, TAG_COOKIE]]
                 sockets[socket, S_SLOT] = new_slot(slots, state, kind, flow, ns, state[LINE])
             slot = sockets[socket, S_SLOT]
             slots[slot, B_SEEN] |= tags[tag, TAG_PART]
-            if tags[tag, TAG_COOKIE] >= 0:
-                flows[sockets[socket, S_FLOW], F_COOKIE] = values[row, tags[tag, TAG_COOKIE]]
             if sockets[socket, S_EVENTS] == 0:
                 first, length = tags[tag, TAG_START], tags[tag, TAG_COUNT]
                 sockets[socket, S_BITS] |= state_bits(row, first, length, columns, values)
@@ -348,8 +348,11 @@ def pair_rows(
                 flow = sockets[socket, S_FLOW]
                 hand_over(row, flow, state[LINE], heads, values, side, state[SIDES])
                 state[SIDES] += 1
-            elif tags[tag, TAG_PART] & kinds[kind, KIND_ENTRY] == 0 and slots[slot, B_EXIT_NS] == 0:
-                slots[slot, B_EXIT_NS] = ns
+            elif tags[tag, TAG_PART] & kinds[kind, KIND_ENTRY] == 0:
+                if slots[slot, B_EXIT_NS] == 0:
+                    slots[slot, B_EXIT_NS] = ns
+                if tags[tag, TAG_COOKIE] >= 0:
+                    flows[sockets[socket, S_FLOW], F_COOKIE] = values[row, tags[tag, TAG_COOKIE]]
             if slots[slot, B_SEEN] == kinds[kind, KIND_ALL]:
                 sockets[socket, S_SLOT] = -1
                 sockets[socket, S_EVENTS] += 1
