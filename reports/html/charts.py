@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from .beside import HEIGHT, sided
 from .palette import AXIS, PHASES, variable
 from .signals import Panel, Signal
 
@@ -88,17 +89,15 @@ def scatter_chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
             scale=alt.Scale(domain=places, range=[variable(name) for name in places]),
         ),
     )
-    # Names of points far to the right stand left of them, where there is room.
-    middle = 0.6 * max(row["rtt"] for row in rows)
-    sides: tuple[tuple[bool, Literal["left", "right"], int], ...]
-    sides = ((False, "left", 9), (True, "right", -9))
+    named = sided(rows)
     labels = [
-        alt.Chart(alt.InlineData(values=[row for row in rows if (row["rtt"] > middle) == far]))
-        .mark_text(align=align, dx=dx, color=variable("ink"), limit=260)
+        alt.Chart(alt.InlineData(values=[row for row, side in named if side == each]))
+        .mark_text(align=each.align, dx=each.dx, dy=each.dy, color=variable("ink"), limit=260)
         .encode(x=x, y=y, text="label:N")
-        for far, align, dx in sides
+        for each in dict.fromkeys(side for _, side in named)
     ]
-    return _finish(alt.layer(points, *labels), 300, {**PADDING, "right": 30, "bottom": 40})
+    layers = alt.layer(points, *labels)
+    return _finish(layers, HEIGHT, {**PADDING, "right": 30, "bottom": 40})
 
 
 def _label() -> alt.Chart:

@@ -12,7 +12,7 @@ import pytest
 from bbrscope.collect import kept
 from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.commands.report import command
-from bbrscope.reports.html import compared
+from bbrscope.reports.html import beside, compared
 from click.testing import CliRunner, Result
 
 RUNS = ("v2_single_1bdp", "v3_x_tlp5", "v1_x_lt")
@@ -136,3 +136,24 @@ def test_runs_of_samples_stand_beside_runs_of_events(sampled_path: Path) -> None
     assert len(data["flows"]) == len(names) + 1
     for name, entry in zip(names, data["flows"][:-1], strict=True):
         assert {"srtt1", "inflight1"} <= {signal["key"] for signal in entry["signals"]}, name
+
+
+def test_names_of_points_that_lie_together_do_not_cover_each_other() -> None:
+    rows = [
+        {"label": f"run_number_{n}, flow 1", "rtt": 40 + 3 * n, "goodput": 9.3 + 0.01 * n}
+        for n in range(5)
+    ]
+    sides = beside.sided([*rows, {"label": "far away", "rtt": 65, "goodput": 14}])
+    boxes = [
+        side.box(
+            beside.WIDTH * row["rtt"] / 71.5,
+            beside.HEIGHT * (1 - row["goodput"] / 15.4),
+            beside.LETTER * len(row["label"]),
+        )
+        for row, side in sides
+    ]
+    for place, (left, right, top, bottom) in enumerate(boxes):
+        assert 0 < left < right < beside.WIDTH
+        for other in boxes[:place]:
+            apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+            assert apart, sides

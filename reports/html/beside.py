@@ -1,0 +1,58 @@
+"""Names beside the points of a scatter chart, where they do not cover each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# Pixels of the plot, and of a letter in the page's small type.
+WIDTH, HEIGHT = 900, 300
+LETTER = 6.2
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where a name stands beside its point, in pixels."""
+
+    align: Literal["left", "right", "center"]
+    dx: int
+    dy: int
+
+    def box(self, x: float, y: float, width: float) -> tuple[float, float, float, float]:
+        """Left, right, top and bottom of a name of that width beside a point at (x, y)."""
+        left = x + self.dx - width * {"left": 0, "center": 0.5, "right": 1}[self.align]
+        return left, left + width, y + self.dy - 7, y + self.dy + 7
+
+
+# In order of preference: right and left of the point, above and below it, and aslant.
+_SIDES = (
+    *(Side("left", 9, 0), Side("right", -9, 0), Side("center", 0, -15), Side("center", 0, 15)),
+    *(Side("left", 4, dy) for dy in (-15, 15)),
+    *(Side("right", -4, dy) for dy in (-15, 15)),
+    *(Side("center", 0, dy) for dy in (-29, 29, -43, 43)),
+)
+
+
+def sided(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Side]]:
+    """Give each point's name the first side where it is in the chart and covers no other name.
+
+    Rows have `label`, `rtt` and `goodput`; both axes begin at zero. On a page of usual width: on a
+    narrow one some may meet.
+    """
+    most = [1.1 * max(max(row[key] for row in rows), 1e-9) for key in ("rtt", "goodput")]
+    taken: list[tuple[float, float, float, float]] = []
+    chosen = []
+    for row in rows:
+        x = WIDTH * row["rtt"] / most[0]
+        y = HEIGHT * (1 - row["goodput"] / most[1])
+        boxes = {side: side.box(x, y, LETTER * len(row["label"])) for side in _SIDES}
+        inside = [side for side in _SIDES if boxes[side][0] > 0 and boxes[side][1] < WIDTH]
+        free = [side for side in inside if not any(_meet(boxes[side], one) for one in taken)]
+        side = next(iter([*free, *inside, *_SIDES]))
+        taken.append(boxes[side])
+        chosen.append((row, side))
+    return chosen
+
+
+def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
