@@ -8,6 +8,7 @@ from typing import Any, Literal
 # Pixels of the plot, and of a letter in the page's small type.
 WIDTH, HEIGHT = 900, 300
 LETTER = 6.2
+RADIUS = 6
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,18 @@ _SIDES = (
 
 
 def sided(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Side]]:
-    """Give each point's name the first side where it is in the chart and covers no other name.
+    """Give each point's name the first side where it is in the chart and covers nothing.
 
     Rows have `label`, `rtt` and `goodput`; both axes begin at zero. On a page of usual width: on a
     narrow one some may meet.
     """
     most = [1.1 * max(max(row[key] for row in rows), 1e-9) for key in ("rtt", "goodput")]
-    taken: list[tuple[float, float, float, float]] = []
+    places = [
+        (WIDTH * row["rtt"] / most[0], HEIGHT * (1 - row["goodput"] / most[1])) for row in rows
+    ]
+    taken = [(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS) for x, y in places]
     chosen = []
-    for row in rows:
-        x = WIDTH * row["rtt"] / most[0]
-        y = HEIGHT * (1 - row["goodput"] / most[1])
+    for row, (x, y) in zip(rows, places, strict=True):
         boxes = {side: side.box(x, y, LETTER * len(row["label"])) for side in _SIDES}
         inside = [side for side in _SIDES if boxes[side][0] > 0 and boxes[side][1] < WIDTH]
         free = [side for side in inside if not any(_meet(boxes[side], one) for one in taken)]

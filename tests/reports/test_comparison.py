@@ -138,22 +138,23 @@ def test_runs_of_samples_stand_beside_runs_of_events(sampled_path: Path) -> None
         assert {"srtt1", "inflight1"} <= {signal["key"] for signal in entry["signals"]}, name
 
 
-def test_names_of_points_that_lie_together_do_not_cover_each_other() -> None:
+def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points() -> None:
     rows = [
         {"label": f"run_number_{n}, flow 1", "rtt": 40 + 3 * n, "goodput": 9.3 + 0.01 * n}
         for n in range(5)
     ]
     sides = beside.sided([*rows, {"label": "far away", "rtt": 65, "goodput": 14}])
+    spots = [
+        (beside.WIDTH * row["rtt"] / 71.5, beside.HEIGHT * (1 - row["goodput"] / 15.4))
+        for row, _ in sides
+    ]
     boxes = [
-        side.box(
-            beside.WIDTH * row["rtt"] / 71.5,
-            beside.HEIGHT * (1 - row["goodput"] / 15.4),
-            beside.LETTER * len(row["label"]),
-        )
-        for row, side in sides
+        side.box(*spot, beside.LETTER * len(row["label"]))
+        for spot, (row, side) in zip(spots, sides, strict=True)
     ]
     for place, (left, right, top, bottom) in enumerate(boxes):
         assert 0 < left < right < beside.WIDTH
+        assert not any(left < x < right and top < y < bottom for x, y in spots), sides
         for other in boxes[:place]:
             apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
             assert apart, sides
