@@ -14,15 +14,19 @@ from .root import GuestError
 # Modules that must be in before the root file system can be mounted.
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
 
+# What the guest says when it cannot mount its files.
+NO_ROOT = "bbrscope: no root file system"
+
 INITRAMFS_INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 while read module; do /bin/busybox insmod /modules/$module; done < /modules/order
 options=trans=virtio,version=9p2000.L,msize=262144
-/bin/busybox mount -t 9p -o $options,cache=loose rootfs /root || exec /bin/busybox sh
+# Without an init the kernel panics, and QEMU ends.
+/bin/busybox mount -t 9p -o $options,cache=loose rootfs /root || { echo NO_ROOT; exit 1; }
 /bin/busybox mkdir -p /root/out
-/bin/busybox mount -t 9p -o $options out /root/out || exec /bin/busybox sh
+/bin/busybox mount -t 9p -o $options out /root/out || { echo NO_ROOT; exit 1; }
 exec /bin/busybox switch_root /root /bin/sh /out/.init
-"""
+""".replace("NO_ROOT", f"'{NO_ROOT}'")
 
 
 @dataclass(frozen=True)

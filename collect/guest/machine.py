@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .kernel import find, make_initramfs
+from .kernel import NO_ROOT, find, make_initramfs
 from .root import GuestError, build_root, missing_tools
 
 # The folder that holds the packages probes, collect, ...: site-packages/bbrscope, or a checkout.
@@ -86,6 +86,12 @@ def run(
     make_initramfs(chosen.modules, folder / ".initramfs")
     console = boot(chosen.image, folder / ".initramfs", shares, timeout_s, watch)
     status = folder / ".status"
+    if NO_ROOT in console:
+        raise GuestError(
+            f"the kernel {chosen.release} cannot mount the guest's files: it lacks 9p over virtio",
+            "build it with CONFIG_9P_FS=y, CONFIG_NET_9P_VIRTIO=y and CONFIG_VIRTIO_PCI=y, or name "
+            "a folder that has its modules, too",
+        )
     if not status.exists():
         raise GuestError(
             f"the guest ({chosen.release}) ended early; its console:\n{console[-3000:]}"

@@ -176,7 +176,7 @@ class Guests:
             command = SETUP + shlex.join(inside)
             ended = guest.run(SUITE, command, shared, wall, self.kernel, watch)
         except guest.GuestError as error:
-            return [error.fact]
+            return [f"{error.fact}; {error.way_out}" if error.way_out else error.fact]
         finally:
             for bundle in rescue(shared, self.folder):
                 self.told.put(bundle)

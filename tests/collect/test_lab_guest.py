@@ -16,6 +16,8 @@ import pytest
 from bbrscope.analyze import results, session
 from bbrscope.analyze.study import claims, study
 from bbrscope.collect import guest
+from bbrscope.collect.guest import kernel as guest_kernel
+from bbrscope.collect.guest import root
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store import Store, open_store
@@ -177,6 +179,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = guest.run(vm.SUITE, script(), folder, 6000)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def test_a_bare_kernel_without_what_a_guest_needs_is_refused_in_words(tmp_path: Path) -> None:
+    """Debian's own image: 9p and virtio are modules there."""
+    if lacking := guest.missing_tools():
+        pytest.skip(f"needs QEMU and debootstrap: apt-get install {' '.join(lacking)}")
+    image = guest_kernel.newest_kernel(root.build_root(vm.SUITE)).image
+    with pytest.raises(guest.GuestError, match="lacks 9p over virtio") as told:
+        guest.run(vm.SUITE, "true", tmp_path, 900, image)
+    assert "CONFIG_9P_FS=y" in told.value.way_out
 
 
 @pytest.fixture(scope="module")
