@@ -109,6 +109,8 @@ def test_two_labs_at_once_are_refused(tmp_path: Path) -> None:
         (("run", "song-single-buffer", "--set", "bufer=1bdp"), 1, "near: buffer"),
         (("run", "song-single-buffer", "--set", "rate"), 1, "'rate' sets nothing"),
         (("run", "song-single-buffer", "--set", "rate=fast"), 1, "rate 'fast'"),
+        (("run", "song-single-buffer", "--cc", ""), 1, "'cc=' sets nothing"),
+        (("run", "song-single-buffer", "--set", "shaper=cbq"), 1, "shaper is one of tbf, htb"),
         (("run", "song-single-buffer", "--kernel", "/"), 2, "--kernel goes with --vm"),
         (("list", "nothing-like-it"), 1, "no scenario called"),
     ],

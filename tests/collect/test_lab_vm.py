@@ -269,9 +269,11 @@ def test_a_kernels_congestion_controls_are_read_from_its_lists(tmp_path: Path) -
         (("--cc", "bbr2"), "this kernel has no congestion control bbr2; it has cubic, reno"),
         (("--kernel", "/etc/passwd"), "/etc/passwd is no bzImage"),
         (("--kernel", "/etc"), "/etc holds no kernel"),
+        (("-o", "/proc/runs"), "cannot make the folder /proc/runs"),
+        (("--store", "/proc/lab.duckdb"), "/proc/lab.duckdb"),
     ],
 )
-def test_kernels_that_cannot_do_it_are_refused_before_a_guest_boots(
+def test_what_cannot_be_run_or_kept_is_refused_before_a_guest_boots(
     words: tuple[str, ...], said: str, place: Path
 ) -> None:
     lab = start(place, *words)
