@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from bbrscope.analyze.study import study
+from bbrscope.analyze.study import figures, study
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.lab import scenario as catalogue
 from bbrscope.collect.store import open_store
 from bbrscope.reports.cli import cli
-from bbrscope.reports.html import study_page
+from bbrscope.reports.html import study_charts, study_page
 from click.testing import CliRunner, Result
 
 from tests import lab_bundles, lab_rows
@@ -81,6 +83,38 @@ def test_every_chart_becomes_a_picture(path: Path, tmp_path: Path) -> None:
         assert text.count("<path") > 5
     assert all(file.read_bytes()[1:4] == b"PNG" for file in folder.glob("*.png"))
     assert "exists" in getattr(run(path, *args).exception, "fact", "")
+
+
+def drawn(kind: str, **more: list[Any]) -> str:
+    """The svg of a figure with two flows of BBRv1, three rows of each."""
+    rows = {"t": [0.0, 1.0, 2.0] * 2, "y": [1.0, 4.0, 2.0, 2.0, 2.0, 3.0]}
+    rows |= {"series": ["v1 flow 1"] * 3 + ["v1 flow 2"] * 3, **more}
+    figure = figures.Figure("f", "title", kind, "", y="packets")
+    [(_, chart)] = study_charts.panels(study.Drawn(figure, pa.table(rows)))
+    return study_charts.picture(chart, "svg").decode()
+
+
+def test_areas_stand_upon_each_other_in_two_shades() -> None:
+    svg = drawn("area")
+    assert svg.count('aria-roledescription="area mark"') == 2
+    assert len(set(re.findall(r'fill-opacity="([0-9.]+)"', svg))) >= 2
+
+
+def test_a_count_stays_until_it_changes() -> None:
+    """A step goes right, then up: more points than there are rows."""
+    paths = re.findall(r'aria-roledescription="line mark"[^>]* d="([^"]+)"', drawn("steps"))
+    assert len(paths) == 2
+    assert all(path.count("L") >= 4 for path in paths)
+
+
+def test_panels_share_the_time_and_one_legend() -> None:
+    panel = ["sent again"] * 3 + ["goodput, Mbit/s"] * 3
+    svg = drawn("stack", panel=panel, mark=["raster"] * 3 + ["line"] * 3)
+    assert svg.count(">time, s<") == 1
+    assert svg.count(">goodput, Mbit/s<") == 1
+    assert svg.count(">sent again<") == 1
+    assert svg.count(">v1 flow 2<") == 1
+    assert svg.count('aria-roledescription="tick"') == 3
 
 
 @pytest.mark.parametrize(
