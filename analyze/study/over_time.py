@@ -3,7 +3,8 @@
 All have `t` (seconds from the start of the traffic), `y`, `series` and `facet`, and are worked out
 only when a figure asks for them:
 
-goodput_over_time      each flow's, as means over half a second; 'capacity': the bottleneck's rate
+goodput_over_time      each flow's, as means over half a second; 'capacity': the bottleneck's rate;
+                       'fair share': that over the number of flows, where there are several
 backlog_over_time      the bottleneck's queue, kB
 queue_by_flow          the same, kB, by whose packets it holds
 retransmits_over_time  a row per twentieth of a second with retransmissions: y is how many
@@ -42,6 +43,17 @@ _PACKETS = """
 
 VIEWS: dict[str, str] = {
     "goodput_over_time": """
+WITH cuts AS (
+  SELECT run_id, unnest([start_s, stop_s]) AS t FROM point_flows WHERE stop_s IS NOT NULL
+  UNION SELECT run_id, start_s FROM point_links
+), spans AS (
+  SELECT run_id, t, lead(t) OVER (PARTITION BY run_id ORDER BY t) AS until FROM cuts
+), fair AS (
+  SELECT s.run_id, s.t, s.until, any_value(l.rate_mbps) / count(*) AS y
+  FROM spans s JOIN point_links l ON l.run_id = s.run_id AND s.t >= l.start_s AND s.t < l.end_s
+  JOIN point_flows f ON f.run_id = s.run_id AND s.t >= f.start_s AND s.t < f.stop_s
+  WHERE s.until > s.t GROUP BY s.run_id, s.t, s.until
+)
 SELECT t, sum(rate) AS y, label AS series, facet FROM (
   SELECT floor(2 * s.t_s) / 2 AS t, f.label, f.flow_no, k.facet,
     sum(s.goodput_mbps * s.seconds) / sum(s.seconds) AS rate
@@ -51,6 +63,9 @@ SELECT t, sum(rate) AS y, label AS series, facet FROM (
 UNION ALL
 SELECT unnest([start_s, end_s - 0.001]), unnest([l.rate_mbps, l.rate_mbps]), 'capacity', k.facet
 FROM point_links l JOIN firsts k USING (run_id)
+UNION ALL
+SELECT unnest([t, until - 0.001]), unnest([fair.y, fair.y]), 'fair share', k.facet
+FROM fair JOIN firsts k USING (run_id) JOIN points p USING (run_id) WHERE p.flows > 1
 """,
     # A qdisc within another is sampled, too; the outer one counts what both hold.
     "point_queue": """

@@ -29,6 +29,8 @@ WIDTH, HEIGHT, PANEL = 430, 250, 130
 MOST_POINTS = 4000
 MOST_SERIES = 24
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [4, 2, 1, 2])
+# What is no flow's: dashed, dotted.
+LINES = {"capacity": [5, 3], "fair share": [1, 3]}
 PALE = 0.06
 QUANTITIES = ("inflight", "cwnd", "inflight_hi", "inflight_lo")
 HUES = ("v1", "v2", "v3", "bbr", "cubic", "reno", "vegas", "model", "capacity", "backlog")
@@ -287,6 +289,8 @@ def _axis(figure: Figure, rows: list[Row]) -> alt.Axis:
 
 def _hue(series: str) -> str:
     """Return the name of the colour of a series: that of the first that it names."""
+    if series in LINES:
+        return "capacity"
     # A quantity of a flow, in the colour that it has in every report.
     if (last := series.split()[-1:]) and last[0] in QUANTITIES:
         return last[0]
@@ -303,7 +307,7 @@ def _style(every: Sequence[Row], rows: Sequence[Row]) -> dict[str, Any]:
     here = {str(row["series"]) for row in rows}
     hues = [_hue(name) for name in names]
     dashes = [
-        [5, 3] if name == "capacity" else DASHES[hues[:index].count(hues[index]) % 6]
+        LINES.get(name) or DASHES[hues[:index].count(hues[index]) % 6]
         for index, name in enumerate(names)
     ]
     legend = None
