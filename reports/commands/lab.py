@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,20 @@ def complete_scenarios(_ctx: click.Context, _param: click.Parameter, incomplete:
     from ...collect.lab import scenario
 
     return [name for name in scenario.names() if name.startswith(incomplete)]
+
+
+def complete_settings(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of the scenario's parameters."""
+    from ...collect.lab import scenario
+
+    # An option without its value ends click's reading, before arguments have their names.
+    for word in (ctx.params.get("name"), *ctx.args):
+        with suppress(ScenarioError):
+            known = scenario.load(word or "").params
+            break
+    else:
+        return []
+    return [f"{name}=" for name in known if name.startswith(incomplete)]
 
 
 @click.group()
@@ -105,6 +120,7 @@ def _values(loaded: Scenario) -> dict[str, str]:
     "settings",
     multiple=True,
     metavar="NAME=VALUE,...",
+    shell_complete=complete_settings,
     help="Set a parameter of `lab list SCENARIO`; several values make as many runs.",
 )
 @click.option("--cc", help="Congestion controls: short for --set cc=...")

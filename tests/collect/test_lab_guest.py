@@ -156,6 +156,10 @@ def script() -> str:
     lines += ["sh -c 'while :; do :; done' & hog=$!", f"{run} 2> /out/hogged.said", "kill $hog"]
     run = "bbrscope lab run song-single-buffer --quick --cc bbr2 --inside -o /tmp/never"
     lines += [f"{run} 2> /out/lacking.said; echo $? > /out/lacking.status"]
+    run = (
+        "bbrscope lab run song-single-buffer --quick --cc cubic --set rate=2gbit --set buffer=1bdp"
+    )
+    lines += [f"{run} --inside -o /tmp/never 2> /out/fast.said; echo $? > /out/fast.status"]
     # Ctrl-C in the middle of a run; then a kill that leaves no time to clean up.
     run = "bbrscope lab run song-single-buffer --quick --cc cubic --inside -o /tmp/never"
     lines += [RUNNING, f"setsid {run} 2> /out/interrupted.said & pid=$!; running interrupted"]
@@ -328,6 +332,13 @@ def test_a_congestion_control_that_the_kernel_lacks_is_named(out: Path) -> None:
     assert (out / "lacking.status").read_text() == "1\n"
     said = (out / "lacking.said").read_text()
     assert "this kernel has no congestion control bbr2; it has " in said
+
+
+def test_a_rate_that_the_machine_cannot_forward_is_measured_and_refused(out: Path) -> None:
+    assert (out / "fast.status").read_text() == "1\n"
+    said = (out / "fast.said").read_text()
+    assert "refused: 2000 Mbit/s, but this machine forwards " in said
+    assert "1 of 1 runs could not be made" in said
 
 
 def test_the_host_is_left_as_it_was_also_after_ctrl_c_and_after_clean(out: Path) -> None:

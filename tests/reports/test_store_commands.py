@@ -199,3 +199,6 @@ def test_the_shell_completes_commands_runs_and_tables(two_runs: Path, tmp_path: 
     assert complete(f"bbrscope report --store {two_runs} v2_s", tmp_path) == ["v2_single_1bdp"]
     assert complete("bbrscope schema flo", tmp_path)[0] == "flows"
     assert complete("bbrscope explain v2_", tmp_path) == []
+    assert complete("bbrscope lab run song-cubic-r", tmp_path) == ["song-cubic-ratchet"]
+    assert complete("bbrscope lab run song-cubic --set rt", tmp_path) == ["rtt="]
+    assert complete("bbrscope lab run --set rt", tmp_path) == []
