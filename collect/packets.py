@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # The offset of the clocks may wander this much over a recording before a reader is told: NTP slews
 # by at most 500 ppm, and a step is larger than any ACK's way through the sender.
 TOLERATED_DRIFT_NS = 1_000_000
+# What DuckDB may hold of the packets; more goes to files beside the store meanwhile.
+LOAD_MEMORY = "1GB"
 # Packets whose ACK number pairs with one event say how the clocks relate; fewer say little.
 ENOUGH_PAIRS = 10
 
@@ -46,6 +48,7 @@ def load(
     shown: str,
     clocks: tuple[Clock, ...],
     progress: Callable[[int], None] | None = None,
+    alone: bool = False,
 ) -> Capture:
     """Fill captures, streams, packets, ack_matches and loss_matches of a run.
 
@@ -58,6 +61,7 @@ def load(
         shown: what to call it in messages.
         clocks: the manifest's readings; without them the ACKs themselves tell the offset.
         progress: called with the bytes of the file read so far.
+        alone: the run is this capture, whose connections become its flows.
 
     Raises:
         HostError: tshark is not installed.
@@ -66,14 +70,19 @@ def load(
     import duckdb
 
     try:
+        con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
         row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
         findings = _findings(row)
-        _match(con, run_id, row, clocks)
+        if alone:
+            con.execute(match.ALONE)
+            con.execute(match.ALONE_FLOWS, {"run_id": run_id})
+        _match(con, run_id, row, clocks, alone)
         insert(con, "captures", [row])
         return Capture(row, findings | _judge(row))
     finally:
         # After an error the transaction is void, and takes the tables with it.
         with suppress(duckdb.TransactionException):
+            con.execute("RESET memory_limit")
             _drop(con)
 
 
@@ -156,7 +165,11 @@ def _one(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> 
 
 
 def _match(
-    con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], clocks: tuple[Clock, ...]
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    row: dict[str, Any],
+    clocks: tuple[Clock, ...],
+    alone: bool,
 ) -> None:
     """Tell flows and times, store the packets, and join them to the events."""
     line = _Line.of(clocks)
@@ -165,7 +178,8 @@ def _match(
     row["clock"] = "manifest" if line.known else "acks" if events else "realtime"
     if line.known:
         row |= {"offset_ns": line.offset, "drift_ns": line.drift}
-    con.execute(match.OWNERS, run | line.values() | {"known": line.known})
+    if not alone:
+        con.execute(match.OWNERS, run | line.values() | {"known": line.known})
     pairs = _one(con, match.PAIRS, run | line.values())
     row |= _shift(row, pairs, line)
     shift = row.get("shift_ns")

@@ -114,6 +114,28 @@ WHERE staged_streams.stream = found.stream AND staged_streams.src = found.src
   AND staged_streams.sport = found.sport
 """
 
+# In a capture alone each connection that carried data is a flow, of the end that sent most of it.
+ALONE = """
+UPDATE staged_streams SET flow = CASE direction WHEN 'data' THEN found.flow END,
+  ack_flow = CASE direction WHEN 'ack' THEN found.flow END
+FROM (
+  SELECT stream, row_number() OVER (ORDER BY number)::INTEGER AS flow FROM staged_streams
+  WHERE direction = 'data' AND payload_bytes > 0
+) found
+WHERE staged_streams.stream = found.stream
+"""
+ALONE_FLOWS = """
+INSERT INTO flows BY NAME
+SELECT $run_id::INTEGER AS run_id, max(flow) AS flow,
+  any_value(src) FILTER (flow IS NOT NULL) AS local_address,
+  any_value(sport) FILTER (flow IS NOT NULL) AS local_port,
+  any_value(dst) FILTER (flow IS NOT NULL) AS remote_address,
+  any_value(dport) FILTER (flow IS NOT NULL) AS remote_port,
+  min(first_rt) AS first_ns, max(last_rt) AS last_ns, 0 AS events, 0 AS main, false AS has_init,
+  0 AS pre_init
+FROM staged_streams GROUP BY stream HAVING max(flow) IS NOT NULL ORDER BY flow
+"""
+
 # Acknowledgement numbers that one packet carries and one main() found as snd_una leave no choice:
 # their lags tell how the clocks relate. A few pairs are wrong, where the capture missed the ACK
 # and saw a later one, so the earliest is taken at 0.1 %.

@@ -1,4 +1,8 @@
-"""Dissect a capture, a large one in parts: several at once, and none beyond the memory there is."""
+"""Dissect a capture, a large one in parts: several at once, and none beyond the memory there is.
+
+What is left is a single connection of more packets than one tshark has room for: it is cut off
+there, and the capture's damage says so.
+"""
 
 from __future__ import annotations
 

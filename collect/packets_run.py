@@ -12,6 +12,7 @@ from .bundle import EVENTS, Bundle
 from .errors import BundleError, HostError
 from .findings import CODES
 from .packets_tshark import find_tshark
+from .rungs import CAPTURE
 from .store import Store
 
 if TYPE_CHECKING:
@@ -84,10 +85,13 @@ def load_capture(
     find_tshark()
 
     def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
-        capture = packets.load(con, run_id, path, str(path), (), progress)
+        capture = packets.load(con, run_id, path, str(path), (), progress, alone=True)
         _require_packets(capture.row, path)
         first, last = capture.row["first_realtime_ns"], capture.row["last_realtime_ns"]
+        flows = con.execute("SELECT count(*) FROM flows WHERE run_id = ?", [run_id]).fetchall()
         facts = {
+            "rung": CAPTURE.name,
+            "flows": flows[0][0],
             "decoded_as": "packets alone: no kernel events were recorded",
             "started_realtime_ns": first,
             "duration_ns": last - first,

@@ -64,6 +64,14 @@ KERNEL_LOG = Rung(
     "see ACKs that were not printed, or flows' own ports, or say why anything changed: nothing can"
     " be replayed",
 )
-RUNGS = {rung.name: rung for rung in (*LADDER, KERNEL_LOG)}
+CAPTURE = Rung(
+    "capture",
+    False,
+    "every packet that passed the capture point: throughput, data sent again, RTT from there on,"
+    " data in flight",
+    "see BBR's phases, bounds, window and pacing, or say why anything changed: nothing can be"
+    " replayed",
+)
+RUNGS = {rung.name: rung for rung in (*LADDER, KERNEL_LOG, CAPTURE)}
 # Those whose runs have rows of table samples and no events.
 SAMPLED = ("inet_diag", "kernel_log")

@@ -96,7 +96,7 @@ def _times(value: int | list[int], made: Diagnosis) -> Told:
 def head(made: Diagnosis) -> str:
     """Return how many findings there are, or why there are none."""
     if not made.flows:
-        return "not diagnosed: kernel events of no flow that carries data"
+        return "not diagnosed: no kernel event of a flow that carries data was recorded"
     return plural(len(made.findings), "finding") if made.findings else "no findings"
 
 

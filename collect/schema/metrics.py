@@ -331,7 +331,7 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
     return (
         RUN_ID,
         RUN,
-        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"),
         Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
         Column("local", "VARCHAR", "", "the sender, address:port; NULL: unknown"),
         Column("remote", "VARCHAR", "", "the receiver, address:port"),
@@ -541,7 +541,7 @@ RTT_FAIRNESS = View(
     (
         RUN_ID,
         RUN,
-        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"),
         Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
         Column("rtt_min_us", "DOUBLE", "us", "its smallest RTT, from events, else from packets"),
         Column("rtt_ratio", "DOUBLE", "", "over that of the flow with the shortest"),
@@ -624,7 +624,7 @@ ACK_AGGREGATION = View(
     (
         RUN_ID,
         RUN,
-        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"),
         Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
         Column("acks", "BIGINT", "events", "main events that delivered something"),
         Column("per_ack_mean", "DOUBLE", "packets", "rs.acked_sacked, mean"),
@@ -680,7 +680,7 @@ COMPLETION = View(
     (
         RUN_ID,
         RUN,
-        Column("flow", "INTEGER", "", "flow of events; NULL: packets alone tell of it"),
+        Column("flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"),
         Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured"),
         Column("completion_s", "DOUBLE", "s", "init to the last advance; NULL: init not recorded"),
         Column("pkt_completion_s", "DOUBLE", "s", "SYN to the last byte's ACK; NULL: not closed"),

@@ -15,8 +15,8 @@ _PACKET_NS = (
     "CLOCK_MONOTONIC, the events' clock; in a run without events CLOCK_REALTIME; NULL: no clock"
 )
 _STREAM = Column("stream", "UINTEGER", "", "the TCP connection, as tshark numbers them, from 0")
-_SENT_BY = Column("flow", "INTEGER", "", "flow of events that sent it; NULL: none recorded")
-_ACKS = Column("ack_flow", "INTEGER", "", "flow of events it acknowledges; NULL: none recorded")
+_SENT_BY = Column("flow", "INTEGER", "", "flow that sent it, see flows; NULL: none recorded")
+_ACKS = Column("ack_flow", "INTEGER", "", "flow that it acknowledges; NULL: none recorded")
 _DIRECTION = Column(
     "direction", DIRECTION_TYPE, "", "data: sent by the end that sent more payload; else ack"
 )
@@ -60,7 +60,7 @@ CAPTURES = Table(
 
 STREAMS = Table(
     "streams",
-    "One row per direction of a captured TCP connection; flow tells whose events belong to it.",
+    "One row per direction of a captured TCP connection; flow tells whose it is, see flows.",
     (
         RUN_ID,
         _STREAM,

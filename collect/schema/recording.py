@@ -79,7 +79,8 @@ HOST_FACTS = Table(
 
 FLOWS = Table(
     "flows",
-    "One row per life of a socket under BBR: a new init begins a new flow.",
+    "One row per life of a socket under BBR: a new init begins a new flow. In a run of packets "
+    "alone, one per connection that carried data, of the end that sent most of it.",
     (
         RUN_ID,
         FLOW,
@@ -91,8 +92,8 @@ FLOWS = Table(
         Column("remote_port", "USMALLINT", "", "NULL: unknown"),
         Column("netns", "UINTEGER", "inode", "network namespace, as lsns shows it; NULL: unknown"),
         Column("cookie", "UBIGINT", "", "ss -e shows it in hexadecimal; NULL: unknown, or none"),
-        Column("first_ns", "UBIGINT", "ns", "first event"),
-        Column("last_ns", "UBIGINT", "ns", "last event"),
+        Column("first_ns", "UBIGINT", "ns", "first event, sample or, in a capture alone, packet"),
+        Column("last_ns", "UBIGINT", "ns", "the last"),
         Column("events", "BIGINT", "events", "events of all kinds"),
         *(Column(kind, "BIGINT", "events", f"events of kind {kind}") for kind in KINDS),
         Column("has_init", "BOOLEAN", "", "its init was recorded"),

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -57,15 +57,20 @@ def command(
     bbrscope explain v2_single_1bdp --names draft --json
     """
     from ...analyze import explain, sampled
+    from .. import captured_story
 
     if only is not None:
         only = _known(only)
     if between is not None and between[0] > between[1]:
         raise click.UsageError("--between FROM TO: FROM is after TO")
     with open_replayed(store, run) as opened:
+        asked = at is not None or only is not None or everything
         if sampled.rung_of(opened.con, opened.run_id(run)):
-            asked = at is not None or only is not None or everything
             _tell_samples(opened, run, flow, between, asked, as_json)
+            return
+        captured = captured_story.flows_of(opened.con, opened.run_id(run))
+        if captured is not None:
+            _tell_packets(captured, run, flow, asked or between is not None, as_json)
             return
         flows = explain.flows_of(opened.con, opened.run_id(run))
         chosen = _choose(flows, run, flow)
@@ -163,6 +168,37 @@ def _tell_samples(
             click.echo("\n".join(sampled_story.text(flow, between)))
     if number is None and (tiny := [str(flow.flow) for flow in chosen if flow.tiny]):
         click.echo(f"Left out flows that carried next to no data: {', '.join(tiny)}; --flow N.")
+
+
+def _tell_packets(
+    flows: list[dict[str, Any]], run: str, number: int | None, asked: bool, as_json: bool
+) -> None:
+    """Tell a run that has packets alone."""
+    from ...collect.errors import BbrscopeError
+    from ...collect.rungs import CAPTURE
+    from .. import captured_story
+
+    if asked:
+        raise BbrscopeError(
+            f"{run} has no decisions and no states: it was recorded by {CAPTURE.name}, which"
+            f" cannot {CAPTURE.cannot}",
+            f"bbrscope metrics {run} --by second tells how it went; bbrscope report {run} draws it",
+        )
+    chosen = [flow for flow in flows if number in (None, flow["flow"])]
+    if not chosen:
+        known = ", ".join(str(flow["flow"]) for flow in flows[:20])
+        wanted = "with data" if number is None else number
+        raise BbrscopeError(f"{run} has no flow {wanted}", f"it has {known or 'none'}")
+    if as_json:
+        told = [captured_story.document(flow) for flow in chosen]
+        click.echo(json.dumps({"run": run, "flows": told}))
+        return
+    tiny = [flow for flow in chosen if captured_story.is_tiny(flow)]
+    for flow in chosen:
+        if number is not None or flow not in tiny:
+            click.echo("\n".join(captured_story.text(flow)))
+    if number is None and tiny:
+        click.echo(f"Left out {len(tiny)} flows that carried next to no data; --flow N tells one.")
 
 
 def _known(only: str) -> str:

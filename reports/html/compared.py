@@ -10,6 +10,7 @@ import numpy as np
 
 from ...analyze import compare
 from ...analyze.metrics import scoped
+from ...collect.rungs import RUNGS
 from . import charts, document, facts, frame, select
 from .document import Document, Shown
 from .palette import PHASES
@@ -101,6 +102,7 @@ def build(
     values: dict[str, Any] = {
         "runs": [_about(row, place) for place, row in enumerate(runs)],
         "drawn": drawn,
+        "told": any(row["compared"] for row in runs),
         "overlays": overlays,
         "phases": [phase for phase in PHASES if any(phase in one.phases for one in drawn)],
         "metrics": _metrics(measured, run_ids),
@@ -122,9 +124,10 @@ def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) 
     run.beside = beside
     for flow in run.main[MOST_FLOWS:]:
         flow.main = False
+    panels = None if run.sampled or run.captured else (VOLUMES, RTT)
     with select.views_held(con, run):
         for flow in run.main:
-            select.load_flow(con, run, flow, None, None if run.sampled else (VOLUMES, RTT))
+            select.load_flow(con, run, flow, None, panels)
     shared = load(con, run, least=1, most_bins=MOST_BINS)
     one = One(run, place, shared, [], {}, {})
     if shared:
@@ -138,9 +141,9 @@ def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) 
                 one.points[signals[-1].key] = _ended(flow.signals[key], run.us(flow.row["last_ns"]))
         one.panels.append(panel.of(tuple(signals)))
     if len(run.main) == 1:
-        one.lanes["phase"] = run.main[0].lanes["phase"]
+        one.lanes |= {name: lane for name, lane in run.main[0].lanes.items() if name == "phase"}
     else:
-        one.lanes |= {f"flow {flow.number}": flow.lanes["phase"] for flow in run.main}
+        one.lanes |= document.together(run.main)
     return one
 
 
@@ -246,6 +249,11 @@ def _about(row: select.Row, place: int) -> dict[str, Any]:
     wrong += [plural(row["half_events"], "half event")] if row["half_events"] else []
     if row["compared"] and row["agreed"] < row["compared"]:
         wrong.append(f"{row['compared'] - row['agreed']:,} events differ from the replay")
+    known = RUNGS.get(row["rung"] or "")
+    if known is not None and not known.replays:
+        whole = f"{known.name}: no decisions"
+    else:
+        whole = "complete and exact" if row["compared"] else "complete, not replayed"
     return {
         "place": place,
         "name": row["run"],
@@ -254,8 +262,7 @@ def _about(row: select.Row, place: int) -> dict[str, Any]:
         "setup": facts.setup(row["setup"]),
         "lasted": seconds((row["duration_ns"] or 0) / 1e9),
         "events": row["events"] or 0,
-        "trust": ", ".join(wrong)
-        or ("complete, not replayed", "complete and exact")[bool(row["compared"])],
+        "trust": ", ".join(wrong) or whole,
         "good": not wrong,
     }
 

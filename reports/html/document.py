@@ -84,7 +84,7 @@ def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -
         document.shown.append(_flow_charts(document, run, flow, index))
     # Whose phases stand behind the charts of all flows? Those of the only one.
     alone = 0 if len(flows) == 1 else len(flows)
-    strip = lanes_shown(document, _together(flows), len(flows)) if len(flows) > 1 else []
+    strip = lanes_shown(document, together(flows), len(flows)) if len(flows) > 1 else []
     for panel in panels:
         strip += panel_shown(document, panel, points, len(flows), alone)
     if shares is None and len(flows) == 1:
@@ -108,7 +108,7 @@ def _all(
     run: Run, panels: Sequence[Panel], points: dict[str, Points], last: float
 ) -> dict[str, Any]:
     """What belongs to all flows together; gaps of one flow's events are none of it."""
-    lanes = _together(run.main) if len(run.main) > 1 else {}
+    lanes = together(run.main) if len(run.main) > 1 else {}
     return {
         "flow": None,
         "end": last,
@@ -118,9 +118,9 @@ def _all(
     }
 
 
-def _together(flows: Sequence[Flow]) -> dict[str, Spans]:
+def together(flows: Sequence[Flow]) -> dict[str, Spans]:
     """The phases of every flow, by its name: synchronised ones are seen at once."""
-    return {f"flow {flow.number}": flow.lanes["phase"] for flow in flows}
+    return {f"flow {f.number}": f.lanes["phase"] for f in flows if "phase" in f.lanes}
 
 
 def packed_signals(panels: Sequence[Panel], points: dict[str, Points]) -> list[dict[str, Any]]:
@@ -160,6 +160,9 @@ def _flow_charts(document: Document, run: Run, flow: Flow, index: int) -> list[S
 
 
 def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list[Shown]:
+    """The lanes of a flow, or the phases of several; nothing if there are none."""
+    if not lanes:
+        return []
     names = {lane: LANE_NAMES.get(lane, lane) for lane in lanes}
     spec = "lanes-" + "-".join(names)
     if spec not in document.data["specs"]:

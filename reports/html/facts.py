@@ -35,7 +35,7 @@ def title(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
         ("Path", _path(run)),
         ("Set-up", setup(row["setup"])),
         ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}"),
-        ("Capture", "; ".join([_rung(run), *_packets(con, run)])),
+        ("Capture", "; ".join(filter(None, [_rung(run), *_packets(con, run)]))),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -119,6 +119,8 @@ def rung(run: Run) -> Rung | None:
 
 def _rung(run: Run) -> str:
     known = rung(run)
+    if run.captured:
+        return ""
     kind = "kernel event" if known is None or known.replays else "sample"
     how = f" by {known.name}" if known else ""
     count = sum(flow.row["samples"] for flow in run.flows) if run.sampled else run.row["events"]
@@ -239,6 +241,8 @@ def _complete(run: Run, findings: list[Row]) -> tuple[str, str]:
     if findings:
         kinds = ", ".join(f"{found['n']} x {found['kind']}" for found in findings[:4])
         return "bad", f"Nothing is known to be lost, but ingest noted: {kinds}."
+    if run.captured:
+        return "good", "The capture is whole: it does not end in the middle of a packet."
     return "good", "The recording is complete: no row lost, no event without its other half."
 
 

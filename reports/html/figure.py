@@ -106,6 +106,11 @@ def _part(
     t0, t1 = between or (0.0, end / 1e6)
     if name == "lanes":
         assert flow is not None
+        if not flow.lanes:
+            raise BbrscopeError(
+                f"{run.row['run']} has no phases: packets alone do not tell them",
+                "`bbrscope plot --list` names the other charts",
+            )
         made = _lanes(flow, t0, t1)
     else:
         panel, points = _panel(con, name, run, flow, end)
@@ -204,7 +209,9 @@ def _rows(
 
 
 def _spans(flow: select.Flow, lane: str, t0: float, t1: float) -> list[Row]:
-    spans = flow.lanes[lane]
+    spans = flow.lanes.get(lane)
+    if spans is None:
+        return []
     return [
         {"a": max(a / 1e6, t0), "b": min(b / 1e6, t1), "c": category}
         for a, b, category in zip(spans.a.tolist(), spans.b.tolist(), spans.category, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .. import captured_story
 from . import (
     diagnosis,
     document,
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
     import duckdb
 
-# More flows than this are listed, but not drawn: the page would grow without bound.
-MOST_DRAWN = 12
+# More flows than this are listed, but not drawn, and more than that only counted: the page would
+# grow without bound.
+MOST_DRAWN, MOST_LISTED = 12, 200
+
+
+# No phases, bounds or time in phases: packets do not tell them.
+_NOTHING = (listing.Listing([]), listing.Listing([]), list[select.Row]())
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,9 @@ def _section(
     if run.sampled:
         told, modes = sampled.story(run, flow), sampled.modes(con, run, flow)
         return Section(flow, name_of(flow), told, [], colours, modes, listing.Listing([]), [])
+    if run.captured:
+        told = [[captured_story.story(flow.row)], [captured_story.BEYOND]]
+        return Section(flow, name_of(flow), told, [], colours, *_NOTHING)
     listings = listing.listings(con, run, flow)
     return Section(
         flow,
@@ -119,6 +128,7 @@ def _render(
         "run": run,
         "sections": sections,
         "others": [flow for flow in run.flows if not flow.main],
+        "most_listed": MOST_LISTED,
         "title": facts.title(con, run),
         "diagnosis": diagnosis.verdict(con, run),
         "verdict": facts.verdict(run, replays, findings),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collect.rungs import SAMPLED
+from ...collect.rungs import CAPTURE, SAMPLED
 from ...collect.schema import VIEWS
+from .captured_signals import CAPTURED_PANELS
 from .sampled_signals import SAMPLED_PANELS
 from .signals import FLOW_PANELS, QUEUE, Panel, Signal
 from .sources import SOURCES
@@ -56,6 +57,11 @@ _SAMPLED = """(
   SELECT * EXCLUDE (first_ns, last_ns), 0 AS events, false AS has_init,
     acked_bytes AS delivered_bytes, last_mode AS final_phase
   FROM sampled_flows)"""
+# The same of flows of which only packets are known.
+_CAPTURED = """(
+  SELECT *, (duration_s * 1e9)::BIGINT AS duration_ns, 0 AS events, false AS has_init,
+    coalesce(pkt_acked_bytes, pkt_wire_bytes) AS delivered_bytes, NULL AS final_phase
+  FROM metrics_by_flow WHERE flow IS NOT NULL)"""
 
 
 @dataclass
@@ -96,8 +102,15 @@ class Run:
         return bool(self.row["rung"] in SAMPLED)
 
     @property
+    def captured(self) -> bool:
+        """Nothing but packets was recorded."""
+        return bool(self.row["rung"] == CAPTURE.name)
+
+    @property
     def panels(self) -> tuple[Panel, ...]:
         """The charts of a flow."""
+        if self.captured:
+            return CAPTURED_PANELS
         return SAMPLED_PANELS if self.sampled else FLOW_PANELS
 
     @property
@@ -126,7 +139,9 @@ def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> Row:
 def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     """Return a run with the list of its flows, nothing drawn yet."""
     run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
-    view = _SAMPLED if run["rung"] in SAMPLED else "flow_summary"
+    captured = run["rung"] == CAPTURE.name
+    without_events = captured or run["rung"] in SAMPLED
+    view = _CAPTURED if captured else _SAMPLED if without_events else "flow_summary"
     found = rows(
         con,
         f"SELECT f.*, s.* EXCLUDE (run_id, run, flow) FROM flows f JOIN (SELECT * EXCLUDE ("
@@ -136,7 +151,7 @@ def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
         run["run"],
     )
     most = max((row["delivered_bytes"] or 0 for row in found), default=0)
-    query = _ORIGINS_OF_PACKETS if run["rung"] in SAMPLED else _ORIGINS
+    query = _ORIGINS_OF_PACKETS if without_events else _ORIGINS
     origins = dict(con.execute(query, [run_id]).fetchall())
     for row in found:
         row["origin"] = origins.get(row["flow"]) or 0
@@ -178,6 +193,8 @@ def load_flow(
                 points = _points(signal, times[signal.key], columns, run, flow, window)
                 if points is not None:
                     flow.signals[signal.key] = points
+    if run.captured:
+        return
     end = run.us(flow.row["last_ns"])
     if run.sampled:
         modes = con.execute(

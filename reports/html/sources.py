@@ -28,7 +28,7 @@ _AGAIN = "coalesce(retransmission OR out_of_order, false)"
 
 _SEGMENTS = f"""
 SELECT ns, packet AS seq, (seq_raw::BIGINT + len) % 4294967296 AS edge, len, {_AGAIN} AS again,
-  coalesce(ecn = 3, false) AS ce
+  coalesce(ecn = 3, false) AS ce, bytes_in_flight AS in_flight
 FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
 """
 
@@ -37,7 +37,8 @@ _ACKS = """
 SELECT ns, packet AS seq, CASE WHEN sack_left IS NULL AND lag(sack_left) OVER (ORDER BY packet)
   IS NULL THEN ack_rtt_ns // 1000 END AS rtt_us,
   (sack_right[1]::BIGINT - ack + ack_raw + 4294967296) % 4294967296 AS sack_edge,
-  (sack_right[1]::BIGINT - sack_left[1] + 4294967296) % 4294967296 AS sack_len
+  (sack_right[1]::BIGINT - sack_left[1] + 4294967296) % 4294967296 AS sack_len,
+  coalesce(ece, false) AS ece
 FROM packets
 WHERE run_id = $run_id AND ack_flow = $flow AND ack_raw IS NOT NULL AND ns IS NOT NULL
 """

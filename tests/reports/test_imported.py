@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from bbrscope import fixtures
 from bbrscope.collect.errors import BbrscopeError
 from bbrscope.collect.ingest import ingest
+from bbrscope.collect.packets_source import pieces
+from bbrscope.collect.packets_tshark import GET_TSHARK
 from bbrscope.collect.store import open_store
 from bbrscope.reports.cli import cli
 from click.testing import CliRunner
@@ -41,8 +45,12 @@ def _ss_log() -> str:
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a run of each kind."""
     folder = tmp_path_factory.mktemp("imported")
-    for name, text in (("kernel", _kernel_log()), ("ss", _ss_log())):
-        (folder / name).write_text(text)
+    pcap = fixtures.path("v2_single_1bdp") / "packets.pcap.zst"
+    given = [("kernel", _kernel_log().encode()), ("ss", _ss_log().encode())]
+    if shutil.which("tshark"):
+        given.append(("pcap", b"".join(piece for _, piece in pieces(pcap))))
+    for name, content in given:
+        (folder / name).write_bytes(content)
         with open_store(folder / "s.duckdb") as store:
             ingest(store, folder / name)
     return folder / "s.duckdb"
@@ -79,7 +87,53 @@ def test_metrics_and_report_show_what_there_is(imported: Path, run: str, tmp_pat
     assert "cannot" in page.read_text()
 
 
-@pytest.mark.parametrize("run", ["kernel", "ss"])
+needs_tshark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason=f"tshark is not installed: {GET_TSHARK}"
+)
+
+
+@needs_tshark
+def test_a_capture_alone_is_told_and_drawn_with_what_packets_tell(
+    imported: Path, tmp_path: Path
+) -> None:
+    (flow,) = json.loads(_run(imported, "explain", "pcap", "--flow", "2", "--json"))["flows"]
+    told = _run(imported, "explain", "pcap")
+    assert "recorded by capture" in told
+    assert "it cannot see BBR's phases" in told
+    assert f"{flow['summary']['pkt_segments']:,} segments" in told
+    assert "Left out 1 flows" in told
+    page = tmp_path / "page.html"
+    _run(imported, "report", "pcap", "-o", str(page))
+    text = page.read_text()
+    for chart in ("Data in flight at the capture point", "Time and sequence", "On the wire"):
+        assert chart in text
+    assert "cannot see BBR&#39;s phases" in text
+    assert "Phase changes, and why" not in text
+    for chart in ("volumes", "rtt", "loss", "sequence", "wire", "shares"):
+        rows = tmp_path / f"{chart}.csv"
+        _run(imported, "plot", chart, "pcap", "--data", str(rows), "-o", str(tmp_path / "x.svg"))
+        (tmp_path / "x.svg").unlink()
+        assert len(rows.read_text().splitlines()) > 20, chart
+    for chart in ("lanes", "rates"):
+        with pytest.raises(BbrscopeError, match=r"no phases|nothing to draw"):
+            _run(imported, "plot", chart, "pcap", "-o", str(tmp_path / "x.svg"))
+
+
+@needs_tshark
+def test_runs_of_all_kinds_stand_side_by_side(imported: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    _run(imported, "report", "kernel", "ss", "pcap", "-o", str(page))
+    assert page.stat().st_size > 100_000
+
+
+@needs_tshark
+def test_what_packets_cannot_tell_is_refused(imported: Path) -> None:
+    for words in (("--only", "inflight_hi"), ("--at", "1s"), ("--between", "1s", "2s")):
+        with pytest.raises(BbrscopeError, match="no decisions and no states"):
+            _run(imported, "explain", "pcap", *words)
+
+
+@pytest.mark.parametrize("run", ["kernel", "ss", pytest.param("pcap", marks=needs_tshark)])
 def test_replay_refuses_and_points_to_what_can_be_had(imported: Path, run: str) -> None:
     with pytest.raises(BbrscopeError, match="cannot be replayed") as refused:
         _run(imported, "replay", run)
