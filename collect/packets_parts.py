@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,14 @@ MOST_PACKETS = 2_000_000
 GROWTH = 6
 # The least that a packet takes in a capture: its record's header and its own.
 LEAST_PACKET = 60
+
+
+@dataclass(frozen=True)
+class _AsCaptured:
+    """Of each frame that a part's tshark sees: its number in the capture, its captured bytes."""
+
+    frames: npt.NDArray[np.uint32]
+    captured: npt.NDArray[np.uint32]
 
 
 class Parts:
@@ -166,8 +175,9 @@ class Parts:
     def _put(self, ready: queue.Queue[pa.RecordBatch], part: int, job: list[int]) -> None:
         assert self.sorted is not None
         numbers = [np.flatnonzero(self.sorted.groups == group) for group in job]
-        frames = np.concatenate(numbers).astype(np.uint32) + np.uint32(1)
-        for batch in self._dissect(part, self._read(job), frames):
+        places = np.concatenate(numbers)
+        as_captured = _AsCaptured((places + 1).astype(np.uint32), self.sorted.captured[places])
+        for batch in self._dissect(part, self._read(job), as_captured):
             while not self._stop.is_set():
                 try:
                     ready.put(batch, timeout=0.1)
@@ -188,7 +198,7 @@ class Parts:
                     yield min(size, size * self._fed // max(1, self.sorted.bytes)), piece
 
     def _dissect(
-        self, part: int, source: Iterator[tuple[int, bytes]], frames: npt.NDArray[np.uint32] | None
+        self, part: int, source: Iterator[tuple[int, bytes]], known: _AsCaptured | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one tshark with frames numbered as in the capture."""
         with Dissection(source, self._shown, self._progress, self._has_room) as dissection:
@@ -199,13 +209,13 @@ class Parts:
                 for batch in dissection.batches():
                     if self._stop.is_set():
                         return
-                    born = batch.born if frames is None else frames[batch.born - 1]
+                    born = batch.born if known is None else known.frames[batch.born - 1]
                     with self._lock:
                         self._born += zip(
                             born.tolist(), range(first, first + len(born)), strict=True
                         )
                     first += len(born)
-                    yield _as_in_capture(batch.rows, part, frames)
+                    yield _as_in_capture(batch.rows, part, known)
             finally:
                 with self._lock:
                     self._running.discard(dissection)
@@ -258,18 +268,19 @@ def _raise_first(working: list[Future[None]]) -> None:
             work.result()
 
 
-def _as_in_capture(
-    rows: pa.RecordBatch, part: int, frames: npt.NDArray[np.uint32] | None
-) -> pa.RecordBatch:
-    """Tell a part's streams from those of others; number frames as in the whole capture."""
+def _as_in_capture(rows: pa.RecordBatch, part: int, known: _AsCaptured | None) -> pa.RecordBatch:
+    """Tell a part's streams from those of others; number and measure frames as in the capture."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns: dict[str, Any] = dict(zip(rows.schema.names, rows.columns, strict=True))
-    if frames is not None:
-        places = pa.array(frames)
-        for name in ("packet", "acks_packet"):
-            columns[name] = places.take(pc.subtract(columns[name], pa.scalar(1, pa.uint32())))
+    if known is not None:
+        frames, captured = pa.array(known.frames), pa.array(known.captured)
+        places = pc.subtract(columns["packet"], pa.scalar(1, pa.uint32()))
+        acked = pc.subtract(columns["acks_packet"], pa.scalar(1, pa.uint32()))
+        columns["packet"] = frames.take(places)
+        columns["captured_len"] = captured.take(places)
+        columns["acks_packet"] = frames.take(acked)
     stream = pc.cast(columns["stream"], pa.uint64())
     columns["stream"] = pc.add(stream, pa.scalar(part << 32, pa.uint64()))
     return pa.record_batch(columns)

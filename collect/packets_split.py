@@ -3,8 +3,9 @@
 What tshark says of a packet depends on earlier packets of its connection, and on nothing else, but
 it keeps some 0.5 kB of every packet as long as it runs. So each connection goes, whole and in
 order, to one of a few files, and tshark takes some of these at a time: its memory is divided, and
-several can work at once. Headers are read here only to tell connections apart; what is not plainly
-TCP over IP stays together.
+several can work at once. Headers are read here only to tell connections apart, and payload, which
+tshark is told not to dissect, is left behind; what is not plainly TCP over IP stays whole and
+together.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ HOP_OPTIONS, ROUTING, DESTINATION_OPTIONS = 0, 43, 60
 
 # What `state` holds: format, whether numbers are big-endian, link type (pcap), interfaces (pcapng).
 FORMAT, BIG, LINK, INTERFACES = range(4)
+# What is known of a record: where, how long, how many bytes of the frame are kept (-1: all), how
+# many were captured, and whether its numbers are big-endian.
+AT, SIZE, KEPT, CAPTURED, RECORD_BIG = range(5)
 # What the record at a place is: a packet, another block (which all files need), cut off, nonsense.
 PACKET, BLOCK, PARTIAL, STRANGE = range(4)
 
@@ -86,31 +90,34 @@ def mixed(value: int, byte: int) -> int:
 
 
 @jit
-def group_of(text: Any, at: int, end: int, link: int) -> int:
-    """Return the group of the frame in text[at:end]: the same for both directions.
+def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
+    """Return the group of the frame in text[at:end], and where its headers end.
+
+    The group is the same for both directions.
 
     Tunnels in IP and what an ICMP error quotes are followed to the innermost header, as tshark
     does. 0 is everything that is not an unfragmented TCP segment.
     """
+    quoted = False
     at = ip_begins(text, at, end, link)
     while at >= 0 and at + 20 <= end:
         version = int(text[at]) >> 4
         if version == 4:
             first, size = at + 12, 4
             if number_of(text, at + 6, 2, 1) & 0x3FFF:
-                return 0
+                return 0, end
             kind, inner = int(text[at + 9]), at + 4 * (int(text[at]) & 15)
         elif version == 6 and at + 40 <= end:
             first, size = at + 8, 16
             kind, inner = int(text[at + 6]), at + 40
             while kind in (HOP_OPTIONS, ROUTING, DESTINATION_OPTIONS):
                 if inner + 2 > end:
-                    return 0
+                    return 0, end
                 kind, inner = int(text[inner]), inner + 8 * (int(text[inner + 1]) + 1)
         else:
-            return 0
+            return 0, end
         if inner <= at or inner + 4 > end:
-            return 0
+            return 0, end
         if kind == TCP:
             total = 0
             for side in range(2):
@@ -120,15 +127,18 @@ def group_of(text: Any, at: int, end: int, link: int) -> int:
                 for place in range(2):
                     value = mixed(value, int(text[inner + 2 * side + place]))
                 total += value
-            return (total ^ (total >> 16)) % (GROUPS - 1) + 1
+            if not quoted and inner + 20 <= end:
+                end = min(end, inner + 4 * (int(text[inner + 12]) >> 4))
+            return (total ^ (total >> 16)) % (GROUPS - 1) + 1, end
         told = int(text[inner])
         if (kind == ICMP and told in (3, 4, 5, 11)) or (kind == ICMPV6 and told in (1, 2, 3, 4)):
+            quoted = True
             at = inner + 8
         elif kind in (IPIP, IP6IP):
             at = inner
         else:
-            return 0
-    return 0
+            return 0, end
+    return 0, end
 
 
 @jit
@@ -177,23 +187,31 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) 
 
 @jit
 def sort_records(
-    text: Any, end: int, state: Any, links: Any, starts: Any, sizes: Any, groups: Any, found: Any
+    text: Any, end: int, state: Any, links: Any, records: Any, groups: Any, found: Any
 ) -> int:
     """Find the records of text[:end] and their groups, -1 for what all need; return how many.
 
-    found[4] becomes the position after the last, found[5] what stopped it, if not the end.
+    Rows of `records` are AT to RECORD_BIG. found[4] becomes the position after the last, found[5]
+    what stopped it, if not the end.
     """
     at = 0
     count = 0
     what = PARTIAL
-    while at < end and count < len(starts):
+    while at < end and count < len(records):
         what = record_at(text, at, end, state, links, found)
         if what in (PARTIAL, STRANGE):
             break
-        starts[count], sizes[count] = at, found[0]
+        records[count, AT], records[count, SIZE] = at, found[0]
+        records[count, KEPT] = -1
+        records[count, RECORD_BIG] = state[BIG]
         groups[count] = -1
         if what == PACKET:
-            groups[count] = group_of(text, found[1], found[2], found[3])
+            groups[count], stop = group_of(text, found[1], found[2], found[3])
+            records[count, CAPTURED] = found[2] - found[1]
+            # Blocks of pcapng are whole words.
+            kept = (stop - found[1] + 3) // 4 * 4
+            if kept < found[2] - found[1]:
+                records[count, KEPT] = kept
         at += found[0]
         count += 1
     found[4] = at
@@ -202,17 +220,37 @@ def sort_records(
 
 
 @jit
-def gather(text: Any, starts: Any, sizes: Any, chosen: Any, out: Any) -> int:
-    """Copy the chosen records one after another; return their bytes."""
+def put_number(out: Any, at: int, value: int, big: int) -> None:
+    """Write a number of four bytes at `at`."""
+    for place in range(4):
+        out[at + (3 - place if big else place)] = (value >> (8 * place)) & 255
+
+
+@jit
+def gather(text: Any, form: int, records: Any, chosen: Any, out: Any) -> int:
+    """Copy the chosen records, cut where their headers end; return their bytes."""
     done = 0
     for index in chosen:
-        at = starts[index]
-        out[done : done + sizes[index]] = text[at : at + sizes[index]]
-        done += sizes[index]
+        at, size, kept = records[index, AT], records[index, SIZE], records[index, KEPT]
+        big = records[index, RECORD_BIG]
+        if kept < 0:
+            out[done : done + size] = text[at : at + size]
+        elif form == PCAP:
+            size = 16 + kept
+            out[done : done + size] = text[at : at + size]
+            put_number(out, done + 8, kept, big)
+        else:
+            size = 32 + kept
+            out[done : done + size - 4] = text[at : at + size - 4]
+            put_number(out, done + 4, size, big)
+            put_number(out, done + 20, kept, big)
+            put_number(out, done + size - 4, size, big)
+        done += size
     return done
 
 
 Groups = npt.NDArray[np.int8]
+Lengths = npt.NDArray[np.uint32]
 
 
 class CannotSplitError(Exception):
@@ -224,6 +262,7 @@ class Sorted:
 
     Attributes:
         groups: of each frame, in the order of the capture.
+        captured: bytes of each frame that were captured; the files have less.
         damage: why the capture ends early, or None.
         bytes: of all files together.
         header: bytes that only the first of several files must begin with.
@@ -239,7 +278,7 @@ class Sorted:
         self._links = np.zeros(MOST_INTERFACES, np.int64)
         self.header = self.bytes = 0
         self.damage: str | None = None
-        found: list[Groups] = []
+        found: list[tuple[Groups, Lengths]] = []
         rest = b""
         with ExitStack() as files:
             outs = [files.enter_context(open(self.file(g), "wb")) for g in range(GROUPS)]
@@ -250,33 +289,34 @@ class Sorted:
                 self.damage = str(error)
         if rest and self.damage is None:
             self.damage = "the file ends in the middle of a packet"
-        self.groups = np.concatenate(found) if found else np.empty(0, np.int8)
+        self.groups = np.concatenate([groups for groups, _ in found])
+        self.captured = np.concatenate([captured for _, captured in found])
 
     def file(self, group: int) -> Path:
         """Return the file of a group."""
         return self._folder / f"group{group}"
 
     def _sort(
-        self, data: bytes, outs: Sequence[IO[bytes]], found: list[npt.NDArray[np.int8]]
+        self, data: bytes, outs: Sequence[IO[bytes]], found: list[tuple[Groups, Lengths]]
     ) -> bytes:
         """Write the whole records of `data`; return what is left of it."""
         if not found:
             data = self._begin(data, outs)
         text = np.frombuffer(data, np.uint8)
         most = len(data) // 12 + 1
-        starts, sizes = np.empty(most, np.int64), np.empty(most, np.int64)
-        groups, stop = np.empty(most, np.int8), np.zeros(6, np.int64)
-        count = sort_records(text, len(data), self._state, self._links, starts, sizes, groups, stop)
+        records, groups = np.empty((most, 5), np.int64), np.empty(most, np.int8)
+        stop = np.zeros(6, np.int64)
+        count = sort_records(text, len(data), self._state, self._links, records, groups, stop)
         if stop[5] == STRANGE:
             raise CannotSplitError
-        groups = groups[:count]
+        groups, packets = groups[:count], groups[:count] >= 0
         out = np.empty(len(data), np.uint8)
-        for group in np.unique(groups[groups >= 0]) if (groups >= 0).all() else range(GROUPS):
-            chosen = np.flatnonzero((groups == group) | (groups < 0))
-            done = gather(text, starts, sizes, chosen, out)
+        for group in np.unique(groups) if packets.all() else range(GROUPS):
+            chosen = np.flatnonzero((groups == group) | ~packets)
+            done = gather(text, int(self._state[FORMAT]), records, chosen, out)
             outs[group].write(out[:done].data)
             self.bytes += done
-        found.append(groups[groups >= 0])
+        found.append((groups[packets], records[:count, CAPTURED][packets].astype(np.uint32)))
         return data[stop[4] :]
 
     def _begin(self, data: bytes, outs: Sequence[IO[bytes]]) -> bytes:
