@@ -135,12 +135,21 @@ def _started(row: Row) -> str:
 
 
 def setup(text: str | None) -> str:
+    """A run's set-up in a line; what names another of its values ($high) is that value.
+
+    >>> setup('{"rate": "$high", "high": "20mbit"}')
+    'bottleneck rate: 20mbit; high: 20mbit'
+    """
     try:
         setup = json.loads(text or "{}")
     except ValueError:
         return text or ""
     if not isinstance(setup, dict):
         return str(setup)
+    setup = {
+        name: setup.get(value[1:], value) if str(value).startswith("$") else value
+        for name, value in setup.items()
+    }
     known = [name for name in _SETUP if name in setup]
     # A command is what the scenario is called after.
     other = [name for name in setup if name not in _SETUP and name != "command"]
