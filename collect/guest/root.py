@@ -6,6 +6,7 @@ What their maintainer scripts would have done, and a guest needs, is done by `fi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -67,11 +68,24 @@ def missing_tools() -> list[str]:
 
 
 def build_root(suite: str) -> Path:
-    """The suite's root file system, made from its packages when it is not there yet."""
+    """The suite's root file system, made from its packages when it is not there yet.
+
+    Whoever asks for it meanwhile waits.
+    """
     root = guests_folder() / suite
     if root.is_dir():
         return root
-    print(f"building {root} (once)", file=sys.stderr)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.is_dir():
+            print(f"building {root} (once)", file=sys.stderr)
+            unpack(suite, root)
+    return root
+
+
+def unpack(suite: str, root: Path) -> None:
+    """Fetch the suite's packages and unpack them aside, then rename the result to `root`."""
     partial, packages = root.with_suffix(".partial"), root.with_suffix(".apt")
     for folder in (partial, packages):
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,13 +94,12 @@ def build_root(suite: str) -> Path:
         (partial / "usr" / name).mkdir(parents=True)
         (partial / name).symlink_to(f"usr/{name}")
     for package in sorted(download(suite, packages)):
-        unpack = f"dpkg-deb --fsys-tarfile {shlex.quote(str(package))}"
+        content = f"dpkg-deb --fsys-tarfile {shlex.quote(str(package))}"
         into = f"tar -x --keep-directory-symlink -C {shlex.quote(str(partial))}"
-        checked(["sh", "-c", f"{unpack} | {into}"])
+        checked(["sh", "-c", f"{content} | {into}"])
     finish(partial)
     shutil.rmtree(packages)
     partial.rename(root)
-    return root
 
 
 def download(suite: str, folder: Path) -> list[Path]:

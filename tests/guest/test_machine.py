@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,30 @@ def make_kernel(folder: Path, release: str) -> None:
     (folder / "boot").mkdir(exist_ok=True)
     (folder / f"boot/vmlinuz-{release}").touch()
     (folder / "lib/modules" / release).mkdir(parents=True)
+
+
+def test_a_root_that_two_ask_for_at_once_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BBRSCOPE_GUESTS", str(tmp_path / "guests"))
+    begun, go_on = threading.Event(), threading.Event()
+    built = []
+
+    def unpack(suite: str, folder: Path) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        folder.mkdir()
+        built.append(suite)
+
+    monkeypatch.setattr(root, "unpack", unpack)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(root.build_root, "bookworm")
+        assert begun.wait(20)
+        second = pool.submit(root.build_root, "bookworm")
+        assert not wait([second], timeout=0.3).done
+        go_on.set()
+        assert first.result() == second.result() == tmp_path / "guests/bookworm"
+    assert built == ["bookworm"]
 
 
 def test_the_newest_kernel_is_found_by_number_not_by_letter(tmp_path: Path) -> None:
