@@ -11,8 +11,9 @@ At last a loopback flow sends as fast as it can beside `bbrscope collect`, which
 the events per second are what a machine of one CPU and 500 MIPS sustains, printing included, and
 the flow's own work too.
 
-Measured on trixie (Linux 6.12, bpftrace 0.23): 98 us per ACK for one line, 337 us for the
-recording, ratio 3.4; loopback 287 events/s, none lost.
+Measured on bookworm (Linux 6.1, bpftrace 0.17): 101 us per ACK for one line, 445 us for the
+recording, ratio 4.4; loopback 571 events/s, none lost. On trixie (Linux 6.12, bpftrace 0.23):
+98 us, 337 us, ratio 3.4; loopback 287 events/s, none lost.
 """
 
 from __future__ import annotations
