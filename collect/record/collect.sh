@@ -97,6 +97,7 @@ cleanup() {
 trap 'ended=signal' INT TERM HUP
 trap cleanup EXIT
 
+: > "$work/raw"
 BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
 BPFTRACE_MAX_MAP_KEYS=65536 bpftrace -B line "$work/probe.bt" > "$work/raw" 2> "$work/said" &
 tracer=$!
@@ -138,8 +139,11 @@ done
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
 packets=null
 if [ -n "$device" ] && command -v tcpdump >/dev/null; then
-  tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2>/dev/null &
+  tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2> "$work/tcpdump" &
   tcpdump=$!
+  until grep -q 'listening on' "$work/tcpdump" || ! kill -0 $tcpdump 2>/dev/null; do
+    sleep 0.2 2>/dev/null || sleep 1
+  done
   packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128}"
 fi
 if command -v ss >/dev/null; then
@@ -216,7 +220,7 @@ cat > "$work/manifest.json" <<EOF
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
-rm -f "$work/raw"
+rm -f "$work/raw" "$work/tcpdump"
 for file in events.csv packets.pcap ss.txt queue.csv; do [ -e "$work/$file" ] && $pack "$work/$file"; done
 mv "$work" "$out" || fail "cannot name the bundle $out" "it is $work"
 trap - EXIT
