@@ -150,10 +150,11 @@ def script() -> str:
     lines += ["state > /out/after", "python3 /out/parts.py > /out/parts.json"]
     run = "bbrscope lab run /out/changes.toml --inside -o /out/changed"
     lines += [f"{run} 2> /out/changed.said; echo $? > /out/changed.status"]
-    # Something else has the CPU to itself for half of the time at least.
+    # Something else has the CPU for two thirds of the time at least.
     run = "bbrscope lab run song-single-buffer --quick --cc cubic --set buffer=1bdp,duration=5s"
     run = run.replace(",", " --set ") + " --inside -o /out/hogged"
-    lines += ["sh -c 'while :; do :; done' & hog=$!", f"{run} 2> /out/hogged.said", "kill $hog"]
+    hog = "sh -c 'while :; do :; done' &"
+    lines += [f"{hog} one=$!; {hog} two=$!", f"{run} 2> /out/hogged.said", "kill $one $two"]
     run = "bbrscope lab run song-single-buffer --quick --cc bbr2 --inside -o /tmp/never"
     lines += [f"{run} 2> /out/lacking.said; echo $? > /out/lacking.status"]
     run = (
