@@ -177,6 +177,7 @@ def _tell_packets(
     from ...collect.errors import BbrscopeError
     from ...collect.rungs import CAPTURE
     from .. import captured_story
+    from ..html.prose import plural
 
     if asked:
         raise BbrscopeError(
@@ -198,7 +199,8 @@ def _tell_packets(
         if number is not None or flow not in tiny:
             click.echo("\n".join(captured_story.text(flow)))
     if number is None and tiny:
-        click.echo(f"Left out {len(tiny)} flows that carried next to no data; --flow N tells one.")
+        left = plural(len(tiny), "flow")
+        click.echo(f"Left out {left} that carried next to no data; --flow N tells one.")
 
 
 def _known(only: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...collect.errors import BbrscopeError
 from .. import captured_story
 from . import (
     diagnosis,
@@ -63,8 +64,17 @@ def build(
         between: window in seconds since the first flow began, embedded in full and shown first.
         advance: called with the number of events of each flow that is done.
         names: "draft" shows the names of draft-ietf-ccwg-bbr instead of the kernel's.
+
+    Raises:
+        BbrscopeError: the run has no flow.
     """
     run = select.load_run(con, run_id)
+    if not run.flows:
+        raise BbrscopeError(
+            f"{run.row['run']} has no flow that carried data: there is nothing to draw",
+            f'see what it holds: bbrscope sql "FROM packets JOIN runs USING (run_id)'
+            f" WHERE run = '{run.row['run']}'\"",
+        )
     for flow in run.main[MOST_DRAWN:]:
         flow.main = False
     if not run.main and run.flows:

@@ -16,6 +16,8 @@ from bbrscope.collect.store import open_store
 from bbrscope.reports.cli import cli
 from click.testing import CliRunner
 
+from tests.frames import capture, ethernet, ipv4, tcp
+
 MODES = "GGGDWWWWMMWWWW"
 
 
@@ -101,7 +103,7 @@ def test_a_capture_alone_is_told_and_drawn_with_what_packets_tell(
     assert "recorded by capture" in told
     assert "it cannot see BBR's phases" in told
     assert f"{flow['summary']['pkt_segments']:,} segments" in told
-    assert "Left out 1 flows" in told
+    assert "Left out 1 flow that" in told
     page = tmp_path / "page.html"
     _run(imported, "report", "pcap", "-o", str(page))
     text = page.read_text()
@@ -131,6 +133,16 @@ def test_what_packets_cannot_tell_is_refused(imported: Path) -> None:
     for words in (("--only", "inflight_hi"), ("--at", "1s"), ("--between", "1s", "2s")):
         with pytest.raises(BbrscopeError, match="no decisions and no states"):
             _run(imported, "explain", "pcap", *words)
+
+
+@needs_tshark
+def test_a_capture_without_data_is_named(tmp_path: Path) -> None:
+    syn = capture(tmp_path / "syn.pcap", [ethernet(ipv4(tcp(1, 0, 2)))])
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, syn)
+    for words in (["report", "syn", "-o", str(tmp_path / "x.html")], ["explain", "syn"]):
+        with pytest.raises(BbrscopeError, match=r"no flow (that carried|with) data"):
+            _run(tmp_path / "s.duckdb", *words)
 
 
 @pytest.mark.parametrize("run", ["kernel", "ss", pytest.param("pcap", marks=needs_tshark)])
