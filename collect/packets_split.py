@@ -128,7 +128,8 @@ def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
                     value = mixed(value, int(text[inner + 2 * side + place]))
                 total += value
             if not quoted and inner + 20 <= end:
-                end = min(end, inner + 4 * (int(text[inner + 12]) >> 4))
+                # A header length below 20 is for tshark to complain of, with all the fields.
+                end = min(end, inner + max(20, 4 * (int(text[inner + 12]) >> 4)))
             return (total ^ (total >> 16)) % (GROUPS - 1) + 1, end
         told = int(text[inner])
         if (kind == ICMP and told in (3, 4, 5, 11)) or (kind == ICMPV6 and told in (1, 2, 3, 4)):

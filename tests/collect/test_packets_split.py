@@ -69,6 +69,11 @@ def _everything(path: Path) -> Path:
                 frames += [ethernet(ipv4(segment)), ethernet(error), ethernet(ipv4(segment))]
         frames.append(bytes(12) + b"\x08\x06" + bytes(28))
         frames.append(ethernet(ipv4(struct.pack("!HHHH", 53, 53, 108, 0) + bytes(100), proto=17)))
+        # Headers that are longer than the frame, or shorter than any header.
+        for words in (0, 3, 15):
+            bogus = bytearray(tcp(turn, 1, 24, 60, ports=(51000 + words, 80)))
+            bogus[12] = words << 4
+            frames.append(ethernet(ipv4(bytes(bogus))))
         # A connection that tshark can name only by an error about it.
         lonely = ipv4(tcp(1, 2, 16, 0, ports=(50000 + turn, 81)))[:28]
         frames.append(ethernet(ipv4(struct.pack("!BBHI", 3, 1, 0, 0) + lonely, proto=1)))
