@@ -27,7 +27,7 @@ SOURCES = (
     "collect/findings.py",
     "collect/errors.py",
     "collect/packets_fields.py",
-    "collect/packets_split.py",
+    "collect/packets_records.py",
     "collect/packets_text.py",
     "collect/schema/fields.py",
     "collect/schema/model.py",

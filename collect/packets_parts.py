@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import BundleError
+from .packets_records import GROUPS
 from .packets_source import packed, pieces
-from .packets_split import GROUPS, CannotSplitError, Sorted
+from .packets_split import CannotSplitError, Sorted
 from .packets_text import Decoder
 from .packets_tshark import Dissection, free_memory
 
