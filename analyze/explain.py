@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..collect.errors import BbrscopeError
+from ..collect.query import rows
 from ..collect.rungs import RUNGS, Rung
 from .bbr.codes import BY_NAME, CODES, Code
 from .sentences import evidence_of, fill
@@ -130,18 +131,17 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Flow]:
         [run_id],
     ).fetchone()
     assert run is not None
-    cursor = con.execute(
+    told = rows(
+        con,
         "SELECT s.*, f.main, f.note, f.retransmits, f.first_ns, f.last_ns, p.first_divergence,"
         " p.missing"
         " FROM flow_summary s JOIN flows f USING (run_id, flow) LEFT JOIN replays p"
         " ON p.run_id = s.run_id AND p.flow = s.flow AND p.mode = 'step'"
         " WHERE s.run_id = ? ORDER BY f.main DESC, f.events DESC, s.flow",
-        [run_id],
+        run_id,
     )
-    columns = [column[0] for column in cursor.description or ()]
     found = []
-    for row in cursor.fetchall():
-        facts = dict(zip(columns, row, strict=True))
+    for facts in told:
         divergence = facts.pop("first_divergence")
         found.append(
             Flow(
@@ -175,15 +175,13 @@ def _gaps(
 
 def binding_of(con: duckdb.DuckDBPyConnection, flow: Flow) -> list[dict[str, Any]]:
     """Rows of binding_summary, the whole flow (phase ALL) first."""
-    rows = con.execute(
+    return rows(
+        con,
         "SELECT phase, binding, duration_ns, share FROM binding_summary"
         " WHERE run = ? AND run_id = ? AND flow = ?"
         " ORDER BY phase <> 'ALL', phase, duration_ns DESC, binding",
-        [flow.run, flow.run_id, flow.flow],
-    ).fetchall()
-    return [
-        dict(zip(("phase", "binding", "duration_ns", "share"), row, strict=True)) for row in rows
-    ]
+        *(flow.run, flow.run_id, flow.flow),
+    )
 
 
 def story(con: duckdb.DuckDBPyConnection, flow: Flow) -> list[Line]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..collect.errors import BbrscopeError
+from ..collect.query import rows
 from .bbr.codes import BY_NAME, CODES
 from .bbr.ints import U32_MAX
 from .bbr.records import BBR_PROBE_RTT, CA_STATES
@@ -139,7 +140,8 @@ def _event(con: duckdb.DuckDBPyConnection, flow: Flow, t_ns: int) -> dict[str, A
         f" AS {name}"
         for name in _STATE
     )
-    cursor = con.execute(
+    found = rows(
+        con,
         "WITH s AS (SELECT * FROM states WHERE run = $1 AND run_id = $2 AND flow = $3"
         " AND t_ns <= $4 ORDER BY seq DESC LIMIT 1)"
         " SELECT s.seq, s.t_ns, s.kind, s.phase IS NOT NULL AS after,"
@@ -151,16 +153,14 @@ def _event(con: duckdb.DuckDBPyConnection, flow: Flow, t_ns: int) -> dict[str, A
         f" AND b.seq = s.seq) AS binding, {chosen}"
         " FROM s JOIN events e USING (run_id, flow, seq) LEFT JOIN events n"
         " ON n.run_id = $2 AND n.flow = $3 AND n.seq = s.seq + 1",
-        [flow.run, flow.run_id, flow.flow, t_ns],
+        *(flow.run, flow.run_id, flow.flow, t_ns),
     )
-    names = [column[0] for column in cursor.description or ()]
-    row = cursor.fetchone()
-    if row is None:
+    if not found:
         raise BbrscopeError(
             f"flow {flow.flow} of {flow.run} had not been initialised at {t_ns / 1e9:.3f} s",
             "choose a later time",
         )
-    return dict(zip(names, row, strict=True))
+    return found[0]
 
 
 def _waits(

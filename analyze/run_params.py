@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..collect.errors import BbrscopeError
+from ..collect.query import rows
 from .bbr import params
 
 if TYPE_CHECKING:
@@ -88,15 +89,11 @@ def of_flow(
     values = dict(run_values)
     if values["version"] != 2:
         return values
-    cursor = con.execute(
-        "SELECT * FROM params WHERE run_id = ? AND flow = ? LIMIT 1", [run_id, flow]
-    )
-    names = [column[0] for column in cursor.description or ()]
-    row = cursor.fetchone()
-    if row is None:
+    found = rows(con, "SELECT * FROM params WHERE run_id = ? AND flow = ? LIMIT 1", run_id, flow)
+    if not found:
         return values
     known = set(params.PARAMS.names or ())
-    recorded = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+    recorded = {name: value for name, value in found[0].items() if value is not None}
     values |= {name: value for name, value in recorded.items() if name in known}
     gains = [recorded.get(f"pacing_gain_{i}") for i in range(8)]
     if None not in gains:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..collect.query import rows
 from ..collect.rungs import RUNGS, SAMPLED, Rung
 
 if TYPE_CHECKING:
@@ -58,11 +59,9 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[SampledFlow]:
     """The flows of a run of samples, the one that carried most first."""
     rung = rung_of(con, run_id)
     assert rung is not None  # the caller asked
-    cursor = con.execute(
-        "SELECT * FROM sampled_flows WHERE run_id = ? ORDER BY acked_bytes DESC, flow", [run_id]
+    found = rows(
+        con, "SELECT * FROM sampled_flows WHERE run_id = ? ORDER BY acked_bytes DESC, flow", run_id
     )
-    names = [column[0] for column in cursor.description or ()]
-    found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     return [SampledFlow(row["flow"], rung, row, _modes(con, run_id, row)) for row in found]
 
 

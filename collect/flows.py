@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bundle import Bundle
 from .events import FlowInfo
+from .query import rows
 from .schema.recording import KINDS, SAMPLE
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def flow_rows(
 
     `counted` says whether retransmissions were recorded.
     """
-    result = con.execute(COUNTS, [run_id])
-    names = [column[0] for column in result.description]
-    counts = {row[0]: dict(zip(names, row, strict=True)) for row in result.fetchall()}
+    counts = {row["flow"]: row for row in rows(con, COUNTS, run_id)}
     local = _local_addresses(flows, bundle)
     again = dict(con.execute(RETRANSMITS, [run_id]).fetchall())
     nothing = dict.fromkeys(("events", *KINDS), 0)

@@ -18,6 +18,7 @@ from .bundle import Clock
 from .findings import CODES
 from .packets_parts import Parts, arrow_schema
 from .packets_tshark import tshark_version
+from .query import one
 from .rowsets import insert
 
 if TYPE_CHECKING:
@@ -116,15 +117,15 @@ def _stage(
     progress: Callable[[int], None] | None,
 ) -> dict[str, Any]:
     """Dissect the capture into temporary tables; return what is known of it already."""
-    folder = Path(_one(con, match.STORE, {})["path"]).parent
+    folder = Path(one(con, match.STORE)["path"]).parent
     with Parts(path, shown, folder, progress) as parts:
         found = _dissect(con, parts)
-    if parts.sorted is not None and _one(con, match.SHARED, {})["shared"]:
+    if parts.sorted is not None and one(con, match.SHARED)["shared"]:
         # A connection that is there both plainly and in some tunnel, say, or in fragments.
         _drop(con)
         with Parts(path, shown, folder, progress, whole=True) as parts:
             found = _dissect(con, parts)
-    return _one(con, match.STAGED, {}) | found | {"tshark": tshark_version()}
+    return one(con, match.STAGED) | found | {"tshark": tshark_version()}
 
 
 def _dissect(con: duckdb.DuckDBPyConnection, parts: Parts) -> dict[str, Any]:
@@ -155,15 +156,6 @@ def _drop(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def _one(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the only row of a query by the names of its columns."""
-    result = con.execute(query, values)
-    names = [part[0] for part in result.description]
-    found = result.fetchall()
-    assert len(found) == 1  # aggregates without GROUP BY
-    return dict(zip(names, found[0], strict=True))
-
-
 def _match(
     con: duckdb.DuckDBPyConnection,
     run_id: int,
@@ -174,13 +166,13 @@ def _match(
     """Tell flows and times, store the packets, and join them to the events."""
     line = _Line.of(clocks)
     run: dict[str, Any] = {"run_id": run_id}
-    events = _one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", run)["n"]
+    events = one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", **run)["n"]
     row["clock"] = "manifest" if line.known else "acks" if events else "realtime"
     if line.known:
         row |= {"offset_ns": line.offset, "drift_ns": line.drift}
     if not alone:
         con.execute(match.OWNERS, run | line.values() | {"known": line.known})
-    pairs = _one(con, match.PAIRS, run | line.values())
+    pairs = one(con, match.PAIRS, **run, **line.values())
     row |= _shift(row, pairs, line)
     shift = row.get("shift_ns")
     con.execute(match.KEEP_STREAMS, run | line.values() | {"shift": shift})
@@ -189,7 +181,7 @@ def _match(
         limit = max(match.LEAST_LIMIT_NS, 2 * (row["lag_p99_ns"] or 0))
         con.execute(match.ACKS, run | {"limit": limit})
         con.execute(match.LOSSES, run)
-        row |= _one(con, match.SHARES, run)
+        row |= one(con, match.SHARES, **run)
 
 
 @dataclass(frozen=True)

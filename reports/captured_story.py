@@ -5,16 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..collect.query import Row, rows
 from ..collect.rungs import CAPTURE
 from .html.prose import plural, quantity, seconds, share
 from .tables import printable
 
 if TYPE_CHECKING:
     import duckdb
-
-Row = dict[str, Any]
 
 BEYOND = (
     "Packets do not tell the sender's state: which congestion control it had, BBR's phase and"
@@ -29,13 +28,12 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[Row] | None:
     found = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchall()
     if found != [(CAPTURE.name,)]:
         return None
-    cursor = con.execute(
+    return rows(
+        con,
         "SELECT * FROM metrics_by_flow WHERE run_id = ? AND flow IS NOT NULL"
         " ORDER BY coalesce(pkt_acked_bytes, pkt_wire_bytes) DESC, flow",
-        [run_id],
+        run_id,
     )
-    names = [column[0] for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def is_tiny(row: Row) -> bool:

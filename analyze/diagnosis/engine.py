@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...collect.query import rows
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
 from .tables import prepare
@@ -187,10 +188,7 @@ def _not_checked(rule: Rule, missing: set[str]) -> tuple[str, str] | None:
 
 
 def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, made: Diagnosis) -> list[Finding]:
-    result = con.execute(rule.sql, rule.thresholds)
-    names = [column[0] for column in result.description]
-    rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-    return [_finding(con, rule, row, made) for row in rows]
+    return [_finding(con, rule, row, made) for row in rows(con, rule.sql, **rule.thresholds)]
 
 
 def _finding(

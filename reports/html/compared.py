@@ -10,6 +10,7 @@ import numpy as np
 
 from ...analyze import compare
 from ...analyze.metrics import scoped
+from ...collect import query
 from ...collect.rungs import RUNGS
 from . import charts, document, facts, frame, select
 from .document import Document, Shown
@@ -96,7 +97,7 @@ def build(
     made, overlays = _document(drawn)
     measured = compare.measure(con, run_ids)
     runs = [
-        select.one(con, "SELECT * FROM runs WHERE run_id = ?", run_id) | _agreement(con, run_id)
+        query.one(con, "SELECT * FROM runs WHERE run_id = ?", run_id) | _agreement(con, run_id)
         for run_id in run_ids
     ]
     values: dict[str, Any] = {
@@ -234,8 +235,8 @@ def _over(drawn: list[One]) -> list[tuple[Panel, dict[str, Points]]]:
     return made
 
 
-def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> select.Row:
-    return select.one(
+def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> query.Row:
+    return query.one(
         con,
         "SELECT sum(events)::BIGINT AS compared, sum(exact)::BIGINT AS agreed FROM replays"
         " WHERE run_id = ? AND mode = 'step'",
@@ -243,7 +244,7 @@ def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> select.Row:
     )
 
 
-def _about(row: select.Row, place: int) -> dict[str, Any]:
+def _about(row: query.Row, place: int) -> dict[str, Any]:
     lost = max(row["lost_declared"] or 0, row["lost_reported"] or 0)
     wrong = [plural(lost, "row") + " lost"] if lost else []
     wrong += [plural(row["half_events"], "half event")] if row["half_events"] else []

@@ -6,9 +6,10 @@ import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
+from ...collect.query import Row, rows
 from ...collect.rungs import RUNGS, Rung
 from .prose import plural, quantity, seconds, share
-from .select import Flow, Row, Run, rows
+from .select import Flow, Run
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...collect import query
 from ...collect.errors import BbrscopeError
 from .. import captured_story
 from . import (
@@ -32,7 +33,7 @@ MOST_DRAWN, MOST_LISTED = 12, 200
 
 
 # No phases, bounds or time in phases: packets do not tell them.
-_NOTHING = (listing.Listing([]), listing.Listing([]), list[select.Row]())
+_NOTHING = (listing.Listing([]), listing.Listing([]), list[query.Row]())
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Section:
     colours: list[tuple[str, list[str]]]
     phases: listing.Listing
     bounds: listing.Listing
-    accounting: list[select.Row]
+    accounting: list[query.Row]
 
 
 def build(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.query import Row, one, rows
 from ...collect.rungs import CAPTURE, SAMPLED
 from ...collect.schema import VIEWS
 from .captured_signals import CAPTURED_PANELS
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import duckdb
 
 Array = np.ndarray[Any, Any]
-Row = dict[str, Any]
 
 # A flow that delivered less than this share of the largest is not what the run is about (iperf3's
 # control connection, a receiver's own acknowledgements).
@@ -121,19 +121,6 @@ class Run:
     def us(self, ns: int) -> int:
         """Time on the page's axis, in us."""
         return (int(ns) - self.zero_ns) // 1000
-
-
-def rows(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> list[Row]:
-    """Return a query's rows as dictionaries."""
-    result = con.execute(query, values)
-    names = [column[0] for column in result.description]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-
-def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> Row:
-    """Return a query's only row."""
-    (row,) = rows(con, query, *values)
-    return row
 
 
 def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:

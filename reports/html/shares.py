@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .select import MAIN_SHARE, MOST_BINS, UNSET, Row, Run, bin_ns, rows
+from ...collect.query import Row, rows
+from .select import MAIN_SHARE, MOST_BINS, UNSET, Run, bin_ns
 from .signals import Panel, Signal
 from .thin import Points, thin
 
@@ -153,11 +154,8 @@ def load(
     if not rows(con, "SELECT 1 FROM packets WHERE run_id = ? LIMIT 1", run.row["run_id"]):
         source, query = "kernel events", _BY_EVENTS
     zero = int(run.row["first_ns"] or run.zero_ns)
-    result = con.execute(query, {"run_id": run.row["run_id"], "zero": zero, "bin_ns": size})
-    names = [column[0] for column in result.description]
     by_flow: dict[tuple[int | None, int | None], list[Row]] = {}
-    for found in result.fetchall():
-        row = dict(zip(names, found, strict=True))
+    for row in rows(con, query, run_id=run.row["run_id"], zero=zero, bin_ns=size):
         by_flow.setdefault((row["flow"], row["stream"]), []).append(row)
     flows = [_share(key, found) for key, found in by_flow.items()]
     most = max((sum(flow.bytes.values()) for flow in flows), default=0)

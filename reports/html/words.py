@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...collect.query import Row, rows
 from ..story import BINDING_WORDS
 from .listing import Line, Listing, Listings
 from .prose import At, Prose, plural, quantity, seconds, share, times
-from .select import Flow, Row, Run, rows
+from .select import Flow, Run
 
 if TYPE_CHECKING:
     import duckdb

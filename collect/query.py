@@ -1,0 +1,27 @@
+"""A query's rows by the names of its columns, where these are worth more than speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import duckdb
+
+Row = dict[str, Any]
+
+
+def rows(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> list[Row]:
+    """Return a query's rows as dictionaries; its parameters are either by position or by name."""
+    result = con.execute(query, named or values)
+    names = [column[0] for column in result.description]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> Row:
+    """Return a query's only row.
+
+    Raises:
+        ValueError: it has none, or several.
+    """
+    (row,) = rows(con, query, *values, **named)
+    return row
