@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .closing import Closing
 from .errors import BundleError
 from .packets_records import GROUPS
 from .packets_source import packed, pieces
@@ -54,7 +54,7 @@ class _AsCaptured:
     captured: npt.NDArray[np.uint32]
 
 
-class Parts:
+class Parts(Closing):
     """Runs of tshark over one capture; a context manager.
 
     Args:
@@ -93,15 +93,8 @@ class Parts:
         self.damage: str | None = None
         self.sorted = None if whole else self._sort()
 
-    def __enter__(self) -> Parts:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End what still runs, and remove the copies."""
         self._stop.set()
         self._scratch.cleanup()
 

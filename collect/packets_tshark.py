@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, cast
 
 import numpy as np
 
+from .closing import Closing
 from .errors import BundleError, HostError
 from .packets_fields import FIELDS
 from .packets_text import Decoded, Decoder
@@ -83,7 +83,7 @@ class _TooLargeError(Exception):
         )
 
 
-class Dissection:
+class Dissection(Closing):
     """One run of tshark over one capture; a context manager.
 
     Args:
@@ -142,17 +142,6 @@ class Dissection:
             return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError):
             return 0
-
-    def __enter__(self) -> Dissection:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End tshark if it still runs, and remove what it left."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import kept, schema
 from .bundle import RUN_NAME
+from .closing import Closing
 from .errors import BbrscopeError, StoreError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEFAULT_PATH = Path("bbrscope.duckdb")
 NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
 
 
-class Store:
+class Store(Closing):
     """An open store; a context manager that closes it.
 
     Attributes:
@@ -38,17 +38,6 @@ class Store:
         self.path = path
         self.con = con
         self.read_only = read_only
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; whatever is committed stays."""

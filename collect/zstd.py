@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
+from .closing import Closing
 from .errors import BundleError
 
 MAGIC = b"\x28\xb5\x2f\xfd"
@@ -27,7 +27,7 @@ class DamagedError(Exception):
         self.cut = cut
 
 
-class ZstdFile:
+class ZstdFile(Closing):
     """The decompressed content of a file, read into memory of the caller's.
 
     Raises:
@@ -51,17 +51,6 @@ class ZstdFile:
         self._file.seek(0)
         decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         self._plain = decompressor.stream_reader(self._file, read_across_frames=True)
-
-    def __enter__(self) -> ZstdFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
