@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,30 +97,48 @@ def last_of(text: Any, at: int, end: int) -> int:
     return at
 
 
+class Columns(NamedTuple):
+    """Arrays with a row per column of their kind, and a place per line of tshark's.
+
+    Of lists and texts there are the values, and where those of each line end; `known` tells for
+    each number, time, list and text whether there is one.
+    """
+
+    packet: npt.NDArray[np.uint32]
+    numbers: npt.NDArray[np.uint32]
+    seconds: npt.NDArray[np.int64]
+    known: npt.NDArray[np.uint8]
+    lists: npt.NDArray[np.uint32]
+    list_ends: npt.NDArray[np.int32]
+    texts: npt.NDArray[np.uint8]
+    text_ends: npt.NDArray[np.int32]
+    flags: npt.NDArray[np.uint8]
+
+    @classmethod
+    def empty(cls, most: int, size: int) -> Columns:
+        """Make room for `most` lines of `size` bytes together."""
+        named = len(_NUMBERS) + len(_SECONDS) + len(_LISTS) + len(_TEXTS)
+        return cls(
+            packet=np.empty(most, np.uint32),
+            numbers=np.zeros((len(_NUMBERS), most), np.uint32),
+            seconds=np.empty((len(_SECONDS), most), np.int64),
+            known=np.zeros((named, most), np.uint8),
+            lists=np.empty((len(_LISTS), size // 2 + 1), np.uint32),
+            list_ends=np.zeros((len(_LISTS), most + 1), np.int32),
+            texts=np.empty((len(_TEXTS), size), np.uint8),
+            text_ends=np.zeros((len(_TEXTS), most + 1), np.int32),
+            flags=np.zeros((len(_FLAGS), most), np.uint8),
+        )
+
+
 @jit
-def decode(
-    text: Any,
-    end: int,
-    plan: Any,
-    packet: Any,
-    numbers: Any,
-    seconds: Any,
-    known: Any,
-    lists: Any,
-    list_ends: Any,
-    texts: Any,
-    text_ends: Any,
-    flags: Any,
-    born: Any,
-    state: Any,
-) -> int:
+def decode(text: Any, end: int, plan: Any, columns: Columns, born: Any, state: Any) -> int:
     """Decode the whole lines of text[:end] into columns; return how many rows they gave.
 
-    Lines without a TCP segment of their own give none. The arrays have a row per column of their
-    kind, for lists and texts their values and where those of each line end; `known` tells for
-    each number, time, list and text whether there is one. `born` gets the frame in which each
+    Lines without a TCP segment of their own give none. `born` gets the frame in which each
     connection was first named; tshark numbers them in that order.
     """
+    packet, numbers, seconds, known, lists, list_ends, texts, text_ends, flags = columns
     count = 0
     at = 0
     state[BORN] = 0
@@ -236,61 +254,41 @@ class Decoder:
         """Decode text[:end], which ends with a newline."""
         # A line has a separator per field.
         most = end // (len(PLAN) - 1) + 1
-        packet = np.empty(most, np.uint32)
-        numbers = np.zeros((len(_NUMBERS), most), np.uint32)
-        seconds = np.empty((len(_SECONDS), most), np.int64)
-        named = len(numbers) + len(seconds) + len(_LISTS) + len(_TEXTS)
-        known = np.zeros((named, most), np.uint8)
-        flags = np.zeros((len(_FLAGS), most), np.uint8)
-        lists = np.empty((len(_LISTS), end // 2 + 1), np.uint32)
-        list_ends = np.zeros((len(_LISTS), most + 1), np.int32)
-        texts = np.empty((len(_TEXTS), end), np.uint8)
-        text_ends = np.zeros((len(_TEXTS), most + 1), np.int32)
+        columns = Columns.empty(most, end)
         born = np.empty(2 * most, np.int64)
-        values = (packet, numbers, seconds, known, lists, list_ends, texts, text_ends, flags)
-        rows = decode(text, end, PLAN, *values, born, self._state)
+        rows = decode(text, end, PLAN, columns, born, self._state)
+        numbers, known = columns.numbers, columns.known
         numbers[_LEN, :rows] *= known[_LEN, :rows]
         known[_LEN, :rows] = 1
         answers = (numbers[_FLAG_BITS, :rows] & _ACK_FLAG) != 0
         known[_ACK, :rows] &= answers
         known[_ACK_RAW, :rows] &= answers
-        return Decoded(_batch(rows, *values), born[: self._state[BORN]])
+        return Decoded(_batch(rows, columns), born[: self._state[BORN]])
 
 
-def _batch(
-    rows: int,
-    packet: Any,
-    numbers: Any,
-    seconds: Any,
-    known: Any,
-    lists: Any,
-    list_ends: Any,
-    texts: Any,
-    text_ends: Any,
-    flags: Any,
-) -> pa.RecordBatch:
+def _batch(rows: int, columns: Columns) -> pa.RecordBatch:
     """Give the first `rows` of each array to Arrow, without a copy where their widths agree."""
     import pyarrow as pa
 
-    bits = iter(np.packbits(known[:, :rows], axis=1, bitorder="little"))
-    columns: dict[str, pa.Array] = {"packet": pa.array(packet[:rows])}
+    bits = iter(np.packbits(columns.known[:, :rows], axis=1, bitorder="little"))
+    made: dict[str, pa.Array] = {"packet": pa.array(columns.packet[:rows])}
 
     def array(name: str, kind: pa.DataType, buffers: list[Any], children: Any = None) -> None:
         parts = [pa.py_buffer(next(bits)), *map(pa.py_buffer, buffers)]
-        columns[name] = pa.Array.from_buffers(kind, rows, parts, children=children)
+        made[name] = pa.Array.from_buffers(kind, rows, parts, children=children)
 
-    for name, values in zip(_NUMBERS, numbers, strict=True):
+    for name, values in zip(_NUMBERS, columns.numbers, strict=True):
         narrow = values[:rows].astype(_TYPES[name], copy=False)
         array(name, pa.from_numpy_dtype(narrow.dtype), [narrow])
-    for name, values in zip(_SECONDS, seconds, strict=True):
+    for name, values in zip(_SECONDS, columns.seconds, strict=True):
         array(name, pa.int64(), [values[:rows]])
-    for name, values, ends in zip(_LISTS, lists, list_ends, strict=True):
+    for name, values, ends in zip(_LISTS, columns.lists, columns.list_ends, strict=True):
         inner = pa.array(values[: ends[rows]])
         array(name, pa.list_(inner.type), [ends[: rows + 1]], [inner])
-    for name, values, ends in zip(_TEXTS, texts, text_ends, strict=True):
+    for name, values, ends in zip(_TEXTS, columns.texts, columns.text_ends, strict=True):
         array(name, pa.string(), [ends[: rows + 1], values[: ends[rows]]])
     for name, values in zip(
-        _FLAGS, np.packbits(flags[:, :rows], axis=1, bitorder="little"), strict=True
+        _FLAGS, np.packbits(columns.flags[:, :rows], axis=1, bitorder="little"), strict=True
     ):
-        columns[name] = pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(values)])
-    return pa.record_batch(columns)
+        made[name] = pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(values)])
+    return pa.record_batch(made)
