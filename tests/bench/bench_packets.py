@@ -2,12 +2,12 @@
 
     python tests/bench/bench_packets.py CAPTURE.pcap [--packets 600000] [--full] [--times 3]
 
-The capture (Ethernet, IPv4) is repeated with other addresses and later times until it has that many
-packets; --full fills frames that were cut short up to their length on the wire, for a capture of
-some GB. Both are pinned to one core, then ingest has two, where two tsharks share the connections.
-CPU time is compared as well, because it is steadier on a shared machine; memory is the largest
-process, tshark, which keeps some 0.5 kB of each packet it sees, or ingest itself. Ingest adds to a
-store that is there: making one takes half a second, once.
+The capture (pcap, packed or not; Ethernet, IPv4) is repeated with other addresses and later times
+until it has that many packets; --full fills frames that were cut short up to their length on the
+wire, for a capture of some GB. Both are pinned to one core, then ingest has two, where two tsharks
+share the connections. CPU time is compared as well, because it is steadier on a shared machine;
+memory is the largest process, tshark, which keeps some 0.5 kB of each packet it sees, or ingest
+itself. Ingest adds to a store that is there: making one takes half a second, once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from bbrscope.collect.packets_fields import FIELDS
+from bbrscope.collect.packets_source import pieces
 from bbrscope.collect.packets_tshark import OPTIONS
 from bbrscope.collect.store import open_store
 
@@ -31,7 +32,7 @@ ADDRESSES = (28, 32)
 
 def enlarge(source: Path, target: Path, wanted: int, full: bool) -> int:
     """Write a pcap that repeats another one; return its packets."""
-    data = source.read_bytes()
+    data = b"".join(piece for _, piece in pieces(source))
     records, at = [], 24
     while at + 16 <= len(data):
         seconds, fraction, captured, length = struct.unpack_from("<IIII", data, at)
