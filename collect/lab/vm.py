@@ -166,9 +166,12 @@ class Guests:
             shutil.copy(self.own_file, shared / self.own_file.name)
         wall = 900 + 10 * sum(estimate.vm_s(point) for _, point in batch)
 
-        def watch() -> None:
+        def keep() -> None:
             for bundle in rescue(shared, self.folder):
                 self.told.put(bundle)
+
+        def watch() -> None:
+            keep()
             if self.stop.is_set():
                 raise guest.GuestError("stopped")
 
@@ -178,8 +181,7 @@ class Guests:
         except guest.GuestError as error:
             return [f"{error.fact}; {error.way_out}" if error.way_out else error.fact]
         finally:
-            for bundle in rescue(shared, self.folder):
-                self.told.put(bundle)
+            keep()
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         for line in lines:
             self.told.put(line)
