@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...probes import btf
 from .. import guest
 from ..errors import HostError
+from ..record import target
 
 TOOLS = {
     "ip": "iproute2",
@@ -27,6 +29,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "red": ("sch_red",),
     "policer": ("sch_ingress", "act_police", "cls_matchall"),
 }
+BBR_MODULES = {"tcp_bbr", "tcp_bbr2", "tcp_bbr3"}
 PROC = Path("/proc")
 # How often modules are tried that do not go.
 UNLOAD_TRIES = 30
@@ -124,6 +127,35 @@ def congestion_controls(wanted: Iterable[str] = ()) -> list[str]:
         if cc not in path.read_text().split():
             quietly("modprobe", "-q", f"tcp_{cc}")
     return path.read_text().split()
+
+
+def hold_only(ccs: Iterable[str], before: set[str]) -> None:
+    """Load the BBRs among these congestion controls, and unload the others that the lab loaded.
+
+    Two of them have callbacks of one name, and older kernels let probes land in the module that
+    came last; sorted, that is the one which recorded_version returns.
+
+    Args:
+        ccs: the congestion controls of a run.
+        before: modules that were loaded before the lab; they stay.
+    """
+    unload(BBR_MODULES & loaded_modules() - before)
+    congestion_controls(sorted(ccs))
+
+
+def recorded_version(ccs: set[str]) -> str | None:
+    """Return which BBR of this kernel to record; None when no flow has one.
+
+    bbr2 is v2; bbr is the other one, v1 or v3, whichever the kernel has.
+    """
+    if not any(cc.startswith("bbr") for cc in ccs):
+        return None
+    found = {each.version.name for each in target.candidates(btf.load())}
+    wanted = {"v2"} if "bbr2" in ccs else found - {"v2"}
+    return (
+        next(iter(sorted(found & wanted)), None)
+        or target.choose(target.candidates(btf.load())).version.name
+    )
 
 
 def loaded_modules() -> set[str]:

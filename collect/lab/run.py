@@ -17,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...probes import btf
 from ..errors import HostError
-from ..record import accounting, session, target
+from ..record import accounting, session
 from ..record.filters import Filters
 from . import host, testbed, traffic
 from .interrupt import InterruptedLabError, in_order
@@ -36,8 +35,10 @@ PARTIAL = ".partial"
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def alone() -> Iterator[set[str]]:
     """Hold the lab's lock, end in order at a signal, and unload the modules that came with it.
+
+    Yields the modules that were there before.
 
     Raises:
         HostError: not root, or another lab is running.
@@ -59,7 +60,7 @@ def alone() -> Iterator[None]:
         host.yield_to_traffic()
         try:
             with in_order():
-                yield
+                yield before
         finally:
             os.setpriority(os.PRIO_PROCESS, 0, priority)
             host.unload(host.loaded_modules() - before)
@@ -134,9 +135,9 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
                 raise InterruptedLabError
             raise HostError(f"the recording ended early: {manifest['ended']}", "bbrscope doctor")
         if recording.rung is None and manifest["probe"] not in ("fentry", "kprobe"):
-            raise HostError(
-                f"the probes cannot attach: {manifest['ladder'][-1]['reason']}", "bbrscope doctor"
-            )
+            tried = [step for step in manifest["ladder"] if step["rung"] in ("fentry", "kprobe")]
+            why = "; ".join(f"{step['rung']}: {step['reason']}" for step in tried)
+            raise HostError(f"the probes cannot attach: {why}", "bbrscope doctor")
         result = work / "traffic.json"
         if not result.exists():
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
@@ -176,7 +177,7 @@ def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Pl
         f"{__package__}.traffic",
         str(work / "plan.json"),
     )
-    version = recorded_version({flow.cc for flow in point.flows})
+    version = host.recorded_version({flow.cc for flow in point.flows})
     return session.Plan(
         output=work / name,
         command=command,
@@ -186,21 +187,6 @@ def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Pl
         interface=testbed.BOTTLENECK,
         packets=packets,
         quiet=True,
-    )
-
-
-def recorded_version(ccs: set[str]) -> str | None:
-    """Return which BBR of this kernel to record; None when no flow has one.
-
-    bbr2 is v2; bbr is the other one, v1 or v3, whichever the kernel has.
-    """
-    if not any(cc.startswith("bbr") for cc in ccs):
-        return None
-    found = {each.version.name for each in target.candidates(btf.load())}
-    wanted = {"v2"} if "bbr2" in ccs else found - {"v2"}
-    return (
-        next(iter(sorted(found & wanted)), None)
-        or target.choose(target.candidates(btf.load())).version.name
     )
 
 

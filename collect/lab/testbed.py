@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import HostError
-from .host import call, quietly
+from .host import call, quietly, recorded_version
 from .scenario import Change, Link, Point
 from .units import PACKET_BYTES
 
@@ -85,7 +86,7 @@ def heeding_ecn(point: Point) -> Iterator[None]:
     """Have BBRv2 heed ECN on a path with it, whatever its RTT, as nsperf does.
 
     Its parameters are the kernel's, not a namespace's, so they are put back afterwards. BBRv3 goes
-    by a feature of the route, which takes an iproute2 of its own.
+    by a feature of the route (`ecn_low`).
     """
     wanted = ECN_OF_BBR2 if point.path.ecn and any(f.cc == "bbr2" for f in point.flows) else {}
     old: dict[Path, str] = {}
@@ -146,6 +147,7 @@ def _build(point: Point) -> None:
             call("ip", "-n", name, "link", "set", device, "up")
             _in(name, "ethtool", "-K", device, "gso", "off", "tso", "off", "gro", "off")
     _number(point, ip)
+    _heed_ecn_low(point)
     _settings(point)
     for number, extra in enumerate(extra_delays(point)):
         if extra:
@@ -195,6 +197,14 @@ def _number(point: Point, ip: str) -> None:
     else:
         route(ROUTER, senders, "via", f"{mid}1")
     route(RECEIVERS, "default", "via", near)
+
+
+def _heed_ecn_low(point: Point) -> None:
+    """Have BBRv3 heed ECN on a path with it, and its receivers tell each mark, as DCTCP's do."""
+    asked = point.path.ecn and any(flow.cc == "bbr" for flow in point.flows)
+    if asked and recorded_version({"bbr"}) == "v3":
+        for name in (SENDERS, RECEIVERS):
+            _in(name, sys.executable, "-m", f"{__package__}.ecn_low")
 
 
 def _settings(point: Point) -> None:

@@ -389,7 +389,7 @@ def _make(
         click.echo(text, err=True)
 
     failed = 0
-    with run.alone():
+    with run.alone() as before:
         host.require({part for point in points for part in (point.path.shaper, point.path.aqm)})
         wanted = _with_controls(points, named, ready, host.congestion_controls(_controls(points)))
         if not wanted:
@@ -400,6 +400,7 @@ def _make(
             say(f"{number}/{len(wanted)} {point.label}, repetition {point.rep}")
             try:
                 run.refuse_beyond(point, limit)
+                host.hold_only(_controls([point]), before)
                 bundle = run.one(point, place, packets, output, say)
             except HostError as error:
                 failed += 1

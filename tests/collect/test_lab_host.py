@@ -230,3 +230,17 @@ def test_flows_with_other_delays_have_links_of_their_own() -> None:
     assert testbed.extra_delays(base) == [0, 60_000]
     ends = {testbed.receiver(base, flow.extra_rtt_us) for flow in base.flows}
     assert len(ends) == 2
+
+
+def test_of_two_bbrs_only_that_of_a_run_is_held_but_what_was_there_before_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = {"tcp_bbr", "tcp_bbr2", "sch_netem"}
+    loaded: list[str] = []
+    monkeypatch.setattr(host, "loaded_modules", lambda: set(held))
+    monkeypatch.setattr(host, "unload", lambda modules: held.difference_update(modules))
+    monkeypatch.setattr(host, "congestion_controls", loaded.extend)
+    host.hold_only({"bbr2", "bbr"}, {"tcp_bbr"})
+    assert held == {"tcp_bbr", "sch_netem"}
+    # v2's comes last: that is the one whose callbacks probes find.
+    assert loaded == ["bbr", "bbr2"]
