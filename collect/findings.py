@@ -37,7 +37,9 @@ CODES = {
     "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
     "calls retransmissions of them are copies",
     "capture_clock_back": "{name}: {count} packets are older than the ones before them, by up to "
-    "{seconds:.3f} s: the clock jumped, and what is reckoned over that time is wrong",
+    "{seconds:.3f} s: the clock jumped, and {then}",
+    "capture_clock_ahead": "{name}: the clock was set forward by {seconds:.3f} s before packet "
+    "{packet}, by the senders' own timestamps (such steps: {count}): {then}",
     "clock_drift": "CLOCK_REALTIME moved by {drift:.3f} ms against CLOCK_MONOTONIC while recording",
     "clock_shift": "packets of {name} were moved by {shift:.3f} ms: by the clocks in the manifest, "
     "events would precede the ACKs that caused them ({pairs} pairs)",
@@ -46,6 +48,8 @@ CODES = {
     "samples_untimed": "{count} of {total} samples have no time: only their order is known. Let a "
     "line with the time precede each look: date +%s.%N; ss -tin",
     "samples_backwards": "{count} samples are older than the ones before them: the clock jumped",
+    "samples_gap": "{seconds:.3f} s are between two samples of a flow, {usual:.3f} s between most: "
+    "the clock jumped ahead, or nobody looked; rates over that time are means",
     "samples_v1_form": "this ss prints of BBR what v1 tells: the version, bounds and "
     "extra_acked are not there, and phases are told by the gains",
     "samples_no_sender": "the kernel's log does not name the sender's port: flows to the same "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ TOLERATED_DRIFT_NS = 1_000_000
 LOAD_MEMORY = "1GB"
 # Packets whose ACK number pairs with one event say how the clocks relate; fewer say little.
 ENOUGH_PAIRS = 10
+WRONG = "what is reckoned over that time is wrong"
 
 
 @dataclass
@@ -73,11 +74,12 @@ def load(
     try:
         con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
         row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
-        findings = _findings(row)
+        line = _Line.of(clocks).set_at(row["clock_ahead"])
+        findings = _findings(row, line)
         if alone:
             con.execute(match.ALONE)
             con.execute(match.ALONE_FLOWS, {"run_id": run_id})
-        _match(con, run_id, row, clocks, alone)
+        _match(con, run_id, row, line, alone)
         insert(con, "captures", [row])
         return Capture(row, findings | _judge(row))
     finally:
@@ -125,7 +127,10 @@ def _stage(
         _drop(con)
         with Parts(path, shown, folder, progress, whole=True) as parts:
             found = _dissect(con, parts)
-    return one(con, match.STAGED) | found | {"tshark": tshark_version()}
+    staged = one(con, match.STAGED)
+    gaps = staged.pop("gaps")
+    staged["clock_ahead"] = one(con, match.AHEAD, gaps=gaps) if gaps else {"count": 0}
+    return staged | found | {"tshark": tshark_version()}
 
 
 def _dissect(con: duckdb.DuckDBPyConnection, parts: Parts) -> dict[str, Any]:
@@ -160,11 +165,10 @@ def _match(
     con: duckdb.DuckDBPyConnection,
     run_id: int,
     row: dict[str, Any],
-    clocks: tuple[Clock, ...],
+    line: _Line,
     alone: bool,
 ) -> None:
     """Tell flows and times, store the packets, and join them to the events."""
-    line = _Line.of(clocks)
     run: dict[str, Any] = {"run_id": run_id}
     events = one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", **run)["n"]
     row["clock"] = "manifest" if line.known else "acks" if events else "realtime"
@@ -186,13 +190,18 @@ def _match(
 
 @dataclass(frozen=True)
 class _Line:
-    """CLOCK_REALTIME minus CLOCK_MONOTONIC as a straight line through the manifest's readings."""
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC by the manifest's readings, `offset` and `drift`.
+
+    A straight line through them from `at` on for `span`; or, where the clock was set, `drift` is
+    all there from `at` on.
+    """
 
     known: bool
     at: int = 0
     span: int = 1
     offset: int = 0
     drift: int = 0
+    sudden: bool = False
 
     @classmethod
     def of(cls, clocks: tuple[Clock, ...]) -> _Line:
@@ -204,9 +213,16 @@ class _Line:
         span = max(1, last.realtime_ns - first.realtime_ns)
         return cls(True, first.realtime_ns, span, offset, drift)
 
+    def set_at(self, ahead: dict[str, Any]) -> _Line:
+        """The same if the capture tells of one step forward that made most of the drift."""
+        if ahead["count"] != 1 or not 0.9 < self.drift / 1e9 / ahead["seconds"] < 1.1:
+            return self
+        return replace(self, at=ahead["realtime_ns"], sudden=True)
+
     def values(self) -> dict[str, int]:
-        """Parameters of `packets_match.CLOCK`."""
-        return {"at": self.at, "span": self.span, "offset": self.offset, "drift": self.drift}
+        """Parameters of `packets_match.clock`."""
+        names = ("at", "span", "offset", "drift", "sudden")
+        return {name: getattr(self, name) for name in names}
 
 
 def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str, Any]:
@@ -231,10 +247,10 @@ def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str,
     return moved | {"pairs": count, "shift_ns": shift}
 
 
-def _findings(row: dict[str, Any]) -> dict[str, str]:
+def _findings(row: dict[str, Any], line: _Line) -> dict[str, str]:
     """Say what of the capture could not be dissected; takes the counts for it out of the row."""
     counts = {name: row.pop(name) for name in ("no_syn", "cut_options", "doubles")}
-    back = row.pop("clock_back")
+    back, ahead = row.pop("clock_back"), row.pop("clock_ahead")
     other = row["frames"] - row["packets"]
     found: dict[str, dict[str, Any]] = {}
     if row["damage"] is not None:
@@ -244,7 +260,10 @@ def _findings(row: dict[str, Any]) -> dict[str, str]:
     elif other > row["packets"]:
         found["capture_mostly_other"] = {"other": other, "frames": row["frames"]}
     if back["count"]:
-        found["capture_clock_back"] = back
+        found["capture_clock_back"] = back | {"then": WRONG}
+    if ahead["count"]:
+        then = "the manifest's clocks place its packets" if line.sudden else WRONG
+        found["capture_clock_ahead"] = ahead | {"then": then}
     for name, count in counts.items():
         if count:
             found[f"capture_{name}"] = {"count": count}

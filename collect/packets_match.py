@@ -1,7 +1,8 @@
 """The SQL that makes rows of packets out of tshark's text, and joins them to the events.
 
 Parameters by name: ``$run_id``; ``$at``, ``$span``, ``$offset``, ``$drift`` are the line by which
-CLOCK_REALTIME becomes CLOCK_MONOTONIC; ``$shift`` moves it so that no event precedes its ACK.
+CLOCK_REALTIME becomes CLOCK_MONOTONIC, ``$sudden`` that all of the drift came at once, at ``$at``;
+``$shift`` moves it so that no event precedes its ACK.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ FROM sides JOIN stream_numbers USING (stream)
 # A packet seen by two taps comes twice within a moment, the same in every header field; TCP itself
 # never sends an IPv4 packet twice under one identification, apart from 0 (don't fragment).
 STAGED = """
+WITH steps AS MATERIALIZED (
+  SELECT packet, realtime_ns AS rt,
+    realtime_ns::BIGINT - lag(realtime_ns) OVER (ORDER BY packet)::BIGINT AS step
+  FROM staged_packets
+)
 SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT count(DISTINCT stream) FROM staged_streams) AS streams,
   (SELECT min(realtime_ns) FROM staged_packets) AS first_realtime_ns,
@@ -56,20 +62,63 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
      HAVING NOT bool_or(syn))) AS no_syn,
   (SELECT count(*) FROM staged_packets WHERE captured_len::BIGINT + len < frame_len) AS cut_options,
-  (SELECT {'count': count(*), 'seconds': coalesce(max(back) / 1e9, 0)} FROM (
-     SELECT lag(realtime_ns) OVER (ORDER BY packet)::BIGINT - realtime_ns::BIGINT AS back
-     FROM staged_packets) WHERE back > 10000000) AS clock_back,
+  (SELECT {'count': count_if(step < -10000000), 'seconds': coalesce(-min(step), 0) / 1e9}
+     FROM steps) AS clock_back,
+  (SELECT max({'step': step, 'packet': packet, 'rt': rt}, 200) FILTER (step > 1000000000)
+     FROM steps) AS gaps,
   (SELECT coalesce(sum(n - 1), 0)::BIGINT FROM (SELECT count(*) AS n FROM staged_packets
      WHERE ip_id <> 0 GROUP BY stream, src, sport, ip_id, seq_raw, ack_raw, len, flags, tsval
      HAVING n > 1 AND max(realtime_ns) - min(realtime_ns) < 5000000)) AS doubles
 """
 
+# Where the capture's clock was set forward: over a gap in it, a sender's timestamps went on by less
+# than the clock, and what a packet needs to the capture point stays longer by that from then on.
+# That is its time less its timestamp's; the least of many counts, as queues come and go. What RFC
+# 7323 section 5.4 recommends for a tick, 1 ms to 1 s, is told by the rate, Linux's us, too.
+AHEAD = """
+WITH gaps AS (SELECT unnest($gaps, recursive := true)
+), near AS (
+  SELECT g.packet AS gap, g.step, g.rt, p.packet >= g.packet AS past, p.stream, p.src, p.sport,
+    p.realtime_ns::BIGINT AS ns,
+    -- From the first one on, beyond 2**32 of them.
+    ((p.tsval::BIGINT - first_value(p.tsval) OVER w + 2147483648) & 4294967295) - 2147483648
+      AS tsval,
+    p.realtime_ns::BIGINT - lag(p.realtime_ns::BIGINT) OVER w AS step_ns,
+    (p.tsval::BIGINT - lag(p.tsval) OVER w) & 4294967295 AS step_ticks
+  FROM gaps g JOIN staged_packets p
+    ON p.packet BETWEEN g.packet::BIGINT - 5000 AND g.packet::BIGINT + 4999
+  WHERE p.tsval IS NOT NULL
+  WINDOW w AS (PARTITION BY g.packet, p.stream, p.src, p.sport ORDER BY p.packet)
+), rates AS (
+  SELECT *, sum(step_ticks) FILTER (steady) OVER side * 1e9
+    / nullif(sum(step_ns) FILTER (steady) OVER side, 0) AS hz
+  FROM (SELECT *, step_ns BETWEEN 0 AND 1000000000 AND step_ticks < 2147483648 AS steady FROM near)
+  WINDOW side AS (PARTITION BY gap, stream, src, sport)
+), timed AS (
+  SELECT *, CASE WHEN hz BETWEEN 5e5 AND 2e6 THEN 1000 WHEN hz BETWEEN 500 AND 2000 THEN 1000000
+    WHEN hz BETWEEN 180 AND 350 THEN 4000000 WHEN hz BETWEEN 50 AND 150 THEN 10000000 END AS tick
+  FROM rates
+), sides AS (
+  SELECT gap, any_value(step) AS step, any_value(rt) AS rt, min(ns - tsval * tick) FILTER (past)
+    - min(ns - tsval * tick) FILTER (NOT past) AS ahead
+  FROM timed WHERE tick IS NOT NULL GROUP BY gap, stream, src, sport
+), jumps AS (
+  -- Clocks that are right differ by 500 ppm at most, and paths by much less than half a second.
+  SELECT gap, any_value(rt) AS rt, max(ahead) AS ahead FROM sides
+  GROUP BY gap HAVING min(ahead) > 500000000 + any_value(step) // 2000
+)
+SELECT count(*) AS count, max(ahead) / 1e9 AS seconds, arg_max(gap, ahead) AS packet,
+  arg_max(rt, ahead) AS realtime_ns
+FROM jumps
+"""
+
 
 def clock(realtime: str) -> str:
     """A CLOCK_REALTIME column on CLOCK_MONOTONIC, before the shift."""
+    gone = f"({realtime}::HUGEINT - $at::HUGEINT)"
     return (
-        f"({realtime}::BIGINT - $offset::BIGINT"
-        f" - ($drift::HUGEINT * ({realtime}::HUGEINT - $at::HUGEINT) // $span::HUGEINT)::BIGINT)"
+        f"({realtime}::BIGINT - $offset::BIGINT - CASE WHEN $sudden THEN ({gone} >= 0)::BIGINT"
+        f" * $drift::BIGINT ELSE ($drift::HUGEINT * {gone} // $span::HUGEINT)::BIGINT END)"
     )
 
 

@@ -47,11 +47,15 @@ class Sample:
 
 @dataclass
 class Loaded:
-    """What the samples of a run were: flows by their number, and what they lack."""
+    """What the samples of a run were: flows by their number, and what they lack.
+
+    `steps` are the times in ns between two samples of a flow.
+    """
 
     samples: int = 0
     untimed: int = 0
     backwards: int = 0
+    steps: list[int] = field(default_factory=list)
     versions: set[int] = field(default_factory=set)
     sources: set[str] = field(default_factory=set)
     clocks: set[str] = field(default_factory=set)
@@ -165,6 +169,8 @@ def _note(loaded: Loaded, life: _Life, sample: Sample, ns: int | None) -> None:
     loaded.clocks.add(sample.time[1])
     if life.last_ns is not None and ns < life.last_ns:
         loaded.backwards += 1
+    elif life.last_ns is not None:
+        loaded.steps.append(ns - life.last_ns)
     for seen in (loaded, life):
         seen.first_ns = ns if seen.first_ns is None else min(seen.first_ns, ns)
         seen.last_ns = ns if seen.last_ns is None else max(seen.last_ns, ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from . import samples_kernel_log, samples_ss
@@ -30,6 +31,9 @@ _WANTED = {
     "dmesg > bbr.log",
 }
 MAX_LINE = 1 << 20
+# ss is run again and again; a flow that goes on unseen for so much longer is told of.
+GAP_NS = 5_000_000_000
+GAP_LOOKS = 20
 
 
 def lines(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[str]:
@@ -133,6 +137,10 @@ def findings(loaded: Loaded) -> dict[str, str]:
         found["samples_untimed"] = {"count": loaded.untimed, "total": loaded.samples}
     if loaded.backwards:
         found["samples_backwards"] = {"count": loaded.backwards}
+    usual = median(loaded.steps) if loaded.steps else 0
+    longest = max(loaded.steps, default=0)
+    if loaded.sources == {"ss"} and longest > max(GAP_NS, GAP_LOOKS * usual):
+        found["samples_gap"] = {"seconds": longest / 1e9, "usual": usual / 1e9}
     if loaded.sources == {"ss"} and not loaded.versions:
         found["samples_v1_form"] = {}
     if "kernel_log" in loaded.sources:

@@ -270,6 +270,25 @@ def test_a_clock_that_jumps_back_is_named(store: Store, tmp_path: Path) -> None:
     assert ingest(store, path).findings["samples_backwards"] == 1
 
 
+def test_a_clock_that_jumps_ahead_is_named_and_looks_at_a_slower_pace_are_not(
+    store: Store, tmp_path: Path
+) -> None:
+    jump = [*range(5), *range(3605, 3610)]
+    for name, looks in (("jump", jump), ("slow", range(0, 600, 60))):
+        path = tmp_path / name
+        path.write_text(
+            "".join(
+                f"{1_700_000_000 + at}\nESTAB 0 0 10.0.0.1:1 10.0.0.2:2\n\t {INFO % 9}\n"
+                for at in looks
+            )
+        )
+        assert ("samples_gap" in ingest(store, path).findings) == (name == "jump")
+    (said,) = store.con.execute(
+        "SELECT detail FROM capture_quality WHERE kind = 'samples_gap'"
+    ).fetchall()[0]
+    assert said.startswith("3601.000 s are between two samples of a flow, 1.000 s between most")
+
+
 def test_two_flows_to_one_server_are_told_apart_in_a_kernel_log(
     mains: list[dict[str, Any]], store: Store, tmp_path: Path
 ) -> None:

@@ -400,6 +400,57 @@ def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
     assert _one(store, "SELECT duration_ns FROM runs") == (3602 * 10**9,)
 
 
+def _set_forward(plain: bytes, before: int, seconds: int) -> bytes:
+    """A capture in us whose clock was set forward before a packet, counted from 1."""
+    changed, at, packet = bytearray(plain), 24, 1
+    while at < len(changed):
+        if packet >= before:
+            struct.pack_into("<I", changed, at, struct.unpack_from("<I", plain, at)[0] + seconds)
+        at += 16 + int(struct.unpack_from("<I", plain, at + 8)[0])
+        packet += 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("seconds", [2, 3600])
+def test_a_clock_that_is_set_forward_is_named_and_an_idle_time_is_not(
+    store: Store, pcap: Path, tmp_path: Path, seconds: int
+) -> None:
+    """Timestamps, which the sender's clock makes, tell one from the other."""
+    jumped = tmp_path / "jumped.pcap"
+    jumped.write_bytes(_set_forward(pcap.read_bytes(), 15_000, seconds))
+    assert ingest(store, jumped).findings == {"capture_clock_ahead": 1}
+    (said,) = _one(store, "SELECT detail FROM capture_quality")
+    assert f"set forward by {seconds}.000 s before packet 15000," in said
+    frames, times = [], []
+    for k in range(40):
+        ms = k + (1000 * seconds if k >= 20 else 0)
+        stamps = b"\x01\x01\x08\x0a" + struct.pack("!II", (2**32 - 1010 + ms) % 2**32, 1)
+        frames.append(ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10, stamps))))
+        times.append((1_700_000_000 + ms // 1000, ms % 1000 * 1000))
+    idle = capture(tmp_path / "idle.pcap", frames, times=times)
+    assert ingest(store, idle).findings == {"capture_no_syn": 1}
+
+
+def test_a_clock_that_is_set_while_recording_leaves_packets_where_they_were(
+    store: Store, shipped: Store, pcap: Path, tmp_path: Path
+) -> None:
+    """The manifest's clocks say how far, timestamps when: every time is as without the step."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["clocks"]["end"]["realtime_ns"] += 3600 * 10**9
+
+    bundle = _changed_bundle(tmp_path, change)
+    (bundle / "packets.pcap.zst").unlink()
+    (bundle / "packets.pcap").write_bytes(_set_forward(pcap.read_bytes(), 15_000, 3600))
+    outcome = ingest(store, bundle)
+    assert outcome.findings.keys() >= {"capture_clock_ahead", "clock_drift"}
+    assert outcome.matched == outcome.mains > 9000
+    placed = f"SELECT sum(ns::HUGEINT) FROM packets JOIN runs USING (run_id) WHERE run = '{RUN}'"
+    # The drift that there was anyhow, some us, is spread over the recording without the step.
+    off = (_one(store, placed)[0] - _one(shipped, placed)[0]) / outcome.packets
+    assert abs(off) < 100_000
+
+
 def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: Path) -> None:
     stamps = b"\x08\x0a" + struct.pack("!II", 1, 2) + b"\x08\x0a" + struct.pack("!II", 3, 4)
     quoted = struct.pack("!BBHI", 3, 4, 0, 0) + ipv4(tcp(1, 2, 16))
