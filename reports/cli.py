@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -64,6 +65,10 @@ def cli() -> None:
     """
 
 
+# What the host refuses wherever a file is touched: this is nobody's mistake.
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; exit 0, 1 (the job failed) or 2 (wrong usage)."""
     try:
@@ -74,6 +79,9 @@ def main(args: list[str] | None = None) -> Any:
             click.echo(f"  {error.way_out}", err=True)
         sys.exit(1)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+            click.echo(f"bbrscope: cannot use {error.filename}: {error.strerror}", err=True)
+            sys.exit(1)
         # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
         if os.environ.get("BBRSCOPE_TRACEBACK"):
             raise

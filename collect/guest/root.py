@@ -71,12 +71,22 @@ def build_root(suite: str) -> Path:
     """The suite's root file system, made from its packages when it is not there yet.
 
     Whoever asks for it meanwhile waits.
+
+    Raises:
+        GuestError: its folder cannot be used, or a step of the building failed.
     """
     root = guests_folder() / suite
-    if root.is_dir():
-        return root
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with root.with_suffix(".lock").open("w") as lock:
+    try:
+        if root.is_dir():
+            return root
+        root.parent.mkdir(parents=True, exist_ok=True)
+        held = root.with_suffix(".lock").open("w")
+    except OSError as error:
+        raise GuestError(
+            f"cannot use {root.parent}, where guests are kept: {error.strerror}",
+            "set BBRSCOPE_GUESTS to a folder of your own, with a gigabyte free",
+        ) from error
+    with held as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
             print(f"building {root} (once)", file=sys.stderr)

@@ -59,14 +59,15 @@ def quietly(*words: str) -> bool:
     return True
 
 
-def require_root() -> None:
-    """Raise HostError unless this is root."""
+def require_root(in_guest: bool = True) -> None:
+    """Raise HostError unless this is root; `in_guest`: --vm would do, too."""
     if os.geteuid() == 0:
         return
-    lacking = guest.missing_tools()
-    way = "use sudo, or add --vm to run in a guest as an ordinary user"
-    if lacking:
-        way += f" (which needs: apt-get install {' '.join(lacking)})"
+    way = "use sudo"
+    if in_guest:
+        way += ", or add --vm to run in a guest as an ordinary user"
+        if lacking := guest.missing_tools():
+            way += f" (which needs: apt-get install {' '.join(lacking)})"
     raise HostError("the lab needs root for namespaces, queues and probes", way)
 
 

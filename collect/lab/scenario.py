@@ -202,7 +202,9 @@ def load(name: str, folder: Path = CATALOGUE) -> Scenario:
     """
     own = Path(name)
     path = own if own.suffix == ".toml" else folder / f"{name}.toml"
-    if not (own.suffix == ".toml" or _NAME.fullmatch(name)) or not path.is_file():
+    if path == own and not own.is_file():
+        raise ScenarioError(f"there is no file {name}", "bbrscope lab list shows the catalogue")
+    if not (path == own or _NAME.fullmatch(name)) or not path.is_file():
         raise unknown("scenario", name, names(folder), "bbrscope lab list shows them all")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))

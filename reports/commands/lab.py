@@ -187,8 +187,9 @@ def run_scenario(
 @command.command("clean")
 def clean() -> None:
     """Remove what a lab that was killed left behind: its namespaces and what runs in them."""
-    from ...collect.lab import run, testbed
+    from ...collect.lab import host, run, testbed
 
+    host.require_root(in_guest=False)
     with run.alone():
         found = testbed.clean()
     click.echo(f"removed {', '.join(found)}" if found else "nothing to remove")

@@ -113,6 +113,7 @@ def test_two_labs_at_once_are_refused(tmp_path: Path) -> None:
         (("run", "song-single-buffer", "--set", "shaper=cbq"), 1, "shaper is one of tbf, htb"),
         (("run", "song-single-buffer", "--kernel", "/"), 2, "--kernel goes with --vm"),
         (("list", "nothing-like-it"), 1, "no scenario called"),
+        (("run", "./mine.toml"), 1, "there is no file ./mine.toml"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_built(
@@ -136,6 +137,19 @@ def test_without_root_and_without_qemu_both_ways_out_are_named(
     assert "apt-get install some-package" in error.value.way_out
     with pytest.raises(HostError, match="a guest needs some-package"):
         vm.release(None)
+    with pytest.raises(HostError) as error:
+        host.require_root(in_guest=False)
+    assert error.value.way_out == "use sudo"
+
+
+def test_a_folder_for_guests_that_cannot_be_used_is_named_with_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BBRSCOPE_GUESTS", str(tmp_path / "file" / "guests"))
+    with pytest.raises(guest_root.GuestError, match=r"cannot use .*/file/guests") as error:
+        guest_root.build_root("bookworm")
+    assert "BBRSCOPE_GUESTS" in error.value.way_out
 
 
 def test_a_rate_beyond_what_was_measured_is_refused_also_when_it_comes_later() -> None:

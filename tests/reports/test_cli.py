@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -61,6 +62,17 @@ def test_a_mistake_of_bbrscopes_own_is_no_traceback_unless_asked_for(
     monkeypatch.setenv("BBRSCOPE_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main([])
+
+
+def test_a_file_that_the_host_refuses_is_named_and_no_mistake_of_bbrscopes_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied", "/root/x.duckdb")
+    monkeypatch.setattr(cli, "cli", _failing(refused))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "bbrscope: cannot use /root/x.duckdb: Permission denied\n"
 
 
 def test_wrong_usage_is_status_2() -> None:
