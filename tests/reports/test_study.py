@@ -122,7 +122,7 @@ def test_panels_share_the_time_and_one_legend() -> None:
     [
         (["nosuch"], "no scenario called"),
         ([NAME, "nosuch"], "no run called"),
-        (["./missing.toml"], "no scenario called"),
+        (["./missing.toml"], "there is no file"),
     ],
 )
 def test_mistakes_are_told(path: Path, args: list[str], words: str) -> None:
