@@ -211,6 +211,8 @@ def _beyond_wraps(column: str, others: str) -> str:
 # longer): it is a retransmission if its timestamp is as new as any, so late by being sent late.
 # RTT from timestamps: the echo in an ACK is the sender's clock when the segment left. Its zero on
 # the capture's clock is taken from the segment that was fastest from there to the capture point.
+# What that leaves out, and the ACK's way from there to the sender, is the least time from an ACK to
+# what the sender sends next, which echoes it: its answer in the handshake comes at once.
 _PACKETS = f"""
 sent AS (
   SELECT p.*, p.position + p.len AS last_byte,
@@ -242,11 +244,24 @@ sent AS (
   FROM ({_beyond_wraps("ack", "ns::BIGINT AS ns, tsecr")}) p
   WINDOW before AS (PARTITION BY p.run_id, p.stream, p.direction ORDER BY p.packet
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), stamps AS (
+  SELECT run_id, stream, direction, tsval, min(ns)::BIGINT AS ns FROM packets
+  WHERE tsval IS NOT NULL GROUP BY ALL
+), returns AS (
+  SELECT run_id, stream, direction, tsecr, min(ns)::BIGINT AS ns FROM packets
+  WHERE tsecr > 0 GROUP BY ALL
+), homes AS (
+  SELECT r.run_id, r.stream, r.direction, min(r.ns - t.ns) AS home
+  FROM returns r JOIN stamps t ON t.run_id = r.run_id AND t.stream = r.stream
+    AND t.direction <> r.direction AND t.tsval = r.tsecr
+  JOIN streams s ON s.run_id = t.run_id AND s.stream = t.stream AND s.direction = t.direction
+  WHERE s.syn AND r.ns >= t.ns GROUP BY ALL
 ), echoes AS (
   SELECT a.*, greatest(a.ack - a.highest, 0) AS acked,
     CASE WHEN a.ack > a.highest AND a.tsecr > 0 AND z.zero IS NOT NULL
-      THEN (a.ns - z.zero - a.tsecr::BIGINT * z.tick) / 1e3 END AS rtt
+      THEN (a.ns - z.zero - a.tsecr::BIGINT * z.tick + coalesce(h.home, 0)) / 1e3 END AS rtt
   FROM answers a LEFT JOIN zeros z USING (run_id, stream, direction)
+  LEFT JOIN homes h USING (run_id, stream, direction)
 ), keyed AS (
   SELECT s.*, n.direction FROM slices s
   JOIN named n ON n.run_id = s.run_id AND n.stream = s.stream
@@ -389,7 +404,8 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
             "pkt_rtt_min_us",
             "DOUBLE",
             "us",
-            "from timestamps: sender, capture point, receiver and back; as fine as their tick",
+            "from timestamps, as fine as their tick; of the way between sender and capture point "
+            "the least that it took (without a handshake: nothing)",
         ),
         Column("pkt_rtt_mean_us", "DOUBLE", "us", "mean over ACKs that advance"),
         Column("pkt_rtt_p50_us", "DOUBLE", "us", "median over ACKs that advance"),

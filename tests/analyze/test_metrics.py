@@ -142,6 +142,31 @@ def test_kernel_and_packets_agree_second_by_second(shipped: Store) -> None:
     assert quiet > 15
 
 
+@pytest.mark.parametrize("handshake", [True, False])
+def test_rtt_from_packets_does_not_depend_on_where_they_were_captured(
+    shipped_path: Path, tmp_path: Path, handshake: bool
+) -> None:
+    """The same packets as a capture 20 ms nearer to the receiver would have had them."""
+    path = tmp_path / "nearer.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id(RUN)
+        before = _main_flow(store, RUN)
+        kept.forget(store.con, [run_id])
+        for change in (
+            "packets SET ns = ns - 20000000 WHERE direction = 'ack'",
+            f"streams SET syn = {handshake} WHERE true",
+        ):
+            store.con.execute(f"UPDATE {change} AND run_id = ?", [run_id])
+        after = _main_flow(store, RUN)
+    # Those 20 ms are all but 0.1 ms of the way from there to the sender.
+    moved = 0 if handshake else -20_000
+    for name in ("min", "mean", "p50", "p95", "p99"):
+        column = f"pkt_rtt_{name}_us"
+        assert after[column] - before[column] == pytest.approx(moved, abs=100), name
+    assert before["pkt_rtt_p50_us"] == pytest.approx(before["rtt_p50_us"], abs=1000)
+
+
 def test_wire_bytes_are_what_tshark_counts(shipped: Store, tmp_path: Path) -> None:
     """The io,stat tap counts by itself. No tolerance."""
     flow = _main_flow(shipped, RUN)
