@@ -8,7 +8,7 @@ from typing import Any
 
 from .bundle import Bundle, Manifest
 from .findings import CODES
-from .rungs import RUNGS
+from .rungs import CAPTURE, RUNGS
 from .schema.fields import column_name
 from .schema.recording import SAMPLE
 
@@ -60,11 +60,21 @@ FROM
 WHERE runs.run_id = $run_id
 """
 
-# A run of samples alone lasts from the first to the last.
-SAMPLED_TIMES = """
-UPDATE runs SET first_ns = f.first_ns, last_ns = f.last_ns, duration_ns = f.last_ns - f.first_ns
-FROM (SELECT min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM flows WHERE run_id = $run_id) f
-WHERE runs.run_id = $run_id
+# A run without events lasts from the first sample or packet to the last.
+EVENTLESS_TIMES = """
+UPDATE runs SET first_ns = f.first_ns, last_ns = f.last_ns, duration_ns = f.last_ns - f.first_ns,
+  flows = f.flows
+FROM (SELECT min(first_ns) AS first_ns, max(last_ns) AS last_ns, count(*) AS flows FROM flows
+  WHERE run_id = $run_id) f
+WHERE runs.run_id = $run_id AND runs.events = 0
+"""
+
+# A run of which neither events nor samples tell, but packets.
+CAPTURED = f"""
+UPDATE runs SET rung = '{CAPTURE.name}',
+  decoded_as = 'no BBR flow: no kernel events were recorded, packets were'
+WHERE run_id = $run_id AND rung IS NULL AND events = 0 AND EXISTS (
+  SELECT 1 FROM packets WHERE packets.run_id = runs.run_id)
 """
 
 # A flow of the lab is the flow from its sender's port; BBR's own first event says best when it

@@ -33,6 +33,8 @@ CODES = {
     "capture_mostly_other": "{name}: {other} of {frames} packets are not TCP, or too short to tell",
     "capture_no_syn": "{name}: {count} connections begin before the capture: their window scale is "
     "not known",
+    "capture_one_way": "{name}: of {count} connections only one direction was captured: no "
+    "goodput, RTT and data in flight. Capture both: tcpdump -i IFACE -s 128 -w FILE tcp",
     "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
     "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
     "calls retransmissions of them are copies",

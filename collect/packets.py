@@ -32,6 +32,7 @@ TOLERATED_DRIFT_NS = 1_000_000
 LOAD_MEMORY = "1GB"
 # Packets whose ACK number pairs with one event say how the clocks relate; fewer say little.
 ENOUGH_PAIRS = 10
+COUNTED = ("no_syn", "one_way", "cut_options", "doubles")
 WRONG = "what is reckoned over that time is wrong"
 
 
@@ -63,7 +64,7 @@ def load(
         shown: what to call it in messages.
         clocks: the manifest's readings; without them the ACKs themselves tell the offset.
         progress: called with the bytes of the file read so far.
-        alone: the run is this capture, whose connections become its flows.
+        alone: the run has no flows but the connections of this capture.
 
     Raises:
         HostError: tshark is not installed.
@@ -78,7 +79,7 @@ def load(
         findings = _findings(row, line)
         if alone:
             con.execute(match.ALONE)
-            con.execute(match.ALONE_FLOWS, {"run_id": run_id})
+            con.execute(match.ALONE_FLOWS, line.values() | {"run_id": run_id})
         _match(con, run_id, row, line, alone)
         insert(con, "captures", [row])
         return Capture(row, findings | _judge(row))
@@ -249,7 +250,7 @@ def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str,
 
 def _findings(row: dict[str, Any], line: _Line) -> dict[str, str]:
     """Say what of the capture could not be dissected; takes the counts for it out of the row."""
-    counts = {name: row.pop(name) for name in ("no_syn", "cut_options", "doubles")}
+    counts = {name: row.pop(name) for name in COUNTED}
     back, ahead = row.pop("clock_back"), row.pop("clock_ahead")
     other = row["frames"] - row["packets"]
     found: dict[str, dict[str, Any]] = {}

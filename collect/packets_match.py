@@ -49,6 +49,7 @@ FROM sides JOIN stream_numbers USING (stream)
 
 # A packet seen by two taps comes twice within a moment, the same in every header field; TCP itself
 # never sends an IPv4 packet twice under one identification, apart from 0 (don't fragment).
+# After a hundred packets of a connection the other end has answered, out of the capture's sight.
 STAGED = """
 WITH steps AS MATERIALIZED (
   SELECT packet, realtime_ns AS rt,
@@ -61,6 +62,8 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT max(realtime_ns) FROM staged_packets) AS last_realtime_ns,
   (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
      HAVING NOT bool_or(syn))) AS no_syn,
+  (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
+     HAVING count(*) = 1 AND sum(packets) >= 100)) AS one_way,
   (SELECT count(*) FROM staged_packets WHERE captured_len::BIGINT + len < frame_len) AS cut_options,
   (SELECT {'count': count_if(step < -10000000), 'seconds': coalesce(-min(step), 0) / 1e9}
      FROM steps) AS clock_back,
@@ -163,7 +166,7 @@ WHERE staged_streams.stream = found.stream AND staged_streams.src = found.src
   AND staged_streams.sport = found.sport
 """
 
-# In a capture alone each connection that carried data is a flow, of the end that sent most of it.
+# Without any other record each connection that carried data is a flow, of the end that sent most.
 ALONE = """
 UPDATE staged_streams SET flow = CASE direction WHEN 'data' THEN found.flow END,
   ack_flow = CASE direction WHEN 'ack' THEN found.flow END
@@ -173,15 +176,15 @@ FROM (
 ) found
 WHERE staged_streams.stream = found.stream
 """
-ALONE_FLOWS = """
+ALONE_FLOWS = f"""
 INSERT INTO flows BY NAME
 SELECT $run_id::INTEGER AS run_id, max(flow) AS flow,
   any_value(src) FILTER (flow IS NOT NULL) AS local_address,
   any_value(sport) FILTER (flow IS NOT NULL) AS local_port,
   any_value(dst) FILTER (flow IS NOT NULL) AS remote_address,
   any_value(dport) FILTER (flow IS NOT NULL) AS remote_port,
-  min(first_rt) AS first_ns, max(last_rt) AS last_ns, 0 AS events, 0 AS main, false AS has_init,
-  0 AS pre_init
+  {clock("min(first_rt)")} AS first_ns, {clock("max(last_rt)")} AS last_ns,
+  0 AS events, 0 AS main, false AS has_init, 0 AS pre_init
 FROM staged_streams GROUP BY stream HAVING max(flow) IS NOT NULL ORDER BY flow
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import kept, packets
+from . import facts, kept, packets
 from .alone import load_alone, note
 from .bundle import EVENTS, Bundle
 from .errors import BundleError, HostError
@@ -28,6 +28,8 @@ def load_packets(
 ) -> bool:
     """Load the bundle's packets, if it has any; without tshark say so and go on.
 
+    Of a run without flows, the capture's connections become its flows.
+
     Returns whether there are rows in table packets now.
     """
     path = bundle.packets()
@@ -47,7 +49,9 @@ def load_packets(
             progress(before + done)
 
     shown = f"{bundle.shown}/{path.name}"
-    capture = packets.load(con, run_id, path, shown, bundle.manifest.clocks, report)
+    flows = con.execute("SELECT 1 FROM flows WHERE run_id = ? LIMIT 1", [run_id]).fetchall()
+    clocks = bundle.manifest.clocks
+    capture = packets.load(con, run_id, path, shown, clocks, report, alone=not flows)
     note(con, run_id, capture.findings)
     return True
 
@@ -62,6 +66,8 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
             "DELETE FROM capture_quality WHERE run_id = ? AND kind = ?", [run_id, NOT_DISSECTED]
         )
         added = load_packets(con, run_id, bundle, progress)
+        for change in (facts.CAPTURED, facts.EVENTLESS_TIMES):
+            con.execute(change, {"run_id": run_id})
         con.execute(
             "UPDATE runs SET findings = (SELECT count(*) FROM capture_quality q"
             " WHERE q.run_id = runs.run_id) WHERE run_id = ?",
@@ -89,7 +95,7 @@ def load_capture(
         _require_packets(capture.row, path)
         first, last = capture.row["first_realtime_ns"], capture.row["last_realtime_ns"]
         flows = con.execute("SELECT count(*) FROM flows WHERE run_id = ?", [run_id]).fetchall()
-        facts = {
+        told = {
             "rung": CAPTURE.name,
             "flows": flows[0][0],
             "decoded_as": "packets alone: no kernel events were recorded",
@@ -97,7 +103,7 @@ def load_capture(
             "duration_ns": last - first,
             "packets": "{}",
         }
-        return facts, capture.findings
+        return told, capture.findings
 
     return load_alone(store, path, name, replace, fill)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
 
 if TYPE_CHECKING:
@@ -68,19 +70,36 @@ def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, nam
     if output_format == "table":
         found = _readable(found, by)
         if found.num_rows == 0:
-            click.echo(f"{store} holds no flow; load a run with `bbrscope ingest BUNDLE`")
-            return
+            raise _nothing(store, runs, by)
     write_table(found, output_format, names)
 
 
+def _nothing(store: Path, runs: tuple[str, ...], by: str) -> BbrscopeError:
+    """Say why there is no row to show."""
+    if not runs:
+        fact = f"no flow in {store} has anything to measure"
+        return BbrscopeError(fact, "load a run that has: bbrscope ingest BUNDLE")
+    named = ", ".join(runs)
+    if by == "phase":
+        return BbrscopeError(
+            f"no phase of {named} is known: neither kernel events nor samples tell of one",
+            f"see what there is: bbrscope metrics {' '.join(runs)} --by second",
+        )
+    return BbrscopeError(
+        f"of {named} no acknowledged data was captured or recorded",
+        "capture data and acknowledgements both: tcpdump -i IFACE -s 128 -w FILE tcp",
+    )
+
+
 def _readable(found: pa.Table, by: str) -> pa.Table:
-    """Keep the columns of `SHORT`, and flows that sent something."""
+    """Keep the columns of `SHORT`, and flows that sent something.
+
+    Of a capture without acknowledgements, segments with data are all that tells.
+    """
     import pyarrow.compute as pc
 
     if by != "run":
-        sent = pc.add(
-            pc.fill_null(found.column("acked_bytes"), 0),
-            pc.fill_null(found.column("pkt_acked_bytes"), 0),
-        )
-        found = found.filter(pc.greater(sent, 0))
+        counts = ("acked_bytes", "pkt_acked_bytes", "pkt_segments")
+        sent = (pc.greater(pc.fill_null(found.column(name), 0), 0) for name in counts)
+        found = found.filter(reduce(pc.or_, sent))
     return found.select(SHORT[by].split())

@@ -12,7 +12,10 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.collect.errors import BundleError
 from bbrscope.collect.ingest import ingest
+from bbrscope.collect.packets_tshark import GET_TSHARK
 from bbrscope.collect.store import open_store
+from bbrscope.reports.cli import cli
+from click.testing import CliRunner
 
 LAB: dict[str, Any] = {
     "scenario": "song-single-buffer",
@@ -40,11 +43,14 @@ LAB: dict[str, Any] = {
 }
 
 
-def lab_bundle(folder: Path, changed: dict[str, Any], events: bool = True) -> Path:
+def lab_bundle(
+    folder: Path, changed: dict[str, Any], events: bool = True, packets: bool = False
+) -> Path:
     """The shipped recording of one BBRv2 flow, as if the lab had made it."""
     bundle = folder / "bundle"
     shutil.copytree(fixtures.path("v2_single_1bdp"), bundle)
-    (bundle / "packets.pcap.zst").unlink()
+    if not packets:
+        (bundle / "packets.pcap.zst").unlink()
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["lab"] = copy.deepcopy(LAB) | changed
     report = json.loads((bundle / "iperf1.json").read_text())
@@ -93,6 +99,37 @@ def test_a_run_without_a_bbr_flow_is_a_run_all_the_same(tmp_path: Path) -> None:
     assert (outcome.version, outcome.events, outcome.flows) == (None, 0, 0)
     assert query(path, "SELECT cc, goodput_bps, flow FROM lab_flows") == [("cubic", 8e6, None)]
     assert query(path, "SELECT count(*) > 10 FROM queue_samples") == [(True,)]
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason=f"tshark is not installed: {GET_TSHARK}")
+def test_packets_tell_of_a_run_without_a_bbr_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded without tshark first, it is the same once that is there."""
+    store = tmp_path / "s.duckdb"
+    bundle = lab_bundle(tmp_path, {}, events=False, packets=True)
+    with open_store(store) as opened:
+        with monkeypatch.context() as bare:
+            bare.setenv("PATH", "")
+            assert ingest(opened, bundle).rung is None
+        outcome = ingest(opened, bundle)
+    assert (outcome.rung, outcome.flows, outcome.packets > 20_000) == ("capture", 2, True)
+    # Events are on the same clock: the flow began a moment after the traffic was started.
+    [(began, lasted, dropped, use)] = query(
+        store,
+        "SELECT (r.first_ns - traffic_start_ns) / 1e9, duration_ns / 1e9, dropped_packets,"
+        " utilisation FROM runs r JOIN queue_metrics USING (run_id)",
+    )
+    assert 0 < began < 1
+    assert 25 < lasted < 26
+    assert dropped > 50
+    assert 0.9 < use <= 1
+    page = tmp_path / "page.html"
+    for words in (["metrics"], ["explain", "bundle"], ["report", "bundle", "-o", str(page)]):
+        words = [word.replace("bundle", outcome.run) for word in words[:2]] + words[2:]
+        done = CliRunner().invoke(cli, [*words, "--store", str(store)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    assert "Bottleneck queue" in page.read_text()
 
 
 def test_a_flow_that_failed_keeps_its_row_without_numbers(tmp_path: Path) -> None:

@@ -145,6 +145,25 @@ def test_a_capture_without_data_is_named(tmp_path: Path) -> None:
             _run(tmp_path / "s.duckdb", *words)
 
 
+@needs_tshark
+def test_metrics_of_one_direction_show_what_there_is_and_say_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "s.duckdb"
+    data = [ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10))) for k in range(100)]
+    acks = [ethernet(ipv4(tcp(7, 1 + 10 * k, 16))) for k in range(100)]
+    with open_store(store) as opened:
+        for name, frames in (("data", data), ("acks", acks)):
+            found = ingest(opened, capture(tmp_path / name, frames)).findings
+            assert found["capture_one_way"] == 1
+    (flow,) = json.loads(_run(store, "metrics", "data", "--format", "json"))
+    assert (flow["pkt_segments"], flow["pkt_acked_bytes"]) == (100, None)
+    assert "data" in _run(store, "metrics", "data").splitlines()[2]
+    for by, said in (("phase", "neither kernel events nor samples"), ("flow", "no acknowledged")):
+        with pytest.raises(BbrscopeError, match=said):
+            _run(store, "metrics", "acks", "--by", by)
+
+
 @pytest.mark.parametrize("run", ["kernel", "ss", pytest.param("pcap", marks=needs_tshark)])
 def test_replay_refuses_and_points_to_what_can_be_had(imported: Path, run: str) -> None:
     with pytest.raises(BbrscopeError, match="cannot be replayed") as refused:
