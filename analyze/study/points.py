@@ -23,7 +23,7 @@ from ...collect.schema import relation
 from .. import metrics
 from ..models import ware
 from ..models.cliff import cliff
-from . import over_time
+from . import over_time, tree
 
 if TYPE_CHECKING:
     from ...collect.store import Store
@@ -181,7 +181,9 @@ def make(store: Store, chosen: Chosen) -> None:
 
     ware_share(rate_bps, rtt_us, buffer_bytes, flows, gain, duration_s) is Ware19's equation 10,
     ware_rtt_alone_ms(rate_bps, rtt_us, flows) its 6, ware_probe_share(rate_bps, rtt_us,
-    buffer_bytes) its 11 over the duration, loss_cliff(gain) Cao19's.
+    buffer_bytes) its 11 over the duration, loss_cliff(gain) Cao19's. tree_accuracies(rates_mbps,
+    rtts_ms, buffers_bytes, bbr, cubic), of lists with an item for each path, are those of the
+    decision tree on its folds; an empty list: too few paths, or no scikit-learn.
     """
     con = store.con
     con.execute(
@@ -201,6 +203,7 @@ def make(store: Store, chosen: Chosen) -> None:
     con.create_function("ware_rtt_alone_ms", _ware_rtt_alone_ms)
     con.create_function("ware_probe_share", _ware_probe_share)
     con.create_function("loss_cliff", _loss_cliff)
+    con.create_function("tree_accuracies", _tree_accuracies)
 
 
 def _keep_metrics(store: Store, chosen: Chosen) -> None:
@@ -245,3 +248,18 @@ def _link(rate_bps: float, rtt_us: float, buffer_bytes: float) -> ware.Link:
 
 def _loss_cliff(gain: float) -> float:
     return cliff(gain)
+
+
+def _tree_accuracies(
+    rates_mbps: list[float],
+    rtts_ms: list[float],
+    buffers_bytes: list[float],
+    bbr: list[float],
+    cubic: list[float],
+) -> list[float]:
+    names = ("rate_mbps", "rtt_ms", "buffer_bytes", "bbr", "cubic")
+    paths = zip(rates_mbps, rtts_ms, buffers_bytes, bbr, cubic, strict=True)
+    try:
+        return list(tree.grow([dict(zip(names, path, strict=True)) for path in paths]).accuracies)
+    except BbrscopeError:
+        return []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
-from bbrscope.analyze.study import tree
+from bbrscope.analyze.study import points, tree
 from bbrscope.collect.errors import BbrscopeError
+from bbrscope.collect.store import open_store
 
 pytest.importorskip("sklearn", reason="pip install 'bbrscope[study]'")
 
@@ -89,3 +91,15 @@ def test_without_scikit_learn_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BbrscopeError) as told:
         tree.grow(grid(shallow))
     assert told.value.way_out == "pip install 'bbrscope[study]'"
+
+
+def test_a_claim_may_ask_for_the_accuracy_of_the_folds(tmp_path: Path) -> None:
+    """The claims about Cao19's tree, of 320 paths that are told right, and of too few."""
+    names = ("rate_mbps", "rtt_ms", "buffer_bytes", "bbr", "cubic")
+    lists = [[cell[name] for cell in grid(shallow)] for name in names]
+    with open_store(tmp_path / "s.duckdb") as store:
+        points.make(store, points.Chosen((), False, (), 0))
+        for count, accuracies in ((320, [1.0] * 5), (3, [])):
+            asked = [values[:count] for values in lists]
+            query = f"SELECT tree_accuracies({', '.join(['?::DOUBLE[]'] * 5)})"
+            assert store.con.execute(query, asked).fetchall() == [(accuracies,)]
