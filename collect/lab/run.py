@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ LOCK = Path("/run/bbrscope-lab.lock")
 MAX_BUSY = 0.95
 CAPACITY_S = 1
 PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is recorded beside what iperf3 and ss say: BBR's kernel events, the packets."""
+
+    events: bool = True
+    packets: bool = True
 
 
 @contextmanager
@@ -115,7 +123,7 @@ def refuse_beyond(point: Point, limit_bps: int) -> None:
         )
 
 
-def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path:
+def one(point: Point, place: str, kept: Kept, folder: Path, say: Say) -> Path:
     """Make one run; return its bundle in `folder`. Once it is there, it is not touched any more.
 
     Raises:
@@ -126,7 +134,7 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
     with tempfile.TemporaryDirectory(prefix="bbrscope-lab-") as scratch:
         work = Path(scratch)
         plan = traffic.plan(point, work)
-        recording = _recording(point, work, name, packets)
+        recording = _recording(point, work, name, kept)
         with awake(place == "vm") as pid, testbed.built(point), servers(point, work):
             (work / "plan.json").write_text(json.dumps({**plan, "awake": pid}))
             bundle, manifest = session.run(recording, lambda _text: None)
@@ -143,7 +151,7 @@ def one(point: Point, place: str, packets: bool, folder: Path, say: Say) -> Path
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
         told = json.loads(result.read_text())
         _attach(point, bundle, work)
-        if problems := _describe(point, place, manifest, told, bundle):
+        if problems := _describe(point, place, manifest, told, bundle, recording.bbr):
             say(f"  marked invalid: {problems}")
         return _publish(bundle, folder / name)
 
@@ -167,7 +175,7 @@ def awake(wanted: bool) -> Iterator[int | None]:
         process.wait()
 
 
-def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Plan:
+def _recording(point: Point, work: Path, name: str, kept: Kept) -> session.Plan:
     # Ctrl-C reaches the traffic, too, but it is for the lab to end it.
     command = (
         "env",
@@ -183,9 +191,9 @@ def _recording(point: Point, work: Path, name: str, packets: bool) -> session.Pl
         command=command,
         select=Filters(netns=testbed.SENDERS),
         bbr=version,
-        rung=None if version else "inet_diag",
+        rung=None if version and kept.events else "inet_diag",
         interface=testbed.BOTTLENECK,
-        packets=packets,
+        packets=kept.packets,
         quiet=True,
     )
 
@@ -250,7 +258,12 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _describe(
-    point: Point, place: str, manifest: dict[str, Any], told: dict[str, Any], bundle: Path
+    point: Point,
+    place: str,
+    manifest: dict[str, Any],
+    told: dict[str, Any],
+    bundle: Path,
+    version: str | None,
 ) -> str:
     """Write into the manifest which run this is; return why it is not what it says, if so."""
     problems = [*told["problems"], *accounting.trouble(manifest)]
@@ -285,18 +298,20 @@ def _describe(
         "cpu_busy": told["cpu_busy"],
         "valid": not problems,
         "why_invalid": "; ".join(problems),
-        "flows": [_flow(point, flow, told) for flow in point.flows],
+        "flows": [_flow(point, flow, told, version) for flow in point.flows],
     }
     (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
     return "; ".join(problems)
 
 
-def _flow(point: Point, flow: Flow, told: dict[str, Any]) -> dict[str, Any]:
+def _flow(point: Point, flow: Flow, told: dict[str, Any], version: str | None) -> dict[str, Any]:
     launched = told["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
     trips = traffic.ROUND_TRIPS * (point.path.rtt_us + flow.extra_rtt_us) / 1e6
     return {
         "flow_no": flow.flow_no,
         "cc": flow.cc,
+        # Where v1 or v3 and v2 meet, it is v2 that was recorded.
+        "bbr_version": version if flow.cc == ("bbr2" if version == "v2" else "bbr") else None,
         "kind": flow.kind,
         "start_s": round(launched + trips, 6),
         "extra_rtt_us": flow.extra_rtt_us,

@@ -50,7 +50,7 @@ LAB_FLOWS = Table(
         RUN_ID,
         _FLOW_NO,
         Column("cc", "VARCHAR", "", "congestion control as the kernel calls it: bbr, cubic ..."),
-        Column("bbr_version", "VARCHAR", "", "v1, v2 or v3; NULL: no BBR, or not recorded"),
+        Column("bbr_version", "VARCHAR", "", "v1, v2 or v3; NULL: no BBR, or not known"),
         Column("flow", "INTEGER", "", "the same flow in table flows; NULL: not recorded there"),
         Column("kind", "VARCHAR", "", "bulk, rate-limited, fixed-size or on-off"),
         Column("local_port", "USMALLINT", "", "port of the sender; NULL: it never connected"),

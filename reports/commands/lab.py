@@ -14,6 +14,7 @@ from ...collect.errors import HostError, ScenarioError
 from ..options import store_option
 
 if TYPE_CHECKING:
+    from ...collect.lab.run import Kept
     from ...collect.lab.scenario import Point, Scenario
 
 
@@ -141,6 +142,9 @@ def _values(loaded: Scenario) -> dict[str, str]:
     show_default=True,
     help="Where the run bundles go.",
 )
+@click.option(
+    "--no-events", is_flag=True, help="Record no kernel events: in a guest, a third of the time."
+)
 @click.option("--no-packets", is_flag=True, help="Do not capture packets at the bottleneck.")
 @click.option("--inside", is_flag=True, hidden=True, help="Within a guest: record, nothing else.")
 @click.option("--points", hidden=True, help="Only the points with these numbers.")
@@ -155,6 +159,7 @@ def run_scenario(
     kernel: Path | None,
     jobs: int,
     output: Path,
+    no_events: bool,
     no_packets: bool,
     inside: bool,
     points: str | None,
@@ -164,6 +169,8 @@ def run_scenario(
 
     A run that is in the output folder or in the store is not made again: interrupt with Ctrl-C,
     and go on later with the same command. `bbrscope study SCENARIO` judges what there is.
+    Without events (--no-events) nothing can be replayed or explained, but grids of many short runs
+    are judged by iperf3's numbers alone.
 
     \b
     bbrscope lab run song-single-buffer --quick --vm --jobs 2
@@ -172,16 +179,19 @@ def run_scenario(
     """
     if kernel is not None and not vm:
         raise click.UsageError("--kernel goes with --vm: a host has the kernel that it runs")
+    from ...collect.lab.run import Kept
+
     chosen = _chosen(name, settings, cc, reps, quick)
+    kept = Kept(events=not no_events, packets=not no_packets)
     named = cc is not None or any(setting.startswith("cc=") for setting in settings)
     if inside:
-        _inside(chosen, named, points, not no_packets, output)
+        _inside(chosen, named, points, kept, output)
     elif vm:
         own_file = Path(name) if name.endswith(".toml") else None
-        words = _words(name, settings, cc, reps, quick, no_packets)
+        words = _words(name, settings, cc, reps, quick, kept)
         _in_guests(chosen, named, words, own_file, kernel, jobs, output, store)
     else:
-        _on_host(chosen, named, not no_packets, output, store)
+        _on_host(chosen, named, kept, output, store)
 
 
 @command.command("clean")
@@ -222,17 +232,18 @@ def _words(
     cc: str | None,
     reps: int | None,
     quick: bool,
-    no_packets: bool,
+    kept: Kept,
 ) -> list[str]:
     """Return the arguments that mean the same runs inside a guest."""
     words = [f"/out/{Path(name).name}" if name.endswith(".toml") else name]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--cc", cc] if cc is not None else []
     words += ["--reps", str(reps)] if reps else []
-    return words + ["--quick"] * quick + ["--no-packets"] * no_packets
+    words += ["--quick"] * quick
+    return words + ["--no-events"] * (not kept.events) + ["--no-packets"] * (not kept.packets)
 
 
-def _on_host(chosen: Scenario, named: bool, packets: bool, output: Path, store: Path) -> None:
+def _on_host(chosen: Scenario, named: bool, kept: Kept, output: Path, store: Path) -> None:
     """Make on this machine what is not made yet, and load it."""
     from ...collect.lab import host
 
@@ -241,7 +252,7 @@ def _on_host(chosen: Scenario, named: bool, packets: bool, output: Path, store: 
     wanted = [point for _, point in missing]
     if wanted:
         _check_places(output, store)
-        _make(wanted, named, ready, "host", packets, output, lambda run: _load(run, store))
+        _make(wanted, named, ready, "host", kept, output, lambda run: _load(run, store))
 
 
 def _in_guests(
@@ -280,9 +291,7 @@ def _in_guests(
         raise HostError(problems[0], "the same command goes on with what is missing")
 
 
-def _inside(
-    chosen: Scenario, named: bool, numbers: str | None, packets: bool, output: Path
-) -> None:
+def _inside(chosen: Scenario, named: bool, numbers: str | None, kept: Kept, output: Path) -> None:
     """Make the points with these numbers, or all, in a guest."""
     from ...collect.lab import scenario
 
@@ -290,7 +299,7 @@ def _inside(
     wanted = list(scenario.points(chosen))
     if numbers is not None:
         wanted = [wanted[int(number)] for number in numbers.split(",")]
-    _make(wanted, named, 0, "vm", packets, output, lambda _bundle: None)
+    _make(wanted, named, 0, "vm", kept, output, lambda _bundle: None)
 
 
 def _missing(
@@ -375,7 +384,7 @@ def _make(
     named: bool,
     ready: int,
     place: str,
-    packets: bool,
+    kept: Kept,
     output: Path,
     done: Callable[[Path], None],
 ) -> None:
@@ -402,7 +411,7 @@ def _make(
             try:
                 run.refuse_beyond(point, limit)
                 host.hold_only(_controls([point]), before)
-                bundle = run.one(point, place, packets, output, say)
+                bundle = run.one(point, place, kept, output, say)
             except HostError as error:
                 failed += 1
                 say(f"  failed: {error.fact}")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bbrscope.collect.errors import HostError
@@ -258,3 +259,19 @@ def test_of_two_bbrs_only_that_of_a_run_is_held_but_what_was_there_before_stays(
     assert held == {"tcp_bbr", "sch_netem"}
     # v2's comes last: that is the one whose callbacks probes find.
     assert loaded == ["bbr", "bbr2"]
+
+
+def test_without_events_ss_records_and_the_version_is_still_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(host, "recorded_version", lambda _ccs: "v1")
+    kept = run.Kept(events=False, packets=False)
+    recording = run._recording(point("cc=bbr"), tmp_path, "x", kept)
+    assert (recording.rung, recording.packets, recording.bbr) == ("inet_diag", False, "v1")
+    assert run._recording(point("cc=bbr"), tmp_path, "x", run.Kept()).rung is None
+    told: dict[str, Any] = {"flows": {}}
+    flows = [scenario.Flow(n, cc, "bulk", 0, 10**6, 0) for n, cc in ((1, "bbr"), (2, "cubic"))]
+    described = [run._flow(point(), flow, told, "v1")["bbr_version"] for flow in flows]
+    assert described == ["v1", None]
+    # Beside v2, which is recorded, nobody looked whether bbr is v1 or v3.
+    assert run._flow(point(), flows[0], told, "v2")["bbr_version"] is None

@@ -12,6 +12,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.collect.errors import BundleError
 from bbrscope.collect.ingest import ingest
+from bbrscope.collect.lab import results
 from bbrscope.collect.packets_tshark import GET_TSHARK
 from bbrscope.collect.store import open_store
 from bbrscope.reports.cli import cli
@@ -163,3 +164,12 @@ def test_an_impossible_value_is_refused_and_the_store_stays_as_it_was(
         with pytest.raises(BundleError, match=r"manifest\.json: lab"):
             ingest(store, bundle)
         assert store.runs() == []
+
+
+@pytest.mark.parametrize("version", ["v1", None])
+def test_a_run_without_events_knows_the_version_that_its_kernel_had(
+    version: str | None, tmp_path: Path
+) -> None:
+    flow = LAB["flows"][0] | {"cc": "bbr", "bbr_version": version}
+    (told,) = results.rows(LAB | {"flows": [flow]}, tmp_path, "x").flows
+    assert (told["cc"], told["bbr_version"]) == ("bbr", version)
