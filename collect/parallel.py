@@ -37,10 +37,10 @@ class Options:
 
 def ingest_many(
     store: Store, paths: Sequence[Path], options: Options, jobs: int | None = None
-) -> Iterator[Outcome]:
+) -> Iterator[Outcome | BbrscopeError]:
     """Load bundles with several processes; yield what became of each, in their order.
 
-    As with one after the other, the first that fails ends it, and those before it stay.
+    Of one that cannot be loaded, why; it leaves the others alone.
 
     Args:
         store: opened for writing; the only one that is written to by this process.
@@ -49,7 +49,7 @@ def ingest_many(
         jobs: processes; None: as many as there are CPUs.
 
     Raises:
-        BbrscopeError: as `ingest` does.
+        BbrscopeError: a process was killed; what was loaded before stays.
     """
     known = [row[0] for row in store.con.execute("SELECT bundle_digest FROM runs").fetchall()]
     workers = min(len(paths), jobs or len(os.sched_getaffinity(0)))
@@ -64,11 +64,8 @@ def ingest_many(
                 for part, path in zip(parts, paths, strict=True)
             ]
             for path, part, job in zip(paths, parts, loading, strict=True):
-                if job.result():
-                    yield _take_over(store, part, path, options.replace)
-                    part.unlink()
-                else:
-                    yield ingest(store, path, **vars(options))
+                yield _settle(store, part, path, options, job)
+                part.unlink(missing_ok=True)
         except BrokenProcessPool as error:
             raise BbrscopeError(
                 "a process that loads bundles was killed, perhaps for want of memory",
@@ -76,6 +73,18 @@ def ingest_many(
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _settle(
+    store: Store, part: Path, path: Path, options: Options, job: Future[bool]
+) -> Outcome | BbrscopeError:
+    """Wait for a worker and bring what it loaded into the store; or return why there is nothing."""
+    try:
+        if job.result():
+            return _take_over(store, part, path, options.replace)
+        return ingest(store, path, **vars(options))
+    except BbrscopeError as error:
+        return error
 
 
 def _load(part: Path, path: Path, options: Options, known: list[str]) -> bool:

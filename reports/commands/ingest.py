@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.errors import BbrscopeError
 from ...collect.rungs import RUNGS
 from ..options import store_option
 
@@ -46,9 +48,9 @@ def command(
 ) -> None:
     """Load run bundles: folders, or .tar.zst of one; or what you have already.
 
-    Each bundle is loaded wholly or not at all. A bundle that the store has already changes
-    nothing, but for packets that were left aside before. What a recording lacks (lost rows, half
-    events) is printed and kept in the table capture_quality.
+    Each bundle is loaded wholly or not at all, whatever becomes of the others. A bundle that the
+    store has already changes nothing, but for packets that were left aside before. What a recording
+    lacks (lost rows, half events) is printed and kept in the table capture_quality.
 
     Packets are dissected by tshark and joined to the events: see tables packets, streams and
     captures, views ack_timeline and loss_timeline.
@@ -73,14 +75,43 @@ def command(
 
     options = Options(replace, salvage, not no_packets, kind)
     with open_for_loading(store) as opened:
-        if len(bundles) == 1 or jobs == 1:
-            for bundle in bundles:
-                click.echo(describe(_ingest(opened, bundle, name, options), opened.path))
+        if len(bundles) == 1:
+            click.echo(describe(_ingest(opened, bundles[0], name, options), opened.path))
             return
-        with progress(len(bundles), "bundles") as advance:
-            for outcome in ingest_many(opened, bundles, options, jobs):
-                click.echo(describe(outcome, opened.path))
-                advance(1)
+        if jobs == 1:
+            refused = _tell(opened, (_tried(opened, bundle, options) for bundle in bundles))
+        else:
+            with progress(len(bundles), "bundles") as advance:
+                refused = _tell(opened, ingest_many(opened, bundles, options, jobs), advance)
+    if refused:
+        raise BbrscopeError(
+            f"{refused} of {len(bundles)} were not loaded, for what is said above",
+            f"the others are in {store}" if refused < len(bundles) else "",
+        )
+
+
+def _tell(
+    opened: Store,
+    outcomes: Iterable[Outcome | BbrscopeError],
+    advance: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Print what became of each bundle; return how many were not loaded."""
+    refused = 0
+    for outcome in outcomes:
+        if isinstance(outcome, BbrscopeError):
+            refused += 1
+            click.echo(f"{outcome.fact}\n  {outcome.way_out}", err=True)
+        else:
+            click.echo(describe(outcome, opened.path))
+        advance(1)
+    return refused
+
+
+def _tried(opened: Store, bundle: Path, options: Options) -> Outcome | BbrscopeError:
+    try:
+        return _ingest(opened, bundle, None, options)
+    except BbrscopeError as error:
+        return error
 
 
 def _ingest(opened: Store, bundle: Path, name: str | None, options: Options) -> Outcome:
