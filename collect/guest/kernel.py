@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 import subprocess
 import tempfile
@@ -48,11 +49,11 @@ def find(place: Path) -> Kernel:
     """
     if place.is_dir():
         return newest_kernel(place)
-    return Kernel(image_release(place), place, None)
+    return Kernel(image_version(place).split(" ")[0], place, None)
 
 
-def image_release(image: Path) -> str:
-    """Return the release that an x86 kernel image names in its header.
+def image_version(image: Path) -> str:
+    """Return the release and version that an x86 kernel image names in its header, as uname -rv.
 
     See Documentation/arch/x86/boot.rst: "HdrS" at 0x202, kernel_version at 0x20e.
 
@@ -65,12 +66,13 @@ def image_release(image: Path) -> str:
     except OSError as error:
         raise GuestError(f"cannot read {image}: {error.strerror}") from error
     at = 0x200 + int.from_bytes(head[0x20E:0x210], "little")
-    text = head[at : at + 100].split(b"\0")[0].split(b" ")[0].decode(errors="replace")
+    text = head[at : at + 300].split(b"\0")[0].decode(errors="replace")
     if head[0x202:0x206] != b"HdrS" or not text:
         raise GuestError(
             f"{image} is no bzImage", "give arch/x86/boot/bzImage, or a folder with boot/vmlinuz-*"
         )
-    return text
+    # Between the two stands who built it.
+    return re.sub(r"^(\S+) \(.*?\) ", r"\1 ", text)
 
 
 def newest_kernel(folder: Path) -> Kernel:

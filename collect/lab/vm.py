@@ -25,7 +25,7 @@ from threading import Event
 
 from .. import guest
 from ..errors import HostError
-from ..guest.kernel import find
+from ..guest.kernel import find, image_version
 from ..guest.root import build_root
 from . import estimate
 from .interrupt import in_order
@@ -52,8 +52,8 @@ export LD_LIBRARY_PATH=/run/lib
 """
 
 
-def release(kernel: Path | None) -> str:
-    """Return the release of the kernel that a guest will boot.
+def version(kernel: Path | None) -> str:
+    """Return the release and version of the kernel that a guest will boot, as uname -rv.
 
     Raises:
         HostError: QEMU is missing.
@@ -64,7 +64,7 @@ def release(kernel: Path | None) -> str:
             f"a guest needs {', '.join(lacking)}",
             f"apt-get install {' '.join(lacking)}, or run as root without --vm",
         )
-    return find(kernel or build_root(SUITE)).release
+    return image_version(find(kernel or build_root(SUITE)).image)
 
 
 def congestion_controls(kernel: Path | None) -> set[str] | None:

@@ -248,7 +248,8 @@ def _on_host(chosen: Scenario, named: bool, kept: Kept, output: Path, store: Pat
     from ...collect.lab import host
 
     host.require_root()
-    missing, ready = _missing(chosen, os.uname().release, output, store)
+    host_kernel = os.uname()
+    missing, ready = _missing(chosen, f"{host_kernel.release} {host_kernel.version}", output, store)
     wanted = [point for _, point in missing]
     if wanted:
         _check_places(output, store)
@@ -269,7 +270,7 @@ def _in_guests(
     from ...collect.lab import vm
 
     vm.take_over(output)
-    missing, ready = _missing(chosen, vm.release(kernel), output, store)
+    missing, ready = _missing(chosen, vm.version(kernel), output, store)
     have = vm.congestion_controls(kernel)
     if have is not None:
         kept = _with_controls([point for _, point in missing], named, ready, have)
@@ -303,23 +304,31 @@ def _inside(chosen: Scenario, named: bool, numbers: str | None, kept: Kept, outp
 
 
 def _missing(
-    chosen: Scenario, release: str, output: Path, store: Path
+    chosen: Scenario, kernel: str, output: Path, store: Path
 ) -> tuple[list[tuple[int, Point]], int]:
     """Return the points whose runs are neither in the store nor in the output folder.
 
     What is in the folder alone is loaded. The second value counts the runs that are there.
+
+    Raises:
+        HostError: one that is there is of another kernel of the same release, by uname -rv.
     """
     from ...collect.lab import run, scenario
     from ...collect.store import open_store
 
-    stored: set[str] = set()
+    stored: dict[str, str | None] = {}
     if store.exists():
         with open_store(store, read_only=True) as opened:
-            stored = set(opened.runs())
+            stored = dict(opened.con.execute("SELECT run, kernel FROM runs").fetchall())
     missing, ready = [], 0
     for number, point in enumerate(scenario.points(chosen)):
-        name = point.run_name(release)
+        name = point.run_name(kernel.split(" ")[0])
         if name in stored:
+            if (made := stored[name]) and made != kernel:
+                raise HostError(
+                    f"{name} is of another kernel of the same release: {made}, not {kernel}",
+                    "keep them apart with --store and -o, or build kernels with a LOCALVERSION",
+                )
             ready += 1
         elif run.finished(output / name):
             _load(output / name, store)

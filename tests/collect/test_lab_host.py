@@ -137,7 +137,7 @@ def test_without_root_and_without_qemu_both_ways_out_are_named(
     assert "sudo" in error.value.way_out
     assert "apt-get install some-package" in error.value.way_out
     with pytest.raises(HostError, match="a guest needs some-package"):
-        vm.release(None)
+        vm.version(None)
     with pytest.raises(HostError) as error:
         host.require_root(in_guest=False)
     assert error.value.way_out == "use sudo"

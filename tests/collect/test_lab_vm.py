@@ -19,15 +19,19 @@ from pathlib import Path
 
 import pytest
 from bbrscope.collect import guest
-from bbrscope.collect.errors import BbrscopeError
+from bbrscope.collect.errors import BbrscopeError, HostError
 from bbrscope.collect.guest import kernel as guest_kernel
 from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store import open_store
+from bbrscope.reports.commands import lab
+
+from tests import lab_rows
 
 from .test_lab_results import lab_bundle
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 RELEASE = "6.1.0-99-fake"
+KERNEL = f"{RELEASE} #1 SMP Debian 6.1.999-1 (2026-07-02)"
 WORDS = ("run", "song-single-buffer", "--quick", "--cc", "cubic")
 
 # Knows what a guest is told from the folder that it shares: -fsdev local,id=out,path=FOLDER,...
@@ -43,7 +47,7 @@ for order, number in enumerate(numbers):
     made = out / "bundles" / (names[int(number)] + ".partial")
     shutil.copytree(here / "bundle", made)
     manifest = json.loads((made / "manifest.json").read_text())
-    manifest["name"] = names[int(number)]
+    manifest["name"], manifest["kernel"] = names[int(number)], {kernel!r}
     (made / "manifest.json").write_text(json.dumps(manifest))
     while order and not (here / "finish").exists():
         time.sleep(0.05)
@@ -51,6 +55,17 @@ for order, number in enumerate(numbers):
 for name, text in ((".stdout", ""), (".stderr", "made them"), (".status", "0")):
     (out / name).write_text(text)
 """
+
+
+def make_image(path: Path, kernel: str) -> None:
+    """Write the header of a bzImage that names this kernel, and who built it."""
+    release, _, rest = kernel.partition(" ")
+    text = f"{release} (me@here) {rest}\0".encode()
+    head = bytearray(0x2000)
+    head[0x202:0x206] = b"HdrS"
+    head[0x20E:0x210] = (0x1000).to_bytes(2, "little")
+    head[0x1200 : 0x1200 + len(text)] = text
+    path.write_bytes(head)
 
 
 @pytest.fixture
@@ -63,12 +78,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     modules.mkdir(parents=True)
     (modules / "modules.dep").write_text("kernel/net/ipv4/tcp_cubic.ko:\n")
     (here / "guests/bookworm/boot").mkdir()
-    (here / f"guests/bookworm/boot/vmlinuz-{RELEASE}").touch()
+    make_image(here / f"guests/bookworm/boot/vmlinuz-{RELEASE}", KERNEL)
     tools = here / "bin"
     tools.mkdir()
     for tool in ("apt-get", "dpkg-deb", "depmod"):
         (tools / tool).symlink_to("/bin/true")
-    (tools / "qemu-system-x86_64").write_text(QEMU.format(python=sys.executable, here=str(here)))
+    (tools / "qemu-system-x86_64").write_text(
+        QEMU.format(python=sys.executable, here=str(here), kernel=KERNEL)
+    )
     (tools / "qemu-system-x86_64").chmod(0o755)
     lab_bundle(here, {}, events=False)
     chosen = scenario.override(
@@ -239,13 +256,10 @@ def test_a_guest_that_fails_is_told_and_what_it_made_is_kept(
 
 def test_a_bare_kernel_image_names_its_release_and_has_no_modules(tmp_path: Path) -> None:
     image = tmp_path / "bzImage"
-    head = bytearray(0x2000)
-    head[0x202:0x206] = b"HdrS"
-    head[0x20E:0x210] = (0x1000).to_bytes(2, "little")
-    head[0x1200 : 0x1200 + 20] = b"6.13.7-bbr3 (me) #1\0"
-    image.write_bytes(head)
+    make_image(image, "6.13.7-bbr3 #1 SMP Debian 6.13.7-1 (2026-07-02)")
     found = guest_kernel.find(image)
     assert (found.release, found.image, found.modules) == ("6.13.7-bbr3", image, None)
+    assert vm.image_version(image) == "6.13.7-bbr3 #1 SMP Debian 6.13.7-1 (2026-07-02)"
     assert guest_kernel.module_order(None) == []
     assert vm.congestion_controls(image) is None
     image.write_bytes(b"no kernel")
@@ -282,3 +296,19 @@ def test_what_cannot_be_run_or_kept_is_refused_before_a_guest_boots(
     assert said in told
     assert booted(place) == {}
     assert not (place / "lab-runs").exists()
+
+
+def test_a_run_of_another_kernel_with_the_same_release_is_not_taken_for_this_ones(
+    tmp_path: Path,
+) -> None:
+    chosen = scenario.quick(scenario.load("song-bwchange"))
+    name = next(scenario.points(chosen)).run_name("6.1.192")
+    path = tmp_path / "s.duckdb"
+    with open_store(path) as store:
+        row = {"run_id": 1, "run": name, "kernel": "6.1.192 #2 SMP today"}
+        lab_rows.insert(store, {"runs": [row]})
+    with pytest.raises(HostError, match="another kernel of the same release"):
+        lab._missing(chosen, "6.1.192 #1 SMP today", tmp_path, path)
+    missing, ready = lab._missing(chosen, "6.1.192 #2 SMP today", tmp_path, path)
+    assert ready == 1
+    assert all(point.run_name("6.1.192") != name for _, point in missing)

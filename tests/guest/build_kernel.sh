@@ -16,6 +16,8 @@ set -eu
 fragment=$(cd "$(dirname "$0")" && pwd)/kernel.config
 mkdir -p "$2/boot"
 folder=$(cd "$2" && pwd)
+# A release of its own: the lab's runs have it in their names.
+export LOCALVERSION="-$(basename "$folder")"
 cd "$1"
 make -s tinyconfig
 scripts/kconfig/merge_config.sh -m .config "$fragment" > /dev/null
