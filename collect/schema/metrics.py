@@ -169,6 +169,7 @@ ev AS (
   ASOF LEFT JOIN link_rates l ON l.run_id = ev.run_id AND ev.ns >= l.start_ns
 ), kernel AS (
   SELECT s.run_id, s.flow, s.stream, s.label, count_if(p.main) AS mains,
+    sum(p.delivered * (p.mss + {OVERHEAD})) * 8 AS carried_bits,
     sum(p.acked_bytes)::BIGINT AS acked_bytes, sum(p.delivered)::BIGINT AS delivered,
     sum(p.lost)::BIGINT AS lost, sum(p.ce)::BIGINT AS ce,
     median(p.rate) AS rate, max(p.rate) AS rate_max, min(p.rtt) AS rtt_min, avg(p.rtt) AS rtt_mean,
@@ -301,25 +302,53 @@ spans AS (
 )
 """
 
+# What the link could have carried in a slice, and what queue samples say of it.
+_LINK = """
+capacities AS (
+  SELECT s.run_id, s.flow, s.stream, s.label, sum(l.bits_per_s
+    * greatest(least(s.end_ns, l.end_ns) - greatest(s.start_ns, l.start_ns), 0)) / 1e9 AS bits
+  FROM slices s JOIN (
+    SELECT *, lead(start_ns, 1, 9223372036854775807) OVER
+      (PARTITION BY run_id ORDER BY start_ns) AS end_ns
+    FROM link_rates
+  ) l USING (run_id)
+  GROUP BY s.run_id, s.flow, s.stream, s.label
+), waits AS (
+  SELECT q.run_id, q.ns, q.backlog * 8e6 / l.bits_per_s AS delay
+  FROM (
+    SELECT run_id, ns::BIGINT AS ns, max(backlog_bytes) AS backlog FROM queue_samples
+    WHERE ns IS NOT NULL GROUP BY run_id, ns
+  ) q ASOF JOIN link_rates l ON l.run_id = q.run_id AND q.ns >= l.start_ns
+), backlogs AS (
+  SELECT s.run_id, s.flow, s.stream, s.label, avg(w.delay) AS delay
+  FROM slices s JOIN waits w
+    ON w.run_id = s.run_id AND w.ns >= s.start_ns AND w.ns < s.end_ns
+  GROUP BY s.run_id, s.flow, s.stream, s.label
+)
+"""
+
 
 def _select(label: str) -> str:
     return f"""
 SELECT x.run_id, n.run, x.flow, x.stream, n."local", n.remote, {label}
   (x.start_ns - n.zero_ns) / 1e9 AS start_s, x.seconds AS duration_s,
   k.acked_bytes, k.acked_bytes * 8 / 1e6 / nullif(x.told_seconds, 0) AS goodput_mbps,
+  k.carried_bits * x.seconds / nullif(c.bits * x.told_seconds, 0) AS utilisation,
   k.delivered AS delivered_packets, k.rate AS delivery_rate_mbps,
   k.rate_max AS delivery_rate_max_mbps, k.lost AS lost_packets,
   k.lost / nullif(k.lost + k.delivered, 0) AS loss_rate,
   k.ce / nullif(k.delivered, 0) AS ce_rate,
   k.rtt_min AS rtt_min_us, k.rtt_mean AS rtt_mean_us, k.rtt_p50 AS rtt_p50_us,
   k.rtt_p95 AS rtt_p95_us, k.rtt_p99 AS rtt_p99_us, k.queue_delay AS queue_delay_us,
-  k.in_flight AS inflight_packets, k.over_bdp AS inflight_minus_bdp_packets,
+  b.delay AS queue_sampled_us, k.in_flight AS inflight_packets,
+  k.over_bdp AS inflight_minus_bdp_packets,
   k.cwnd AS cwnd_packets, k.pacing * 8 / 1e6 AS pacing_mbps,
   CASE WHEN k.told > 0 THEN coalesce(k.app, 0) END AS app_limited_share,
   CASE WHEN k.told > 0 AND (k.mains > 0 OR k.sndbuf IS NOT NULL) THEN coalesce(k.rwnd, 0)
     END AS rwnd_limited_share,
   k.sndbuf AS sndbuf_limited_share,
   w.bytes AS pkt_wire_bytes, w.bytes * 8 / 1e6 / nullif(x.pkt_seconds, 0) AS pkt_throughput_mbps,
+  w.bytes * 8 * x.seconds / nullif(c.bits * x.pkt_seconds, 0) AS pkt_utilisation,
   a.acked AS pkt_acked_bytes, a.acked * 8 / 1e6 / nullif(x.pkt_seconds, 0) AS pkt_goodput_mbps,
   w.segments AS pkt_segments, w.resent AS pkt_retransmissions,
   w.resent / nullif(w.segments, 0) AS pkt_retransmission_rate, w.overtaken AS pkt_reordered,
@@ -334,12 +363,17 @@ LEFT JOIN wire w ON w.run_id = x.run_id AND w.stream = x.stream AND w.label = x.
   AND w.direction = n.direction
 LEFT JOIN replies a ON a.run_id = x.run_id AND a.stream = x.stream AND a.label = x.label
   AND a.direction = n.direction
+LEFT JOIN capacities c ON c.run_id = x.run_id AND c.label = x.label
+  AND c.flow IS NOT DISTINCT FROM x.flow AND c.stream IS NOT DISTINCT FROM x.stream
+LEFT JOIN backlogs b ON b.run_id = x.run_id AND b.label = x.label
+  AND b.flow IS NOT DISTINCT FROM x.flow AND b.stream IS NOT DISTINCT FROM x.stream
 ORDER BY x.run_id, x.flow NULLS LAST, x.stream, x.label
 """
 
 
 def _sql(by: str, label: str) -> str:
-    return f"WITH {_SENDERS}, {_SLICES[by]}, {_KERNEL}, {_PACKETS}, {_SPANS} {_select(label)}"
+    parts = (_SENDERS, _SLICES[by], _KERNEL, _PACKETS, _SPANS, _LINK)
+    return f"WITH {', '.join(parts)} {_select(label)}"
 
 
 def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -360,6 +394,12 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
         Column("duration_s", "DOUBLE", "s", "from its first packet or event to its last"),
         Column("acked_bytes", "BIGINT", "bytes", "growth of tp.snd_una: acknowledged in order"),
         Column("goodput_mbps", "DOUBLE", "Mbit/s", "acked_bytes over the time that events cover"),
+        Column(
+            "utilisation",
+            "DOUBLE",
+            "",
+            "of the link, by what was delivered, in whole frames; NULL: no rate is known",
+        ),
         Column("delivered_packets", "BIGINT", "packets", "growth of tp.delivered: ACKed or SACKed"),
         Column("delivery_rate_mbps", "DOUBLE", "Mbit/s", "median rate sample: rs.delivered x mss"),
         Column("delivery_rate_max_mbps", "DOUBLE", "Mbit/s", "largest rate sample"),
@@ -372,6 +412,12 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
         Column("rtt_p95_us", "DOUBLE", "us", "95th percentile over ACKs"),
         Column("rtt_p99_us", "DOUBLE", "us", "99th percentile over ACKs"),
         Column("queue_delay_us", "DOUBLE", "us", "mean RTT above the flow's smallest"),
+        Column(
+            "queue_sampled_us",
+            "DOUBLE",
+            "us",
+            "mean of the bottleneck queue's sampled backlog at the link's rate; NULL: no samples",
+        ),
         Column("inflight_packets", "DOUBLE", "packets", "in flight, mean over time"),
         Column(
             "inflight_minus_bdp_packets",
@@ -386,6 +432,7 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
         Column("sndbuf_limited_share", "DOUBLE", "", "the same, by samples of ss; NULL: none"),
         Column("pkt_wire_bytes", "BIGINT", "bytes", "frames at the capture point"),
         Column("pkt_throughput_mbps", "DOUBLE", "Mbit/s", "the same over the captured time"),
+        Column("pkt_utilisation", "DOUBLE", "", "of the link; NULL: no rate is known"),
         Column("pkt_acked_bytes", "BIGINT", "bytes", "growth of the acknowledgement number"),
         Column("pkt_goodput_mbps", "DOUBLE", "Mbit/s", "the same over the captured time"),
         Column("pkt_segments", "BIGINT", "packets", "with payload"),

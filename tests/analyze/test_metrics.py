@@ -303,6 +303,31 @@ def test_the_queue_sent_what_the_capture_saw(shipped: Store) -> None:
     assert abs(sent - seen) <= 4 * 0.010 * 10e6 / 8
 
 
+def test_utilisation_and_queue_by_flow_are_what_the_queue_counted(shipped: Store) -> None:
+    flow = _main_flow(shipped, RUN)
+    (queue,) = _rows(shipped, "FROM queue_metrics WHERE run = ?", [RUN])
+    # 1 %: the flow began and ended up to two samples, 0.28 s of 25 s, off the run's first and last.
+    for name in ("utilisation", "pkt_utilisation"):
+        assert flow[name] == pytest.approx(queue["utilisation"], rel=0.01), name
+    assert flow["queue_sampled_us"] == pytest.approx(queue["delay_mean_us"], rel=0.01)
+    # The RTT has the time that a packet itself takes on the link, too, and one waiting behind it.
+    assert 0 < flow["queue_delay_us"] - flow["queue_sampled_us"] < 1514 * 8 / 10
+    run_id = shipped.run_id(RUN)
+    for by in ("second", "phase"):
+        parts = [
+            row
+            for row in metrics.table(shipped.con, [run_id], by).to_pylist()
+            if row["flow"] == flow["flow"] and row["utilisation"] is not None
+        ]
+        for name in ("utilisation", "pkt_utilisation"):
+            seconds = sum(row["duration_s"] for row in parts)
+            mean = sum(row[name] * row["duration_s"] for row in parts) / seconds
+            # What a slice sends is delivered in the next: only the first's and last's count.
+            assert mean == pytest.approx(flow[name], rel=0.01), (by, name)
+        waits = {row[by if by == "phase" else "t_s"]: row["queue_sampled_us"] for row in parts}
+        assert len({wait for wait in waits.values() if wait is not None}) > 3
+
+
 def test_phases_add_up_to_the_flow(shipped: Store) -> None:
     run_id = shipped.run_id(RUN)
     flow = _main_flow(shipped, RUN)["flow"]
