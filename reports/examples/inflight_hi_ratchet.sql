@@ -17,4 +17,4 @@ SELECT b.run, b.flow, l.loss, round((l.ns - r.first_ns) / 1e9, 2) AS t_s,
   arg_max(b.inflight_hi, b.ns) AS after_2_s
 FROM losses l JOIN runs r USING (run_id)
 JOIN bounds b ON b.run_id = l.run_id AND b.ns BETWEEN l.ns - 500000000 AND l.ns + 2000000000
-GROUP BY ALL ORDER BY b.run, b.flow, l.loss
+GROUP BY ALL HAVING count(b.inflight_hi) > 0 ORDER BY b.run, b.flow, l.loss

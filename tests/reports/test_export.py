@@ -7,9 +7,11 @@ from pathlib import Path
 import duckdb
 import polars
 import pytest
+from bbrscope import fixtures
 from bbrscope.collect import export
 from bbrscope.collect.errors import BbrscopeError
-from bbrscope.collect.store import Store
+from bbrscope.collect.ingest import ingest
+from bbrscope.collect.store import Store, open_store
 from bbrscope.reports.cli import cli
 from click.testing import CliRunner
 
@@ -47,6 +49,37 @@ def test_polars_reads_it_as_one_table_with_a_column_run(shipped: Store, tmp_path
     read = polars.scan_parquet(tmp_path / "lab" / "events").group_by("run").len().collect()
     stored = shipped.con.execute("SELECT run, events FROM runs").fetchall()
     assert dict(read.iter_rows()) == dict(stored)
+
+
+def test_names_types_and_counts_come_back_in_polars_and_duckdb(tmp_path: Path) -> None:
+    """Partitions are escaped and guessed at: a number, and what the lab calls its runs."""
+    names = {"007": "v3_x_tlp5", "x.quick+cc=cubic+r1@6.1.0": "v1_x_lt"}
+    with open_store(tmp_path / "s.duckdb") as store:
+        for name, fixture in names.items():
+            ingest(store, fixtures.path(fixture), name=name)
+        tables, _ = export.exported()
+        export.export(store.con, tmp_path / "lab", _ids(store), tables)
+        other = duckdb.connect()
+        for table in tables:
+            stored = store.con.sql(f'FROM "{table}"')
+            folder = tmp_path / "lab" / table
+            read = polars.scan_parquet(folder).collect()
+            again = other.sql(f"FROM '{folder}/**/*.parquet'")
+            assert read.height == len(again) == len(stored), table
+            kinds = dict(zip(stored.columns, map(str, stored.types), strict=True))
+            kinds = {n: "VARCHAR" if k.startswith("ENUM") else k for n, k in kinds.items()}
+            found = dict(zip(again.columns, map(str, again.types), strict=True))
+            assert {name: found[name] for name in kinds} == kinds, table
+            assert {"run", *kinds} >= set(read.columns) >= set(kinds), table
+            if "run_id" in kinds and read.height:
+                assert read.schema["run"] == polars.String
+                assert set(read["run"]) | set(names) == set(names), table
+                assert {row[0] for row in again.select("run").fetchall()} == set(read["run"])
+        sums = "sum(ns)::DOUBLE, sum(tp_delivered)::DOUBLE, count(exit_ns)"
+        counted = store.con.execute(f"SELECT {sums} FROM events").fetchall()[0]
+    read = polars.read_parquet(tmp_path / "lab" / "events")
+    sums_read = (read["ns"].cast(float).sum(), read["tp_delivered"].sum(), read["exit_ns"].count())
+    assert sums_read == pytest.approx(counted)
 
 
 def test_views_and_chosen_runs_by_the_command(shipped_path: Path, tmp_path: Path) -> None:
