@@ -15,12 +15,17 @@ import zstandard
 
 FLUSH_S = 1.0
 CHUNK = 1 << 20
+# A child that writes line by line would wake its reader for every one of them: what is read was
+# less than this, so the pipe has room for what comes within the rest.
+SMALL, REST_S = 64 << 10, 0.02
 # A row or a column header; everything else that bpftrace prints is talk.
 TALK = re.compile(rb"^(?!#?[A-Z]+[0-9]?,).*\n", re.MULTILINE)
 LOST = re.compile(rb"Lost (\d+) events")
 ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
-# Rows of one CPU come in order; those of several are sorted among this much of the newest.
+# Rows of one CPU come in order; those of several are sorted among this much of the newest, as soon
+# as there is a part more of them: sorting them for every few that come costs more than all else.
 WINDOW_NS = 1_000_000_000
+PART_NS = WINDOW_NS // 4
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
 # A row's tag, number among the rows of one event, time and socket.
 PARTS = re.compile(rb"^([A-Z]+)([0-9]?),(\d+),([0-9a-f]+)[,\n]")
@@ -117,6 +122,8 @@ class Pump(threading.Thread):
     def run(self) -> None:
         while chunk := os.read(self.source, CHUNK):
             self.accept(chunk)
+            if len(chunk) < SMALL:
+                time.sleep(REST_S)
         self.accept_end()
         os.close(self.source)
 
@@ -156,6 +163,8 @@ class Events(Pump):
         self._tags: list[str] = []
         self._beats: set[bytes] = set()
         self._held: list[tuple[int, bytes]] = []
+        self._newest_ns = 0
+        self._released_ns = 0
         self._inside: set[bytes] = set()
         self._keeping: dict[bytes, bool] = {}
 
@@ -168,8 +177,7 @@ class Events(Pump):
             time.sleep(QUIET_S / 10)
 
     def _past_the_cut(self) -> bool:
-        cut, held = self.cut_after_ns, self._held
-        return cut is not None and bool(held) and held[-1][0] > cut + WINDOW_NS
+        return self.cut_after_ns is not None and self._newest_ns > self.cut_after_ns + WINDOW_NS
 
     def accept(self, chunk: bytes) -> None:
         self._heard = time.monotonic()
@@ -181,23 +189,24 @@ class Events(Pump):
             data = self._without_talk(data)
         if data.startswith(b"#") or b"\n#" in data:
             data = self._without_headers(data)
-        self._held += [(int(row[1]), row[0]) for row in ROW.finditer(data)]
-        self._release(WINDOW_NS)
+        rows = [(int(row[1]), row[0]) for row in ROW.finditer(data)]
+        self._held += rows
+        self._newest_ns = max([self._newest_ns, *(ns for ns, _row in rows)])
+        if self._newest_ns - WINDOW_NS > self._released_ns + PART_NS:
+            self._release(self._newest_ns - WINDOW_NS)
 
     def accept_end(self) -> None:
         # A row cut short by the death of bpftrace would be read as a whole one: the tail is left,
         # unless it is talk.
         if self._tail and not re.match(rb"[A-Z]+[0-9]?,", self._tail):
             self.accept(b"\n")
-        self._release(0)
+        self._release(self._newest_ns)
 
-    def _release(self, window_ns: int) -> None:
-        """Write the held rows that are older than the newest by `window_ns`, in order of time."""
-        if not self._held:
-            return
+    def _release(self, until_ns: int) -> None:
+        """Write the held rows up to a time, in order of time."""
+        self._released_ns = until_ns
         self._held.sort(key=lambda row: row[0])
-        limit = self._held[-1][0] - window_ns
-        count = bisect.bisect_right(self._held, limit, key=lambda row: row[0])
+        count = bisect.bisect_right(self._held, until_ns, key=lambda row: row[0])
         if not count:
             return
         data = b"".join(line for _ns, line in self._held[:count])
