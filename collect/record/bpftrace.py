@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from ..errors import HostError
@@ -48,6 +49,12 @@ def find() -> Bpftrace:
             "bpftrace is not installed",
             "apt-get install bpftrace (or dnf, pacman); 0.17 and newer are known to work",
         )
+    return ask(path, os.stat(path).st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def ask(path: str, _changed_ns: int) -> Bpftrace:
+    """Try out the program at a path; once for several recordings, until it is replaced."""
     version = run([path, "--version"]).stdout.strip().removeprefix("bpftrace v")
     done = run([path, "--info"])
     info = done.stdout + done.stderr
