@@ -74,6 +74,8 @@ def load(
 
     try:
         con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
+        # Two threads leave row groups of any size, which DuckDB then may write again, all of them.
+        con.execute("SET threads = 1")
         row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
         line = _Line.of(clocks).set_at(row["clock_ahead"])
         findings = _findings(row, line)
@@ -87,6 +89,7 @@ def load(
         # After an error the transaction is void, and takes the tables with it.
         with suppress(duckdb.TransactionException):
             con.execute("RESET memory_limit")
+            con.execute("RESET threads")
             _drop(con)
 
 

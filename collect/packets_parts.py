@@ -265,16 +265,16 @@ def _raise_first(working: list[Future[None]]) -> None:
 def _as_in_capture(rows: pa.RecordBatch, part: int, known: _AsCaptured | None) -> pa.RecordBatch:
     """Tell a part's streams from those of others; number and measure frames as in the capture."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     columns: dict[str, Any] = dict(zip(rows.schema.names, rows.columns, strict=True))
     if known is not None:
+        import pyarrow.compute as pc
+
         frames, captured = pa.array(known.frames), pa.array(known.captured)
         places = pc.subtract(columns["packet"], pa.scalar(1, pa.uint32()))
         acked = pc.subtract(columns["acks_packet"], pa.scalar(1, pa.uint32()))
         columns["packet"] = frames.take(places)
         columns["captured_len"] = captured.take(places)
         columns["acks_packet"] = frames.take(acked)
-    stream = pc.cast(columns["stream"], pa.uint64())
-    columns["stream"] = pc.add(stream, pa.scalar(part << 32, pa.uint64()))
+    columns["stream"] = pa.array(columns["stream"].to_numpy() + np.uint64(part << 32))
     return pa.record_batch(columns)

@@ -196,8 +196,10 @@ class Dissection(Closing):
             end = buffer.rfind(b"\n", 0, filled) + 1
             if end:
                 yield decoder.decode(np.frombuffer(buffer, np.uint8), end)
-            rest = buffer[end:filled]
-            buffer, filled = rest + bytearray(max(BLOCK, len(rest))), len(rest)
+            else:
+                buffer += bytes(BLOCK)
+            filled -= end
+            buffer[:filled] = buffer[end : end + filled]
         if end := buffer.rfind(b"\n", 0, filled) + 1:
             yield decoder.decode(np.frombuffer(buffer, np.uint8), end)
         self.frames = decoder.frames

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect import packets_parts, packets_tshark
@@ -116,6 +117,20 @@ def test_columns_hold_what_tshark_says_as_fields(tmp_path: Path, damage: float) 
     assert found.rows.equals(expected.rows)
     assert found.born.tolist() == expected.born.tolist()
     assert found.rows.num_rows > 1000
+
+
+def test_lines_longer_than_the_buffer_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _everything(tmp_path / "x.pcap")
+    read = []
+    for size in (packets_tshark.BLOCK, 100):
+        monkeypatch.setattr(packets_tshark, "BLOCK", size)
+        with packets_tshark.Dissection(pieces(path), "it", None, lambda: True) as dissection:
+            read.append([batch.rows for batch in dissection.batches()])
+    (whole,), short = read
+    assert len(short) > 100
+    assert pa.Table.from_batches(short).equals(pa.Table.from_batches([whole]))
 
 
 @pytest.fixture
