@@ -62,7 +62,7 @@ def list_scenarios(name: str | None) -> None:
     """List the catalogue with the time that each scenario takes, or tell all about one.
 
     Times are estimates for one run after the other: in full on a host, and quick on a host and in
-    a guest (--vm).
+    a guest (--vm) that has a core for itself.
     """
     from ...collect.lab import scenario
 
