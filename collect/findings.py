@@ -37,7 +37,8 @@ CODES = {
     "goodput, RTT and data in flight. Capture both: tcpdump -i IFACE -s 128 -w FILE tcp",
     "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
     "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
-    "calls retransmissions of them are copies",
+    "calls retransmissions of them are copies, and pkt_ metrics count both. Capture on one "
+    "interface, or take the copies out: editcap -w 0.005 IN OUT",
     "capture_clock_back": "{name}: {count} packets are older than the ones before them, by up to "
     "{seconds:.3f} s: the clock jumped, and {then}",
     "capture_clock_ahead": "{name}: the clock was set forward by {seconds:.3f} s before packet "

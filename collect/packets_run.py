@@ -113,5 +113,6 @@ def _require_packets(row: dict[str, Any], path: Path) -> None:
         return
     raise BundleError(
         f"{path} holds no TCP segment ({row['frames']} packets of other kinds)",
-        "capture the connection's packets: tcpdump -i IFACE -s 128 -w FILE tcp",
+        "capture the connection's packets where they are not encrypted, as on its sender:"
+        " tcpdump -i IFACE -s 128 -w FILE tcp",
     )

@@ -18,12 +18,14 @@ def text(flow: SampledFlow, between: tuple[int, int] | None) -> Iterable[str]:
     facts = [f"{s['duration_ns'] / 1e9:.1f} s in {s['samples']} samples"]
     if s["goodput_mbps"] is not None:
         facts.append(f"{s['goodput_mbps']:.2f} Mbit/s acknowledged")
-    facts.append(f"{s['retrans_packets']:,} packets sent again")
+    for name, what in (("retrans_packets", "sent again"), ("lost_packets", "marked lost")):
+        if s[name] is not None:
+            facts.append(f"{s[name]:,} packets {what}")
     if s["min_rtt_us"] is not None:
         facts.append(f"min_rtt {milliseconds(round(s['min_rtt_us']))}")
     if s["bw_max_mbps"]:
         facts.append(f"bw {s['bw_max_mbps']:.2f} Mbit/s at most")
-    yield printable(f"{s['run']}, flow {flow.flow}: {s['local']} -> {s['remote']}")
+    yield printable(f"{s['run']}, flow {flow.flow}: {s['local'] or '?'} -> {s['remote']}")
     yield f"  {', '.join(facts)}"
     yield f"  recorded by {flow.rung.name}: {flow.rung.can}"
     yield f"  it cannot {flow.rung.cannot}"

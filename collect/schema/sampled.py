@@ -61,7 +61,10 @@ SAMPLED_FLOWS = View(
         Column("duration_ns", "BIGINT", "ns", "between them"),
         Column("acked_bytes", "BIGINT", "bytes", "acknowledged in order between them"),
         Column("goodput_mbps", "DOUBLE", "Mbit/s", "the same over the duration"),
-        Column("retrans_packets", "BIGINT", "packets", "sent again between them"),
+        Column(
+            "retrans_packets", "BIGINT", "packets", "sent again between them; NULL: not printed"
+        ),
+        Column("lost_packets", "BIGINT", "packets", "marked lost meanwhile; NULL: not printed"),
         Column("min_rtt_us", "BIGINT", "us", "BBR's, at the last"),
         Column("srtt_mean_us", "DOUBLE", "us", "mean of the smoothed RTT"),
         Column("bw_max_mbps", "DOUBLE", "Mbit/s", "BBR's bandwidth at most"),
@@ -73,7 +76,10 @@ WITH sums AS (
   SELECT s.run_id, s.flow, count(*) AS samples,
     min(s.ns) AS first_ns, max(s.ns) AS last_ns, (max(s.ns) - min(s.ns))::BIGINT AS duration_ns,
     max(coalesce(s.bytes_acked, 0)) - min(coalesce(s.bytes_acked, 0)) AS acked_bytes,
-    max(coalesce(s.total_retrans, 0)) - min(coalesce(s.total_retrans, 0)) AS retrans_packets,
+    -- ss leaves it out while it is 0.
+    max(coalesce(s.total_retrans, 0)) FILTER (s.source = 'ss')
+      - min(coalesce(s.total_retrans, 0)) FILTER (s.source = 'ss') AS retrans_packets,
+    max(s.lost) - min(s.lost) AS lost_packets,
     arg_max(s.min_rtt_us, s.ns) AS min_rtt_us, avg(s.srtt_us) AS srtt_mean_us,
     max(s.bw) / 1e6 AS bw_max_mbps, avg(s.snd_cwnd) AS cwnd_mean,
     arg_max({MODE}, s.ns) AS last_mode
@@ -83,7 +89,8 @@ SELECT s.run_id, r.run, s.flow, f.local_address || ':' || f.local_port AS local,
   f.remote_address || ':' || f.remote_port AS remote, s.samples, s.first_ns, s.last_ns,
   s.duration_ns,
   s.acked_bytes, s.acked_bytes * 8e3 / nullif(s.duration_ns, 0) AS goodput_mbps,
-  s.retrans_packets, s.min_rtt_us, s.srtt_mean_us, s.bw_max_mbps, s.cwnd_mean, s.last_mode
+  s.retrans_packets, s.lost_packets, s.min_rtt_us, s.srtt_mean_us, s.bw_max_mbps, s.cwnd_mean,
+  s.last_mode
 FROM sums s JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
 ORDER BY s.run_id, s.flow
 """,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...collect.errors import BbrscopeError
-from ...collect.rungs import RUNGS
+from ...collect.rungs import KERNEL_LOG, RUNGS
 from ..options import store_option
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def describe(outcome: Outcome, store: Path) -> str:
         label = f"{outcome.version}, {flows}, " if outcome.version else ""
         text = f"{outcome.run}: {label}no BBR events"
     if outcome.samples:
-        text += f", {outcome.samples:,} samples of ss"
+        source = "the kernel's log" if outcome.rung == KERNEL_LOG.name else "ss"
+        text += f", {outcome.samples:,} samples of {source}"
     if outcome.packets:
         text += f", {outcome.packets:,} packets"
     if outcome.mains:

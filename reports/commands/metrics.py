@@ -82,8 +82,8 @@ def _nothing(store: Path, runs: tuple[str, ...], by: str) -> BbrscopeError:
     named = ", ".join(runs)
     if by == "phase":
         return BbrscopeError(
-            f"no phase of {named} is known: neither kernel events nor samples tell of one",
-            f"see what there is: bbrscope metrics {' '.join(runs)} --by second",
+            f"no kernel event of {named} was recorded: where its phases begin and end is not known",
+            f"see what there is: bbrscope explain {runs[0]}",
         )
     return BbrscopeError(
         f"of {named} no acknowledged data was captured or recorded",

@@ -22,7 +22,9 @@ def story(run: Run, flow: Flow) -> list[Prose]:
     if row["delivered_bytes"]:
         told += f" {quantity(row['delivered_bytes'], 'B')} were acknowledged in between"
         told += f": {quantity(row['goodput_mbps'] * 1e6, 'bit/s')} on average."
-    told += f" {plural(row['retrans_packets'] or 0, 'packet')} were sent again."
+    for name, what in (("retrans_packets", "sent again"), ("lost_packets", "marked lost")):
+        if row[name] is not None:
+            told += f" {plural(row[name], 'packet')} were {what}."
     if row["min_rtt_us"] is not None:
         told += f" BBR's min_rtt was {row['min_rtt_us'] / 1e3:.3f} ms at the end."
     beyond = (

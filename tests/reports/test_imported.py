@@ -72,6 +72,10 @@ def test_explain_tells_the_modes_that_were_seen_and_what_cannot_be_known(
     rung = {"kernel": "kernel_log", "ss": "inet_diag"}[run]
     assert f"recorded by {rung}" in told
     assert "it cannot" in told
+    assert ("? -> 10.9.0.2" in told) == (run == "kernel")
+    # ss leaves the number of retransmissions out while there is none; v2alpha never prints it.
+    assert ("0 packets sent again" in told) == (run == "ss")
+    assert ("0 packets marked lost" in told) == (run == "kernel")
     seen = [line.split()[1] for line in told.splitlines() if " seen " in line]
     assert seen == ["STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "PROBE_BW"]
     with pytest.raises(BbrscopeError, match="no decisions"):
@@ -159,7 +163,7 @@ def test_metrics_of_one_direction_show_what_there_is_and_say_what_is_missing(
     (flow,) = json.loads(_run(store, "metrics", "data", "--format", "json"))
     assert (flow["pkt_segments"], flow["pkt_acked_bytes"]) == (100, None)
     assert "data" in _run(store, "metrics", "data").splitlines()[2]
-    for by, said in (("phase", "neither kernel events nor samples"), ("flow", "no acknowledged")):
+    for by, said in (("phase", "where its phases begin"), ("flow", "no acknowledged")):
         with pytest.raises(BbrscopeError, match=said):
             _run(store, "metrics", "acks", "--by", by)
 
