@@ -219,7 +219,7 @@ sent AS (
   SELECT p.*, p.position + p.len AS last_byte,
     coalesce(max(p.position + p.len) OVER before, 0) AS highest,
     coalesce(max(p.tsval) OVER before, 0) AS newest
-  FROM ({_beyond_wraps("seq", "ns::BIGINT AS ns, frame_len, len, ecn, tsval")}) p
+  FROM ({_beyond_wraps("seq", "ns::BIGINT AS ns, frame_len, len, ecn, tsval, bytes_in_flight")}) p
   WINDOW before AS (PARTITION BY p.run_id, p.stream, p.direction ORDER BY p.packet
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), judged AS (
@@ -272,7 +272,8 @@ sent AS (
   SELECT s.run_id, s.flow, s.stream, s.direction, s.label, sum(j.frame_len)::BIGINT AS bytes,
     sum(j.len)::BIGINT AS payload, count_if(j.len > 0)::BIGINT AS segments,
     count_if(j.resent)::BIGINT AS resent, count_if(j.overtaken)::BIGINT AS overtaken,
-    count_if(j.ecn = 3 AND j.len > 0)::BIGINT AS ce
+    count_if(j.ecn = 3 AND j.len > 0)::BIGINT AS ce,
+    avg(j.bytes_in_flight) FILTER (j.len > 0) AS in_flight
   FROM judged j ASOF JOIN keyed s ON s.run_id = j.run_id AND s.stream = j.stream
     AND s.direction = j.direction AND j.ns >= s.start_ns
   GROUP BY ALL
@@ -352,7 +353,7 @@ SELECT x.run_id, n.run, x.flow, x.stream, n."local", n.remote, {label}
   a.acked AS pkt_acked_bytes, a.acked * 8 / 1e6 / nullif(x.pkt_seconds, 0) AS pkt_goodput_mbps,
   w.segments AS pkt_segments, w.resent AS pkt_retransmissions,
   w.resent / nullif(w.segments, 0) AS pkt_retransmission_rate, w.overtaken AS pkt_reordered,
-  w.ce / nullif(w.segments, 0) AS pkt_ce_rate,
+  w.ce / nullif(w.segments, 0) AS pkt_ce_rate, w.in_flight AS pkt_inflight_bytes,
   a.rtt_min AS pkt_rtt_min_us, a.rtt_mean AS pkt_rtt_mean_us, a.rtt_p50 AS pkt_rtt_p50_us,
   a.rtt_p95 AS pkt_rtt_p95_us, a.rtt_p99 AS pkt_rtt_p99_us
 FROM spans x JOIN named n ON n.run_id = x.run_id AND n.flow IS NOT DISTINCT FROM x.flow
@@ -447,6 +448,12 @@ def _columns(label: tuple[Column, ...]) -> tuple[Column, ...]:
             "pkt_reordered", "BIGINT", "packets", "below it, with an older timestamp: overtaken"
         ),
         Column("pkt_ce_rate", "DOUBLE", "", "segments with the CE codepoint"),
+        Column(
+            "pkt_inflight_bytes",
+            "DOUBLE",
+            "bytes",
+            "past the capture point and not acknowledged there, by tshark, mean over segments",
+        ),
         Column(
             "pkt_rtt_min_us",
             "DOUBLE",

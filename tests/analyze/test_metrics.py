@@ -167,6 +167,22 @@ def test_rtt_from_packets_does_not_depend_on_where_they_were_captured(
     assert before["pkt_rtt_p50_us"] == pytest.approx(before["rtt_p50_us"], abs=1000)
 
 
+def test_what_is_in_flight_is_the_rate_times_the_delay(shipped: Store) -> None:
+    """Little's law past the capture point, within 10 %: one mean is over segments, one over ACKs.
+
+    The delay is tshark's own, from a segment to the ACK of it.
+    """
+    flow = _main_flow(shipped, RUN)
+    delay = _rows(
+        shipped,
+        "SELECT avg(ack_rtt_ns) / 1e9 AS s FROM packets JOIN runs USING (run_id)"
+        " WHERE run = ? AND stream = ? AND direction = 'ack'",
+        [RUN, flow["stream"]],
+    )[0]["s"]
+    bytes_per_s = flow["pkt_goodput_mbps"] * 1e6 / 8
+    assert flow["pkt_inflight_bytes"] == pytest.approx(bytes_per_s * delay, rel=0.1)
+
+
 def test_wire_bytes_are_what_tshark_counts(shipped: Store, tmp_path: Path) -> None:
     """The io,stat tap counts by itself. No tolerance."""
     flow = _main_flow(shipped, RUN)
