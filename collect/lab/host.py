@@ -91,6 +91,19 @@ def require(parts: Iterable[str]) -> None:
             )
 
 
+def require_pauses() -> None:
+    """Check that iperf3 pauses between bursts: 3.18 does not (esnet/iperf issue 1820).
+
+    Raises:
+        HostError: it sends all the time.
+    """
+    if call("iperf3", "--version").startswith("iperf 3.18 "):
+        raise HostError(
+            "iperf3 3.18 sends without a pause, so a flow would not be on and off",
+            "install another version (3.17 and older, 3.19), or add --vm to run in a guest",
+        )
+
+
 def has_module(name: str) -> bool:
     """Tell whether the kernel has a module, built in or loadable; load it."""
     if Path("/sys/module", name).is_dir() or quietly("modprobe", "-q", name):

@@ -410,6 +410,8 @@ def _make(
     failed = 0
     with run.alone() as before:
         host.require({part for point in points for part in (point.path.shaper, point.path.aqm)})
+        if any(flow.kind == "on-off" for point in points for flow in point.flows):
+            host.require_pauses()
         wanted = _with_controls(points, named, ready, host.congestion_controls(_controls(points)))
         if not wanted:
             return

@@ -275,3 +275,16 @@ def test_without_events_ss_records_and_the_version_is_still_told(
     assert described == ["v1", None]
     # Beside v2, which is recorded, nobody looked whether bbr is v1 or v3.
     assert run._flow(point(), flows[0], told, "v2")["bbr_version"] is None
+
+
+def test_an_iperf3_that_does_not_pause_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "iperf3"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for version, refused in (("3.17.1", False), ("3.18", True), ("3.19", False)):
+        tool.write_text(f"#!/bin/sh\necho 'iperf {version} (cJSON 1.7.15)'\n")
+        tool.chmod(0o755)
+        expected = pytest.raises(HostError, match=r"3\.18") if refused else contextlib.nullcontext()
+        with expected:
+            host.require_pauses()
