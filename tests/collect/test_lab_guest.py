@@ -377,7 +377,8 @@ def test_a_full_path_carries_its_rate(name: str, parts: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["policer", "fq_codel", "htb_codel", "loss"])
 def test_a_path_without_a_queue_has_its_delay(name: str, parts: dict[str, Any]) -> None:
-    assert 40_000 <= parts[name]["min_rtt_us"] < 42_000
+    """iperf3 tells smoothed RTTs, of ACKs for two segments, which the path carries in 2.4 ms."""
+    assert 40_000 <= parts[name]["min_rtt_us"] < 40_000 + 2 * 1514 * 8 / 10 + 500
 
 
 def test_a_transfer_of_a_fixed_size_arrives_but_for_its_end(parts: dict[str, Any]) -> None:
