@@ -157,19 +157,28 @@ def hold_only(ccs: Iterable[str], before: set[str]) -> None:
     congestion_controls(sorted(ccs))
 
 
-def recorded_version(ccs: set[str]) -> str | None:
-    """Return which BBR of this kernel to record; None when no flow has one.
+def bbr_versions(ccs: Iterable[str]) -> dict[str, str]:
+    """Return which BBR each of these congestion controls is on this kernel, as it is now.
 
-    bbr2 is v2; bbr is the other one, v1 or v3, whichever the kernel has.
+    bbr2 is v2, bbr3 is v3; bbr is v1 or, on kernels with Google's patches, v3.
+
+    Raises:
+        HostError: there are some, and none is a BBR that is known here.
     """
-    if not any(cc.startswith("bbr") for cc in ccs):
-        return None
-    found = {each.version.name for each in target.candidates(btf.load())}
-    wanted = {"v2"} if "bbr2" in ccs else found - {"v2"}
-    return (
-        next(iter(sorted(found & wanted)), None)
-        or target.choose(target.candidates(btf.load())).version.name
-    )
+    wanted = {cc for cc in ccs if cc.startswith("bbr")}
+    if not wanted:
+        return {}
+    candidates = target.candidates(btf.load())
+    found = {each.version.name for each in candidates}
+    names = {"bbr": "v1" if "v1" in found else "v3", "bbr2": "v2", "bbr3": "v3"}
+    versions = {cc: names[cc] for cc in sorted(wanted) if names.get(cc) in found}
+    return versions or dict.fromkeys(sorted(wanted), target.choose(candidates).version.name)
+
+
+def recorded_version(ccs: Iterable[str]) -> str | None:
+    """Return which BBR of this kernel to record, of several that which is loaded last."""
+    versions = bbr_versions(ccs)
+    return versions[max(versions)] if versions else None
 
 
 def loaded_modules() -> set[str]:

@@ -151,7 +151,7 @@ def one(point: Point, place: str, kept: Kept, folder: Path, say: Say) -> Path:
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
         told = json.loads(result.read_text())
         _attach(point, bundle, work)
-        if problems := _describe(point, place, manifest, told, bundle, recording.bbr):
+        if problems := _describe(point, place, manifest, told, bundle):
             say(f"  marked invalid: {problems}")
         return _publish(bundle, folder / name)
 
@@ -263,7 +263,6 @@ def _describe(
     manifest: dict[str, Any],
     told: dict[str, Any],
     bundle: Path,
-    version: str | None,
 ) -> str:
     """Write into the manifest which run this is; return why it is not what it says, if so."""
     problems = [*told["problems"], *accounting.trouble(manifest)]
@@ -277,6 +276,7 @@ def _describe(
             "was the bottleneck"
         )
     link = point.path
+    versions = host.bbr_versions(flow.cc for flow in point.flows)
     manifest["scenario"] = {"id": point.scenario, "description": point.title}
     manifest["setup"] = {**manifest["setup"], **point.params}
     manifest["changes"] = told["changes"]
@@ -298,20 +298,21 @@ def _describe(
         "cpu_busy": told["cpu_busy"],
         "valid": not problems,
         "why_invalid": "; ".join(problems),
-        "flows": [_flow(point, flow, told, version) for flow in point.flows],
+        "flows": [_flow(point, flow, told, versions) for flow in point.flows],
     }
     (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
     return "; ".join(problems)
 
 
-def _flow(point: Point, flow: Flow, told: dict[str, Any], version: str | None) -> dict[str, Any]:
+def _flow(
+    point: Point, flow: Flow, told: dict[str, Any], versions: dict[str, str]
+) -> dict[str, Any]:
     launched = told["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
     trips = traffic.ROUND_TRIPS * (point.path.rtt_us + flow.extra_rtt_us) / 1e6
     return {
         "flow_no": flow.flow_no,
         "cc": flow.cc,
-        # Where v1 or v3 and v2 meet, it is v2 that was recorded.
-        "bbr_version": version if flow.cc == ("bbr2" if version == "v2" else "bbr") else None,
+        "bbr_version": versions.get(flow.cc),
         "kind": flow.kind,
         "start_s": round(launched + trips, 6),
         "extra_rtt_us": flow.extra_rtt_us,

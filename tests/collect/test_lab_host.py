@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from bbrscope.collect.errors import HostError
@@ -269,12 +269,32 @@ def test_without_events_ss_records_and_the_version_is_still_told(
     recording = run._recording(point("cc=bbr"), tmp_path, "x", kept)
     assert (recording.rung, recording.packets, recording.bbr) == ("inet_diag", False, "v1")
     assert run._recording(point("cc=bbr"), tmp_path, "x", run.Kept()).rung is None
-    told: dict[str, Any] = {"flows": {}}
-    flows = [scenario.Flow(n, cc, "bulk", 0, 10**6, 0) for n, cc in ((1, "bbr"), (2, "cubic"))]
-    described = [run._flow(point(), flow, told, "v1")["bbr_version"] for flow in flows]
-    assert described == ["v1", None]
-    # Beside v2, which is recorded, nobody looked whether bbr is v1 or v3.
-    assert run._flow(point(), flows[0], told, "v2")["bbr_version"] is None
+
+
+def test_every_flow_says_which_bbr_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one BBR of a kernel is recorded, but which ones it has is known of all."""
+    present: set[str] = set()
+
+    def candidates(_base: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(version=SimpleNamespace(name=name)) for name in present]
+
+    monkeypatch.setattr(host.btf, "load", lambda: None)
+    monkeypatch.setattr(host.target, "candidates", candidates)
+    for kernel, recorded, versions in (
+        ({"v1", "v2"}, "v2", {"bbr": "v1", "bbr2": "v2"}),
+        ({"v3", "v2"}, "v2", {"bbr": "v3", "bbr2": "v2"}),
+        ({"v1"}, "v1", {"bbr": "v1"}),
+        ({"v3"}, "v3", {"bbr": "v3"}),
+    ):
+        present.clear()
+        present.update(kernel)
+        ccs = {"cubic", *versions}
+        assert host.bbr_versions(ccs) == versions
+        assert host.recorded_version(ccs) == recorded
+        flow = scenario.Flow(1, "bbr", "bulk", 0, 10**6, 0)
+        assert run._flow(point(), flow, {"flows": {}}, versions)["bbr_version"] == versions["bbr"]
+    assert host.bbr_versions({"cubic"}) == {}
+    assert host.recorded_version({"cubic"}) is None
 
 
 def test_an_iperf3_that_does_not_pause_is_refused(
