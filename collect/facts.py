@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .bundle import Bundle, Manifest
 from .findings import CODES
 from .rungs import CAPTURE, RUNGS
 from .schema.fields import column_name
 from .schema.recording import SAMPLE
+
+if TYPE_CHECKING:
+    import duckdb
 
 # Manifest keys that have columns or tables of their own; the rest goes to host_facts.
 OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks", "lab"}
@@ -76,6 +79,13 @@ UPDATE runs SET rung = '{CAPTURE.name}',
 WHERE run_id = $run_id AND rung IS NULL AND events = 0 AND EXISTS (
   SELECT 1 FROM packets WHERE packets.run_id = runs.run_id)
 """
+
+
+def without_events(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Say of a run without events what samples and packets tell, once they are loaded."""
+    for change in (CAPTURED, EVENTLESS_TIMES):
+        con.execute(change, {"run_id": run_id})
+
 
 # A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
 # began (iperf3 tells whole seconds).

@@ -170,8 +170,7 @@ class _Loader:
             decided = {"decoded_as": "samples of ss: struct bbr was not read", "rung": "inet_diag"}
         totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
         self._load_run({**decided, **totals})
-        for change in (facts.CAPTURED, facts.EVENTLESS_TIMES):
-            self.con.execute(change, {"run_id": self.run_id})
+        facts.without_events(self.con, self.run_id)
         return outcome(self.con, self.run_id, already=False)
 
     def _load_events(self, reader: EventReader) -> None:

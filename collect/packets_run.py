@@ -66,8 +66,7 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
             "DELETE FROM capture_quality WHERE run_id = ? AND kind = ?", [run_id, NOT_DISSECTED]
         )
         added = load_packets(con, run_id, bundle, progress)
-        for change in (facts.CAPTURED, facts.EVENTLESS_TIMES):
-            con.execute(change, {"run_id": run_id})
+        facts.without_events(con, run_id)
         con.execute(
             "UPDATE runs SET findings = (SELECT count(*) FROM capture_quality q"
             " WHERE q.run_id = runs.run_id) WHERE run_id = ?",
