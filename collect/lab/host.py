@@ -29,7 +29,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "red": ("sch_red",),
     "policer": ("sch_ingress", "act_police", "cls_matchall"),
 }
-BBR_MODULES = {"tcp_bbr", "tcp_bbr2", "tcp_bbr3"}
 PROC = Path("/proc")
 # How often modules are tried that do not go.
 UNLOAD_TRIES = 30
@@ -147,13 +146,13 @@ def hold_only(ccs: Iterable[str], before: set[str]) -> None:
     """Load the BBRs among these congestion controls, and unload the others that the lab loaded.
 
     Two of them have callbacks of one name, and older kernels let probes land in the module that
-    came last; sorted, that is the one which recorded_version returns.
+    came last; sorted, that is the one which `recorded` returns.
 
     Args:
         ccs: the congestion controls of a run.
         before: modules that were loaded before the lab; they stay.
     """
-    unload(BBR_MODULES & loaded_modules() - before)
+    unload(loaded_modules().intersection(target.MODULES) - before)
     congestion_controls(sorted(ccs))
 
 
@@ -175,9 +174,8 @@ def bbr_versions(ccs: Iterable[str]) -> dict[str, str]:
     return versions or dict.fromkeys(sorted(wanted), target.choose(candidates).version.name)
 
 
-def recorded_version(ccs: Iterable[str]) -> str | None:
-    """Return which BBR of this kernel to record, of several that which is loaded last."""
-    versions = bbr_versions(ccs)
+def recorded(versions: dict[str, str]) -> str | None:
+    """Return which of these BBRs to record, of several that which is loaded last."""
     return versions[max(versions)] if versions else None
 
 

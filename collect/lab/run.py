@@ -134,7 +134,8 @@ def one(point: Point, place: str, kept: Kept, folder: Path, say: Say) -> Path:
     with tempfile.TemporaryDirectory(prefix="bbrscope-lab-") as scratch:
         work = Path(scratch)
         plan = traffic.plan(point, work)
-        recording = _recording(point, work, name, kept)
+        versions = host.bbr_versions(flow.cc for flow in point.flows)
+        recording = _recording(work, name, kept, versions)
         with awake(place == "vm") as pid, testbed.built(point), servers(point, work):
             (work / "plan.json").write_text(json.dumps({**plan, "awake": pid}))
             bundle, manifest = session.run(recording, lambda _text: None)
@@ -151,7 +152,7 @@ def one(point: Point, place: str, kept: Kept, folder: Path, say: Say) -> Path:
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
         told = json.loads(result.read_text())
         _attach(point, bundle, work)
-        if problems := _describe(point, place, manifest, told, bundle):
+        if problems := _describe(point, place, manifest, told, bundle, versions):
             say(f"  marked invalid: {problems}")
         return _publish(bundle, folder / name)
 
@@ -175,7 +176,7 @@ def awake(wanted: bool) -> Iterator[int | None]:
         process.wait()
 
 
-def _recording(point: Point, work: Path, name: str, kept: Kept) -> session.Plan:
+def _recording(work: Path, name: str, kept: Kept, versions: dict[str, str]) -> session.Plan:
     # Ctrl-C reaches the traffic, too, but it is for the lab to end it.
     command = (
         "env",
@@ -185,7 +186,7 @@ def _recording(point: Point, work: Path, name: str, kept: Kept) -> session.Plan:
         f"{__package__}.traffic",
         str(work / "plan.json"),
     )
-    version = host.recorded_version({flow.cc for flow in point.flows})
+    version = host.recorded(versions)
     return session.Plan(
         output=work / name,
         command=command,
@@ -263,6 +264,7 @@ def _describe(
     manifest: dict[str, Any],
     told: dict[str, Any],
     bundle: Path,
+    versions: dict[str, str],
 ) -> str:
     """Write into the manifest which run this is; return why it is not what it says, if so."""
     problems = [*told["problems"], *accounting.trouble(manifest)]
@@ -276,7 +278,6 @@ def _describe(
             "was the bottleneck"
         )
     link = point.path
-    versions = host.bbr_versions(flow.cc for flow in point.flows)
     manifest["scenario"] = {"id": point.scenario, "description": point.title}
     manifest["setup"] = {**manifest["setup"], **point.params}
     manifest["changes"] = told["changes"]

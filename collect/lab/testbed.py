@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import HostError
-from .host import call, quietly, recorded_version
+from .host import bbr_versions, call, quietly
 from .scenario import Change, Link, Point
 from .units import PACKET_BYTES
 
@@ -202,7 +202,7 @@ def _number(point: Point, ip: str) -> None:
 def _heed_ecn_low(point: Point) -> None:
     """Have BBRv3 heed ECN on a path with it, and its receivers tell each mark, as DCTCP's do."""
     asked = point.path.ecn and any(flow.cc == "bbr" for flow in point.flows)
-    if asked and recorded_version({"bbr"}) == "v3":
+    if asked and bbr_versions({"bbr"})["bbr"] == "v3":
         for name in (SENDERS, RECEIVERS):
             _in(name, sys.executable, "-m", f"{__package__}.ecn_low")
 

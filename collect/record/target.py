@@ -14,6 +14,7 @@ from ...probes.program import Host
 from ..errors import HostError
 
 CONGESTION = Path("/proc/sys/net/ipv4")
+MODULES = ("tcp_bbr", "tcp_bbr2", "tcp_bbr3")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def candidates(base: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Ta
     """Every BBR in the running kernel: built in, or in a loaded module that has BTF."""
     symbols = kallsyms()
     found = []
-    for module in ("", "tcp_bbr", "tcp_bbr2", "tcp_bbr3"):
+    for module in ("", *MODULES):
         blob = base if not module else btf.load_module(module, base, folder)
         if blob is None:
             continue

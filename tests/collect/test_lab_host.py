@@ -261,14 +261,11 @@ def test_of_two_bbrs_only_that_of_a_run_is_held_but_what_was_there_before_stays(
     assert loaded == ["bbr", "bbr2"]
 
 
-def test_without_events_ss_records_and_the_version_is_still_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(host, "recorded_version", lambda _ccs: "v1")
+def test_without_events_ss_records_and_the_version_is_still_told(tmp_path: Path) -> None:
     kept = run.Kept(events=False, packets=False)
-    recording = run._recording(point("cc=bbr"), tmp_path, "x", kept)
+    recording = run._recording(tmp_path, "x", kept, {"bbr": "v1"})
     assert (recording.rung, recording.packets, recording.bbr) == ("inet_diag", False, "v1")
-    assert run._recording(point("cc=bbr"), tmp_path, "x", run.Kept()).rung is None
+    assert run._recording(tmp_path, "x", run.Kept(), {"bbr": "v1"}).rung is None
 
 
 def test_every_flow_says_which_bbr_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,11 +287,11 @@ def test_every_flow_says_which_bbr_it_had(monkeypatch: pytest.MonkeyPatch) -> No
         present.update(kernel)
         ccs = {"cubic", *versions}
         assert host.bbr_versions(ccs) == versions
-        assert host.recorded_version(ccs) == recorded
+        assert host.recorded(host.bbr_versions(ccs)) == recorded
         flow = scenario.Flow(1, "bbr", "bulk", 0, 10**6, 0)
         assert run._flow(point(), flow, {"flows": {}}, versions)["bbr_version"] == versions["bbr"]
     assert host.bbr_versions({"cubic"}) == {}
-    assert host.recorded_version({"cubic"}) is None
+    assert host.recorded({}) is None
 
 
 def test_an_iperf3_that_does_not_pause_is_refused(
