@@ -102,10 +102,19 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
         )
     if not events:
         raise BbrscopeError(
-            f"run {run} has packets or samples but no kernel events: there is nothing to replay or"
-            " explain",
-            f"see what they tell: bbrscope metrics {run}",
+            f"run {run} has no kernel events: there is nothing to replay or explain",
+            measured_by_the_lab(con, run_id) or f"see what it does tell: bbrscope metrics {run}",
         )
+
+
+def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:
+    """Say where to read of a lab's run of which only the traffic's own numbers were kept."""
+    row = con.execute(
+        "SELECT scenario FROM lab_runs WHERE run_id = ?"
+        " AND run_id NOT IN (SELECT run_id FROM streams)",
+        [run_id],
+    ).fetchone()
+    return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
 
 
 def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:

@@ -14,6 +14,8 @@ from ..options import format_option, names_option, runs_argument, store_option
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ...collect.store import Store
+
 # What people get of the many columns; programs get them all.
 SHORT = {
     "flow": (
@@ -67,17 +69,19 @@ def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, nam
     with open_store(store, read_only=True) as opened:
         run_ids = [opened.run_id(name) for name in runs or opened.runs()]
         found = table(opened.con, run_ids, by)
-    if output_format == "table":
-        found = _readable(found, by)
-        if found.num_rows == 0:
-            raise _nothing(store, runs, by)
+        if output_format == "table":
+            found = _readable(found, by)
+            if found.num_rows == 0:
+                raise _nothing(opened, runs, by)
     write_table(found, output_format, names)
 
 
-def _nothing(store: Path, runs: tuple[str, ...], by: str) -> BbrscopeError:
+def _nothing(store: Store, runs: tuple[str, ...], by: str) -> BbrscopeError:
     """Say why there is no row to show."""
+    from ...analyze.session import measured_by_the_lab
+
     if not runs:
-        fact = f"no flow in {store} has anything to measure"
+        fact = f"no flow in {store.path} has anything to measure"
         return BbrscopeError(fact, "load a run that has: bbrscope ingest BUNDLE")
     named = ", ".join(runs)
     if by == "phase":
@@ -85,9 +89,10 @@ def _nothing(store: Path, runs: tuple[str, ...], by: str) -> BbrscopeError:
             f"no kernel event of {named} was recorded: where its phases begin and end is not known",
             f"see what there is: bbrscope explain {runs[0]}",
         )
+    where = measured_by_the_lab(store.con, store.run_id(runs[0]))
     return BbrscopeError(
         f"of {named} no acknowledged data was captured or recorded",
-        "capture data and acknowledgements both: tcpdump -i IFACE -s 128 -w FILE tcp",
+        where or "capture data and acknowledgements both: tcpdump -i IFACE -s 128 -w FILE tcp",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bbrscope import fixtures
-from bbrscope.collect.errors import BundleError
+from bbrscope.collect.errors import BbrscopeError, BundleError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.lab import results
 from bbrscope.collect.packets_tshark import GET_TSHARK
@@ -100,6 +100,10 @@ def test_a_run_without_a_bbr_flow_is_a_run_all_the_same(tmp_path: Path) -> None:
     assert (outcome.version, outcome.events, outcome.flows) == (None, 0, 0)
     assert query(path, "SELECT cc, goodput_bps, flow FROM lab_flows") == [("cubic", 8e6, None)]
     assert query(path, "SELECT count(*) > 10 FROM queue_samples") == [(True,)]
+    for words in (["report"], ["explain"], ["replay"], ["metrics"]):
+        done = CliRunner().invoke(cli, [*words, outcome.run, "--store", str(path)])
+        assert isinstance(done.exception, BbrscopeError)
+        assert done.exception.way_out.endswith(": bbrscope study song-single-buffer")
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason=f"tshark is not installed: {GET_TSHARK}")
