@@ -47,6 +47,7 @@ TOP_KEYS = (
 )
 CLAIM_KEYS = ("id", "text", "source", "cc", "full", "needs", "sql", "expected", "tolerance")
 
+_PARAMETER = re.compile(r"\$([\w-]*)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _CC = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 NAME_LENGTH = 100
@@ -443,12 +444,12 @@ class _Values:
         if value is None:
             raise ScenarioError(f"{key} is missing", f"say {key} = ...")
         text, seen = str(value), 0
-        while text.startswith("$"):
-            name, seen = text[1:], seen + 1
+        while found := _PARAMETER.search(text):
+            name, seen = found[1], seen + 1
             if name not in self.params or seen > 5:
                 known = ", ".join(sorted(self.params))
                 raise unknown("parameter", name, list(self.params), f"parameters: {known}")
-            text = self.params[name]
+            text = text[: found.start()] + self.params[name] + text[found.end() :]
         return text
 
     def choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:

@@ -44,11 +44,15 @@ def time_us(text: object, duration_us: int | None = None) -> int:
 
 
 def size(text: object, bdp_bytes: int | None = None) -> int:
-    """Return bytes; pkt is a full-sized packet as tbf counts it, bdp needs the path's product."""
+    """Return bytes, of a sum perhaps: 1.5bdp+50kB.
+
+    pkt is a full-sized packet as tbf counts it, bdp needs the path's product.
+    """
     units = {**_SIZES, "pkt": PACKET_BYTES}
     if bdp_bytes is not None:
         units["bdp"] = bdp_bytes
-    return round(_scaled(text, "size", units, "50kB, 100pkt or 1bdp"))
+    parts = str(text).split("+")
+    return round(sum(_scaled(part, "size", units, "50kB, 100pkt or 1bdp") for part in parts))
 
 
 def share(text: object) -> float:

@@ -91,6 +91,22 @@ def test_a_point_has_every_quantity_in_one_unit(small: scenario.Scenario) -> Non
     assert point.changes == (scenario.Change(10_000_000, "rate", 5e6),)
 
 
+def test_a_buffer_may_be_a_sum_and_a_parameter_a_part_of_it(
+    small: scenario.Scenario, tmp_path: Path
+) -> None:
+    sums = {"1bdp+50kB": 100_000, "50kB + 1pkt+1B": 51_515, "1.5bdp+53.6kB": 128_600}
+    for text, size in sums.items():
+        [point] = scenario.points(scenario.override(small, {"buffer": [text]}))
+        assert point.path.buffer_bytes == size
+    part = SMALL.replace('buffer = "2bdp"', 'buffer = "$limit+1kB"')
+    part = part.replace("[params]", '[params]\nlimit = "1bdp"').replace("buffer = [", "limit = [")
+    made = scenario.points(load(tmp_path, part))
+    assert [point.path.buffer_bytes for point in made] == [152_400, 51_000]
+    wrong = scenario.override(small, {"buffer": ["$later+1kB"]})
+    with pytest.raises(ScenarioError, match="size '2s' is not understood"):
+        next(scenario.points(wrong))
+
+
 def test_quick_replaces_the_sweep_and_parts_of_the_duration_follow(
     small: scenario.Scenario,
 ) -> None:
