@@ -61,6 +61,19 @@ def test_a_claim_that_they_do_not_bear_out_is_not_reproduced(path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("v1 73 to 73 ms, v2 1.5 to 1.5", "v1 73 ms, v2 1.5"),
+        ("1,050 to 1,050 of 0.9 to 0.90", "1,050 of 0.9 to 0.90"),
+        ("5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000", "5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000"),
+    ],
+)
+def test_a_range_of_one_value_is_told_as_that_value(path: Path, text: str, told: str) -> None:
+    sql = f"SELECT true AS reproduced, '{text}' AS measured"
+    assert judged(path, replace(CLAIM, sql=sql)).measured == told
+
+
+@pytest.mark.parametrize(
     ("changed", "why"),
     [
         ({"cc": ("v1", "cubic")}, "no run with cubic: there is v1, v2, v3"),
