@@ -17,6 +17,8 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 NOT_COMPARABLE = "not comparable"
 
+# A small negative number keeps its sign when it is rounded: "-0.0".
+_MINUS_0 = re.compile(r"(?<![\w.])-(0(?:\.0+)?)(?!\.?\d)")
 # Least and most of one run, or of runs that differ by less than is told: "50 to 50 ms".
 _SAME = re.compile(r"(?<![\w.])(\d[\d.,]*) to \1(?![\w.,]*\d)")
 
@@ -91,4 +93,5 @@ def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str
     row = dict(zip(names, rows[0], strict=True))
     total = con.execute("SELECT count(*) FROM points").fetchall()[0][0]
     n = int(row["n"]) if row.get("n") is not None else int(total)
-    return row["reproduced"], _SAME.sub(r"\1", str(row["measured"] or "")), n
+    measured = _SAME.sub(r"\1", _MINUS_0.sub(r"\1", str(row["measured"] or "")))
+    return row["reproduced"], measured, n

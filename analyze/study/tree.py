@@ -27,6 +27,8 @@ MAX_DEPTH = 3
 LEAST_LEAF = 3
 FOLDS = 5
 TRAINED = 0.75
+# With fewer, those to learn from are too few for two leaves.
+LEAST_PATHS = 8
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
     """Return the tree for cells of rate_mbps, rtt_ms, buffer_bytes, bbr and cubic (goodputs).
 
     Raises:
-        BbrscopeError: scikit-learn is not installed, or fewer than two paths, or one winner alone.
+        BbrscopeError: scikit-learn is not installed, or there are too few paths, in all or of one
+            winner.
     """
     try:
         from sklearn.model_selection import StratifiedKFold, cross_val_score, train_test_split
@@ -119,10 +122,11 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
     samples = [_features(cell) for cell in cells]
     labels = [int(cell["bbr"] > cell["cubic"]) for cell in cells]
     fewest = min(labels.count(0), labels.count(1))
-    if fewest < 2:
+    if fewest < 2 or len(cells) < LEAST_PATHS:
         raise BbrscopeError(
             f"no tree from {len(cells)} paths, on {sum(labels)} of which BBR is ahead",
-            "run a grid of paths on which each wins at least twice, with BBR and with CUBIC",
+            f"run a grid of at least {LEAST_PATHS} paths on which each wins twice or more, with BBR"
+            " and with CUBIC",
         )
 
     def classifier() -> Any:

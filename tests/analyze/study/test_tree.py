@@ -74,7 +74,12 @@ def test_few_paths_give_a_tree_without_accuracy_and_too_few_none() -> None:
     found = tree.grow(few)
     assert found.accuracies == ()
     assert "Too few paths" in found.summary()
-    for useless in ([], cells[:1], grid(lambda *_: True)):
+    for count in range(len(few) + 1):
+        if count >= tree.LEAST_PATHS and sum(c["bbr"] > c["cubic"] for c in few[:count]) >= 2:
+            assert tree.grow(few[:count]).trained == count * 3 // 4
+    mixed = sorted(few, key=lambda cell: cell["bbr"] > cell["cubic"])
+    even = mixed[:3] + mixed[-4:]
+    for useless in ([], cells[:1], even[:4], even, grid(lambda *_: True)):
         with pytest.raises(BbrscopeError, match="no tree from"):
             tree.grow(useless)
 
