@@ -21,6 +21,8 @@ NOT_COMPARABLE = "not comparable"
 _MINUS_0 = re.compile(r"(?<![\w.])-(0(?:\.0+)?)(?!\.?\d)")
 # Least and most of one run, or of runs that differ by less than is told: "50 to 50 ms".
 _SAME = re.compile(r"(?<![\w.])(\d[\d.,]*) to \1(?![\w.,]*\d)")
+# And their mean before them: "7 of them, 7".
+_ALL_SAME = re.compile(r"\A(\d[\d.,]*) ([^,]*), \1\Z")
 
 
 @dataclass(frozen=True)
@@ -94,4 +96,4 @@ def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str
     total = con.execute("SELECT count(*) FROM points").fetchall()[0][0]
     n = int(row["n"]) if row.get("n") is not None else int(total)
     measured = _SAME.sub(r"\1", _MINUS_0.sub(r"\1", str(row["measured"] or "")))
-    return row["reproduced"], measured, n
+    return row["reproduced"], _ALL_SAME.sub(r"\1 \2", measured), n

@@ -64,6 +64,7 @@ def test_a_claim_that_they_do_not_bear_out_is_not_reproduced(path: Path) -> None
     ("text", "told"),
     [
         ("v1 73 to 73 ms, v2 1.5 to 1.5", "v1 73 ms, v2 1.5"),
+        ("7,012 of them in 9 s, 7,012 to 7,012", "7,012 of them in 9 s"),
         ("-0 to -0.0, -0.05, 1-0, -0 %", "0 to 0.0, -0.05, 1-0, 0 %"),
         ("1,050 to 1,050 of 0.9 to 0.90", "1,050 of 0.9 to 0.90"),
         ("5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000", "5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000"),
