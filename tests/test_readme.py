@@ -11,25 +11,30 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[1]
-_BLOCKS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def _commands() -> list[str]:
+def block_lines(language: str) -> list[str]:
+    """The lines of README's code blocks in this language."""
     text = (_ROOT / "README.md").read_text()
-    return [line for block in _BLOCKS.findall(text) for line in block.splitlines() if line]
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+def typed(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What becomes of these lines, up to the first that fails, with this bbrscope on the path."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "\n".join(["set -e", *lines])
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.mark.slow
 def test_the_tours_commands_work_in_their_order(tmp_path: Path) -> None:
-    commands = _commands()
-    tour = [line for line in commands if line.startswith(("bbrscope", "export", "eval"))]
+    tour = [line for line in block_lines("sh") if line.startswith(("bbrscope", "export", "eval"))]
     assert len(tour) >= 15
     (tmp_path / "fixtures").symlink_to(_ROOT / "fixtures")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    script = "set -e\n" + "\n".join(f"echo '+ {n}'\n{line}" for n, line in enumerate(tour))
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = typed([f"echo '+ {n}'\n{line}" for n, line in enumerate(tour)], tmp_path)
     assert done.returncode == 0, f"{tour}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
@@ -38,7 +43,7 @@ def test_the_tours_commands_work_in_their_order(tmp_path: Path) -> None:
 def test_the_first_command_ends_with_a_report_in_a_fresh_clone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
-    first = _commands()[0]
+    first = block_lines("sh")[0]
     assert first.endswith("bbrscope demo")
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
@@ -50,5 +55,5 @@ def test_the_first_command_ends_with_a_report_in_a_fresh_clone(tmp_path: Path) -
 
 
 def test_the_second_command_is_the_one_that_ci_runs() -> None:
-    assert _commands()[1] == "bash tests/all"
+    assert block_lines("sh")[1] == "bash tests/all"
     assert "tests/all" in (_ROOT / ".ci" / "run").read_text()

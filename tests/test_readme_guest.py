@@ -7,10 +7,8 @@ a Debian guest, where the name of README's receiver is the guest's own.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,10 +18,9 @@ from bbrscope.collect import guest
 from bbrscope.collect.lab import vm
 
 from .conftest import ss_text
+from .test_readme import block_lines, typed
 
 pytestmark = pytest.mark.slow
-
-README = Path(__file__).resolve().parents[1] / "README.md"
 
 # As tcp_bbr2.c bbr_debug() has it, after dmesg's time.
 KERNEL_LOG = "".join(
@@ -46,8 +43,7 @@ iperf3 -s -D
 
 def commands(prompt: str) -> list[str]:
     """README's commands that follow this prompt."""
-    blocks = re.findall(r"^```console\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = block_lines("console")
     assert all(line.startswith(("$ ", "# ")) for line in lines)
     return [line[2:] for line in lines if line.startswith(prompt)]
 
@@ -69,11 +65,7 @@ def test_what_needs_no_root_works_here(tmp_path: Path) -> None:
     (tmp_path / "dmesg.txt").write_text(KERNEL_LOG)
     lines = commands("$")
     assert {line.split()[1] for line in lines} >= {"ingest", "lab", "study", "model"}
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    script = "\n".join(["set -e", *lines, "bbrscope runs --format csv > runs.csv"])
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = typed([*lines, "bbrscope runs --format csv > runs.csv"], tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = (tmp_path / "runs.csv").read_text()
     assert all(f"\n{name}," in runs for name in ("server", "ss", "dmesg"))
