@@ -52,7 +52,7 @@ def conduct(
     """Judge every claim of a scenario and work out its figures.
 
     The scenario's queries may come from a file of anybody's: `store` is sealed before they run,
-    and is good for reading only afterwards.
+    and is good for reading only afterwards: the next study opens it again.
 
     Raises:
         BbrscopeError: no such run.

@@ -33,7 +33,7 @@ EXPERIMENTS = (
     ("song-bwchange", "duration=24s", "bbr"),
     ("song-randomloss", "duration=10s", "bbr,cubic"),
     ("song-intra-2flow", "duration=25s", "bbr"),
-    ("song-cubic", "duration=14s", "bbr"),
+    ("song-cubic", "duration=20s", "bbr"),
 )
 
 # What the paper says of these, by the claims' names; the others of the scenarios are about BBRv2.
@@ -48,7 +48,7 @@ CLAIMS = {
 # Parts of the testbed that these do not use, each against an independent witness: TCP's own RTT
 # for the delay, iperf3 for the rate, the receiver's and the qdiscs' counters for marks and drops.
 PARTS = """
-import json, tempfile
+import json, tempfile, time
 from pathlib import Path
 from bbrscope.collect.lab import host, run, scenario, testbed, traffic
 
@@ -65,6 +65,7 @@ def trial(name="song-single-buffer", **settings):
         with run.servers(point, Path(name)):
             told = json.loads(sh(testbed.SENDERS, " ".join(traffic.client(point, point.flows[0]))))
         there = json.loads((Path(name) / "server1.json").read_text())
+        time.sleep(1)  # what is still under way arrives
         found["sent"] = told["end"]["sum_sent"]["bytes"]
         found["received"] = there["end"]["sum_received"]["bytes"]
         found["received_over_time"] = there["intervals"]
@@ -371,6 +372,20 @@ def kind(found: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return one
 
 
+# Packets that are not TCP's at most: neighbours and groups are asked for, too, and dropped as well.
+OTHERS = 5
+
+
+def lost(found: dict[str, Any]) -> int:
+    """TCP's segments that left the sender, sent again or not, and did not reach the receiver.
+
+    The kernel's own counters of both ends; iperf3's count ends with its last write.
+    """
+    sender, receiver = found["sender"], found["receiver"]
+    sent = sender["TcpOutSegs"] + sender.get("TcpRetransSegs", 0)
+    return int(sent - receiver["TcpInSegs"])
+
+
 CARRIED_BPS = 10e6 * 1448 / 1514
 
 
@@ -419,18 +434,17 @@ def test_an_on_off_flow_is_silent_in_between(parts: dict[str, Any]) -> None:
 
 def test_a_policer_drops_what_is_too_much_and_queues_nothing(parts: dict[str, Any]) -> None:
     told = parts["policer"]
-    dropped = [int(count) for count in re.findall(r"dropped (\d+)", told["policer"])]
-    assert max(dropped) > 0
-    assert told["retransmits"] >= max(dropped) * 0.9
+    dropped = max(int(count) for count in re.findall(r"dropped (\d+)", told["policer"]))
+    assert 0 <= dropped - lost(told) <= OTHERS < dropped
     assert told["bps"] <= 10e6
     assert all(each["kind"] != "tbf" for each in told["bottleneck"])
 
 
 def test_htb_holds_the_rate_and_its_queue_the_buffer(parts: dict[str, Any]) -> None:
-    """Half a BDP is full as soon as the flow has 1.5: its drops are the sender's losses."""
+    """Half a BDP is full as soon as the flow has 1.5: its drops are what does not arrive."""
     queue = kind(parts["htb"]["bottleneck"], "bfifo")
     assert queue["options"]["limit"] == 25_000
-    assert 0 < queue["drops"] <= parts["htb"]["retransmits"]
+    assert 0 <= queue["drops"] - lost(parts["htb"]) <= OTHERS < queue["drops"]
     assert all(each["kind"] != "tbf" for each in parts["htb"]["bottleneck"])
 
 
@@ -452,7 +466,7 @@ def test_loss_and_reordering_are_what_the_sender_sees(parts: dict[str, Any]) -> 
     packets = netem["packets"] + netem["drops"]
     assert packets > 1500
     assert abs(netem["drops"] - 0.02 * packets) < 4.5 * math.sqrt(0.02 * 0.98 * packets)
-    assert parts["loss"]["retransmits"] >= 0.9 * netem["drops"]
+    assert 0 <= netem["drops"] - lost(parts["loss"]) <= OTHERS
     assert parts["reorder"]["sender"]["TcpExtTCPSACKReorder"] > 0
     assert kind(parts["reorder"]["access"], "netem")["drops"] == 0
     assert parts["reorder"]["min_rtt_us"] >= 40_000
