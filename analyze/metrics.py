@@ -17,6 +17,7 @@ BY = {
     "flow": "metrics_by_flow",
     "phase": "metrics_by_phase",
     "second": "metrics_by_second",
+    "round": "metrics_by_round",
     "run": "metrics_by_run",
 }
 
@@ -38,7 +39,7 @@ def scoped(query: str, run_ids: Sequence[int]) -> str:
 
 
 def table(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], by: str) -> pa.Table:
-    """Return the metrics of runs by flow, phase, second or run, as Arrow.
+    """Return the metrics of runs by flow, phase, second, round or run, as Arrow.
 
     Columns and units are those of the views in `BY` (``bbrscope schema metrics_by_flow``).
     """

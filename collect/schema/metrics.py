@@ -109,6 +109,17 @@ slices AS (
   FROM named n JOIN phases p ON p.run_id = n.run_id AND p.flow = n.flow
 )
 """,
+    "round": """
+begun AS (
+  SELECT run_id, flow, round, start_ns::BIGINT AS start_ns, duration_ns FROM rounds
+), slices AS (
+  SELECT n.run_id, n.flow, n.stream, 0 AS label, n.first_ns AS start_ns, r.start_ns AS end_ns
+  FROM named n JOIN begun r ON r.run_id = n.run_id AND r.flow = n.flow AND r.round = 1
+  UNION ALL
+  SELECT n.run_id, n.flow, n.stream, r.round, r.start_ns, r.start_ns + r.duration_ns
+  FROM named n JOIN begun r ON r.run_id = n.run_id AND r.flow = n.flow
+)
+""",
 }
 
 
@@ -494,6 +505,15 @@ METRICS_BY_PHASE = View(
     "its time since init.",
     _columns((Column("phase", "VARCHAR", "", "see phases"),)),
     _sql("phase", "x.label AS phase,"),
+    kept=True,
+)
+
+METRICS_BY_ROUND = View(
+    "metrics_by_round",
+    "The same per packet-timed round of the kernel (see rounds): what the kernel marked lost in it "
+    "beside what the capture shows to be sent again, and CE marks on both sides.",
+    _columns((Column("round", "INTEGER", "", "see rounds; 0: before the first"),)),
+    _sql("round", "x.label AS round,"),
     kept=True,
 )
 
@@ -917,6 +937,7 @@ VIEWS: tuple[View, ...] = (
     METRICS_BY_FLOW,
     METRICS_BY_SECOND,
     METRICS_BY_PHASE,
+    METRICS_BY_ROUND,
     SHARING,
     QUEUE_METRICS,
     METRICS_BY_RUN,

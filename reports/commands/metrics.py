@@ -30,6 +30,10 @@ SHORT = {
         "run flow stream t_s goodput_mbps pkt_goodput_mbps lost_packets pkt_retransmissions "
         "rtt_mean_us pkt_rtt_mean_us inflight_packets cwnd_packets"
     ),
+    "round": (
+        "run flow round start_s duration_s lost_packets pkt_retransmissions loss_rate "
+        "pkt_retransmission_rate ce_rate pkt_ce_rate rtt_mean_us inflight_packets"
+    ),
     "run": (
         "run flows rate_mbps utilisation goodput_mbps lost_packets pkt_retransmissions "
         "dropped_packets rtt_min_us queue_delay_mean_us jain ratio converged_s"
@@ -45,7 +49,7 @@ SHORT = {
     type=click.Choice(tuple(SHORT)),
     default="flow",
     show_default=True,
-    help="One row per flow, per phase or second of a flow, or per run.",
+    help="One row per flow, per phase, second or round trip of a flow, or per run.",
 )
 @format_option()
 @names_option
@@ -59,6 +63,7 @@ def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, nam
     \b
     bbrscope metrics v3_single_1bdp
     bbrscope metrics v3_single_1bdp --by phase
+    bbrscope metrics v3_single_1bdp --by round
     bbrscope metrics --by run
     bbrscope metrics v3_single_1bdp --by second --format csv > seconds.csv
     """
@@ -84,9 +89,9 @@ def _nothing(store: Store, runs: tuple[str, ...], by: str) -> BbrscopeError:
         fact = f"no flow in {store.path} has anything to measure"
         return BbrscopeError(fact, "load a run that has: bbrscope ingest BUNDLE")
     named = ", ".join(runs)
-    if by == "phase":
+    if by in ("phase", "round"):
         return BbrscopeError(
-            f"no kernel event of {named} was recorded: where its phases begin and end is not known",
+            f"no kernel event of {named} was recorded: where its {by}s begin and end is not known",
             f"see what there is: bbrscope explain {runs[0]}",
         )
     where = measured_by_the_lab(store.con, store.run_id(runs[0]))

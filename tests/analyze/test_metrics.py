@@ -142,6 +142,28 @@ def test_kernel_and_packets_agree_second_by_second(shipped: Store) -> None:
     assert quiet > 15
 
 
+def test_rounds_add_up_and_the_capture_sees_losses_repaired_after_the_kernel_marks_them(
+    shipped: Store,
+) -> None:
+    flow = _main_flow(shipped, RUN)
+    rows = _rows(
+        shipped,
+        "SELECT m.*, r.lost FROM metrics_by_round m LEFT JOIN rounds r USING (run_id, flow, round)"
+        " WHERE m.run = ? AND m.flow = ? ORDER BY round",
+        [RUN, flow["flow"]],
+    )
+    assert [row["round"] for row in rows] == list(range(len(rows)))
+    for name in ("acked_bytes", "lost_packets", "delivered_packets"):
+        assert sum(row[name] or 0 for row in rows) == flow[name]
+    for name in ("pkt_segments", "pkt_retransmissions", "pkt_wire_bytes", "pkt_acked_bytes"):
+        assert sum(row[name] or 0 for row in rows) == flow[name]
+    assert [row["lost_packets"] for row in rows[1:]] == [row["lost"] for row in rows[1:]]
+    marked = list(itertools.accumulate(row["lost_packets"] for row in rows))
+    resent = list(itertools.accumulate(row["pkt_retransmissions"] or 0 for row in rows))
+    assert sum(row["lost_packets"] > 0 for row in rows) > 2
+    assert all(before >= after for before, after in zip(marked, resent, strict=True))
+
+
 @pytest.mark.parametrize("handshake", [True, False])
 def test_rtt_from_packets_does_not_depend_on_where_they_were_captured(
     shipped_path: Path, tmp_path: Path, handshake: bool
@@ -379,7 +401,7 @@ def test_seconds_add_up_to_the_flow(shipped: Store) -> None:
 @pytest.mark.parametrize("by", sorted(metrics.BY))
 def test_a_view_and_its_narrowed_query_say_the_same(shipped: Store, by: str) -> None:
     run_id = shipped.run_id(RUN)
-    key = {"flow": "", "phase": ", phase", "second": ", t_s", "run": ""}[by]
+    key = {"flow": "", "phase": ", phase", "second": ", t_s", "round": ", round", "run": ""}[by]
     order = "run_id" if by == "run" else f"run_id, flow NULLS LAST, stream{key}"
     wide = _rows(shipped, f"FROM {metrics.BY[by]} WHERE run_id = {run_id} ORDER BY {order}")
     narrow = _rows(shipped, metrics.scoped(f"FROM {metrics.BY[by]} ORDER BY {order}", [run_id]))
