@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..collect import kept
+from ..collect.arrow import registered
 from .bbr import codes
 from .replay import MODES
 from .run_params import as_json
@@ -93,11 +94,8 @@ def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:
     if not columns:
         return
     batch: pa.Table = pa.table(columns)
-    store.con.register("incoming", batch)
-    try:
+    with registered(store.con, "incoming", batch):
         store.con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
-    finally:
-        store.con.unregister("incoming")
 
 
 def _keep_codes(store: Store) -> None:

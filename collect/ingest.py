@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import accounts, facts, layout
 from .alone import note
+from .arrow import registered, streamed
 from .bundle import EVENTS, MANIFEST, QUEUE, SS, Bundle, open_bundle
 from .errors import BundleError
 from .events import SALVAGE, EventReader, Finding
@@ -26,7 +28,6 @@ from .store import Store
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 # DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
 LOAD_MEMORY = "256MB"
@@ -175,39 +176,29 @@ class _Loader:
 
     def _load_events(self, reader: EventReader) -> None:
         """Stream the events into the store; DuckDB pulls one batch at a time."""
-        import duckdb
-        import pyarrow as pa
-
-        stream = _Stream(reader)
-        first = stream.first()
+        batches = reader.batches()
+        first = next(batches, None)
         if first is None:
             raise BundleError(
                 f"{reader.shown} has no whole event",
                 "record again while BBR connections are sending",
             )
-        batches = pa.RecordBatchReader.from_batches(first.schema, stream)
         _bound_memory(self.con)
         try:
-            self.con.register("incoming_events", batches)
-            self.con.execute(
-                "INSERT INTO events BY NAME "
-                f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
-            )
-        except duckdb.Error:
-            if stream.error is not None:
-                raise stream.error from None
-            raise
+            with streamed(self.con, "incoming_events", first.schema, chain([first], batches)):
+                self.con.execute(
+                    "INSERT INTO events BY NAME "
+                    f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
+                )
         finally:
-            self.con.unregister("incoming_events")
             self.con.execute("RESET memory_limit")
 
     def _load_alone(self, reader: EventReader) -> None:
         """Store the rows that stand alone, now that all flows are known."""
         for rows in reader.alone.values():
             for batch in rows.batches(self.run_id, reader.flow_of):
-                self.con.register("incoming_rows", batch)
-                self.con.execute(f"INSERT INTO {rows.table} BY NAME FROM incoming_rows")
-                self.con.unregister("incoming_rows")
+                with registered(self.con, "incoming_rows", batch):
+                    self.con.execute(f"INSERT INTO {rows.table} BY NAME FROM incoming_rows")
 
     def _judge(self, reader: EventReader) -> list[Finding]:
         """Check the rows against the manifest; complete the findings."""
@@ -338,38 +329,6 @@ class QualityRow:
     ns: int | None
     kind: str
     detail: str
-
-
-class _Stream:
-    """The reader's batches as an iterator that remembers why it failed.
-
-    DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
-    """
-
-    def __init__(self, reader: EventReader) -> None:
-        self._batches = reader.batches()
-        self._ahead: pa.RecordBatch | None = None
-        self.error: BaseException | None = None
-
-    def first(self) -> pa.RecordBatch | None:
-        """Return the first batch, which `__next__` will give again."""
-        self._ahead = next(self._batches, None)
-        return self._ahead
-
-    def __iter__(self) -> _Stream:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        if self._ahead is not None:
-            batch, self._ahead = self._ahead, None
-            return batch
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def _bound_memory(con: duckdb.DuckDBPyConnection) -> None:

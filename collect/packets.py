@@ -7,13 +7,14 @@ belongs to, and what its time is on the events' clock, is known only when all we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import packets_match as match
+from .arrow import registered, streamed
 from .bundle import Clock
 from .findings import CODES
 from .packets_parts import Parts, arrow_schema
@@ -23,7 +24,6 @@ from .rowsets import insert
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 # The offset of the clocks may wander this much over a recording before a reader is told: NTP slews
 # by at most 500 ppm, and a step is larger than any ACK's way through the sender.
@@ -86,34 +86,13 @@ def load(
         insert(con, "captures", [row])
         return Capture(row, findings | _judge(row))
     finally:
-        # After an error the transaction is void, and takes the tables with it.
+        # After an error the transaction is void, and takes the tables with it. The settings are the
+        # database's: another connection takes them back in any case.
+        with con.cursor() as other:
+            other.execute("RESET memory_limit")
+            other.execute("RESET threads")
         with suppress(duckdb.TransactionException):
-            con.execute("RESET memory_limit")
-            con.execute("RESET threads")
             _drop(con)
-
-
-class _Batches:
-    """tshark's batches as an iterator that remembers why it failed.
-
-    DuckDB pulls through Arrow's C interface, which carries the text of an error, not the error.
-    """
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> _Batches:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def _stage(
@@ -139,24 +118,10 @@ def _stage(
 
 def _dissect(con: duckdb.DuckDBPyConnection, parts: Parts) -> dict[str, Any]:
     """Fill the temporary tables from tshark's output; return what became of the capture."""
-    import duckdb
-    import pyarrow as pa
-
-    batches = _Batches(parts.batches())
-    con.register("incoming_frames", pa.RecordBatchReader.from_batches(arrow_schema(), batches))
-    try:
+    with streamed(con, "incoming_frames", arrow_schema(), parts.batches()):
         con.execute(match.STAGE)
-    except duckdb.Error:
-        if batches.error is not None:
-            raise batches.error from None
-        raise
-    finally:
-        con.unregister("incoming_frames")
-    con.register("stream_numbers", parts.numbers())
-    try:
+    with registered(con, "stream_numbers", parts.numbers()):
         con.execute(match.STAGE_STREAMS)
-    finally:
-        con.unregister("stream_numbers")
     return {"frames": parts.frames, "damage": parts.damage}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import schema
+from .arrow import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,8 +35,5 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Mapping[st
     listed = [dict(row) for row in rows]
     if not listed:
         return
-    con.register("incoming_rows", pa.Table.from_pylist(listed, types))
-    try:
+    with registered(con, "incoming_rows", pa.Table.from_pylist(listed, types)):
         con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming_rows')
-    finally:
-        con.unregister("incoming_rows")

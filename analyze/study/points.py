@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...collect.arrow import registered
 from ...collect.errors import BbrscopeError
 from ...collect.schema import relation
 from .. import metrics
@@ -222,9 +223,8 @@ def _keep_metrics(store: Store, chosen: Chosen) -> None:
     ).fetchall()
     if recorded:
         found = metrics.table(con, [row[0] for row in recorded], "flow")
-        con.register("found_metrics", found)
-        con.execute("INSERT INTO flow_metrics BY NAME FROM found_metrics")
-        con.unregister("found_metrics")
+        with registered(con, "found_metrics", found):
+            con.execute("INSERT INTO flow_metrics BY NAME FROM found_metrics")
 
 
 def _ware_share(

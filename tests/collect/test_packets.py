@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zstandard
 from bbrscope import fixtures
-from bbrscope.collect import packets_parts, packets_tshark
+from bbrscope.collect import packets_match, packets_parts, packets_tshark
 from bbrscope.collect.errors import BundleError, StoreError
 from bbrscope.collect.ingest import ingest
 from bbrscope.collect.packets_fields import FIELDS
@@ -524,6 +524,18 @@ def test_nothing_to_show_is_an_error_and_leaves_no_run(store: Store, tmp_path: P
         ingest(store, strange)
     assert store.runs() == []
     assert _one(store, "SELECT count(*) FROM packets") == (0,)
+
+
+def test_a_load_that_fails_leaves_the_stores_settings_as_they_were(
+    store: Store, pcap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "SELECT current_setting('threads'), current_setting('memory_limit')"
+    before = _one(store, settings)
+    monkeypatch.setattr(packets_match, "STAGE_STREAMS", "SELECT error('no space')")
+    with pytest.raises(StoreError, match="no space"):
+        ingest(store, pcap)
+    assert _one(store, settings) == before
+    assert store.runs() == []
 
 
 def test_without_tshark_events_are_loaded_and_packets_come_later(
