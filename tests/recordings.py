@@ -1,0 +1,78 @@
+"""Recordings made in guests: what they say of themselves, how they replay, whom they agree with."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bbrscope.collect.record import check
+from bbrscope.collect.store import open_store
+
+MAIN = "from bbrscope.reports.cli import main; main()"
+
+
+def bbrscope(*words: str) -> str:
+    command = [sys.executable, "-c", MAIN, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def manifest(bundle: Path) -> dict[str, Any]:
+    loaded = json.loads((bundle / "manifest.json").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def replays_exactly(bundle: Path, store: Path) -> int:
+    """Load and replay a bundle: every event in both modes; return how many that were."""
+    bbrscope("ingest", "--store", str(store), str(bundle))
+    told = bbrscope("replay", "--store", str(store)).replace(",", "")
+    counted = re.findall(r"(\d+) of +(\d+) events exact", told)
+    assert counted
+    assert all(exact == total for exact, total in counted), told
+    return sum(int(total) for _, total in counted)
+
+
+def lacks_nothing_untold(folder: Path, name: str) -> None:
+    """A recording and its NAME.said and NAME.status: nothing is missing, or it is told.
+
+    Nothing may be missing but calls that kprobes did not see: an interrupt that comes while a BPF
+    program runs has its own kprobes' programs skipped (kernel/trace/bpf_trace.c trace_call_bpf();
+    how often is counted since Linux 6.7 only). fentry's are skipped for themselves alone.
+    """
+    said, status = ((folder / f"{name}.{what}").read_text() for what in ("said", "status"))
+    told, found = manifest(folder / name), check.check(folder / name / "events.csv.zst")
+    assert told["events_lost"] == found.sequence_missing == 0
+    lacking = []
+    if found.chain_breaks:
+        lacking.append(f"tp.delivered does not add up at {found.chain_breaks} calls of main()")
+    if missed := told["accounting"].get("missed_runs", 0):
+        lacking.append(f"the kernel skipped {missed} runs of the probes")
+    assert not lacking or told["probe"] == "kprobe", said
+    assert all(sentence in said for sentence in lacking), said
+    assert status == ("1\n" if lacking else "0\n"), said
+
+
+def check_retransmissions(bundle: Path, store: Path) -> int:
+    """Compare with iperf3's count, which is tcpi_total_retrans of its data connection.
+
+    It is read when iperf3's time is over. What that connection sends again afterwards, and what
+    the control connection does, are not in it. `store` holds the bundle; returned is iperf3's.
+    """
+    told = json.loads((bundle / "iperf1.json").read_text())
+    port, end = told["start"]["connected"][0]["local_port"], told["end"]["sum_sent"]
+    with open_store(store, read_only=True) as opened:
+        early, whole = opened.con.execute(
+            "SELECT coalesce(sum(r.skb_gso_segs) FILTER "
+            "  (r.ns - f.first_ns < 1e9 * (? - 0.1)), 0)::BIGINT, any_value(f.retransmits) "
+            "FROM flows f LEFT JOIN retransmits r USING (run_id, flow) WHERE f.local_port = ?",
+            [end["seconds"], port],
+        ).fetchall()[0]
+    count = int(end["retransmits"])
+    assert early <= count <= whole
+    return count
