@@ -32,7 +32,7 @@ EXPERIMENTS = (
     ("song-single-buffer", "duration=10s", "bbr"),  # shallow and deep
     ("song-bwchange", "duration=24s", "bbr"),
     ("song-randomloss", "duration=10s", "bbr,cubic"),
-    ("song-intra-2flow", "duration=25s", "bbr"),
+    ("song-intra-2flow", "duration=40s", "bbr"),
     ("song-cubic", "duration=20s", "bbr"),
 )
 
