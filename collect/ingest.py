@@ -19,6 +19,7 @@ from .events import SALVAGE, EventReader, Finding
 from .findings import CODES
 from .flows import flow_rows
 from .lab import results as lab
+from .limits import limited
 from .packets_run import add_packets, load_capture, load_packets
 from .queue_samples import queue_rows
 from .recognise import recognise
@@ -183,15 +184,15 @@ class _Loader:
                 f"{reader.shown} has no whole event",
                 "record again while BBR connections are sending",
             )
-        _bound_memory(self.con)
-        try:
-            with streamed(self.con, "incoming_events", first.schema, chain([first], batches)):
-                self.con.execute(
-                    "INSERT INTO events BY NAME "
-                    f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
-                )
-        finally:
-            self.con.execute("RESET memory_limit")
+        _write_as_it_fills(self.con)
+        with (
+            limited(self.con, memory_limit=LOAD_MEMORY),
+            streamed(self.con, "incoming_events", first.schema, chain([first], batches)),
+        ):
+            self.con.execute(
+                "INSERT INTO events BY NAME "
+                f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
+            )
 
     def _load_alone(self, reader: EventReader) -> None:
         """Store the rows that stand alone, now that all flows are known."""
@@ -331,12 +332,11 @@ class QualityRow:
     detail: str
 
 
-def _bound_memory(con: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB write row groups as they fill, and keep little of them in memory."""
+def _write_as_it_fills(con: duckdb.DuckDBPyConnection) -> None:
+    """Make DuckDB write each row group when it is full, and keep none in memory."""
     import duckdb
 
-    con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
-    # Older versions, without this setting, write each row group at once anyway.
+    # Older versions, without this setting, do that anyway.
     with suppress(duckdb.CatalogException):
         con.execute("SET write_buffer_row_group_count = 1")
 

@@ -17,6 +17,7 @@ from . import packets_match as match
 from .arrow import registered, streamed
 from .bundle import Clock
 from .findings import CODES
+from .limits import limited
 from .packets_parts import Parts, arrow_schema
 from .packets_tshark import tshark_version
 from .query import one
@@ -72,27 +73,22 @@ def load(
     """
     import duckdb
 
-    try:
-        con.execute(f"SET memory_limit = '{LOAD_MEMORY}'")
-        # Two threads leave row groups of any size, which DuckDB then may write again, all of them.
-        con.execute("SET threads = 1")
-        row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
-        line = _Line.of(clocks).set_at(row["clock_ahead"])
-        findings = _findings(row, line)
-        if alone:
-            con.execute(match.ALONE)
-            con.execute(match.ALONE_FLOWS, line.values() | {"run_id": run_id})
-        _match(con, run_id, row, line, alone)
-        insert(con, "captures", [row])
-        return Capture(row, findings | _judge(row))
-    finally:
-        # After an error the transaction is void, and takes the tables with it. The settings are the
-        # database's: another connection takes them back in any case.
-        with con.cursor() as other:
-            other.execute("RESET memory_limit")
-            other.execute("RESET threads")
-        with suppress(duckdb.TransactionException):
-            _drop(con)
+    # Two threads leave row groups of any size, which DuckDB then may write again, all of them.
+    with limited(con, memory_limit=LOAD_MEMORY, threads=1):
+        try:
+            row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
+            line = _Line.of(clocks).set_at(row["clock_ahead"])
+            findings = _findings(row, line)
+            if alone:
+                con.execute(match.ALONE)
+                con.execute(match.ALONE_FLOWS, line.values() | {"run_id": run_id})
+            _match(con, run_id, row, line, alone)
+            insert(con, "captures", [row])
+            return Capture(row, findings | _judge(row))
+        finally:
+            # After an error the transaction is void, and takes the tables with it.
+            with suppress(duckdb.TransactionException):
+                _drop(con)
 
 
 def _stage(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
+from bbrscope.collect.arrow import registered
 from bbrscope.collect.lab.scenario import Flow, Point, Scenario, override, points, quick
 from bbrscope.collect.store import Store
 
@@ -58,9 +59,8 @@ def insert(store: Store, rows: dict[str, list[Row]]) -> None:
     """Add rows to tables by their names."""
     for table, added in rows.items():
         if added:
-            store.con.register("added", pa.Table.from_pylist(added))
-            store.con.execute(f"INSERT INTO {table} BY NAME FROM added")
-            store.con.unregister("added")
+            with registered(store.con, "added", pa.Table.from_pylist(added)):
+                store.con.execute(f"INSERT INTO {table} BY NAME FROM added")
 
 
 def _add(

@@ -1,4 +1,4 @@
-"""Recordings made in guests: what they say of themselves, how they replay, whom they agree with."""
+"""Recordings that tests make: what they hold, how they replay, whom they agree with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from bbrscope.collect.record import check
 from bbrscope.collect.store import open_store
 
@@ -26,6 +27,13 @@ def manifest(bundle: Path) -> dict[str, Any]:
     loaded = json.loads((bundle / "manifest.json").read_text())
     assert isinstance(loaded, dict)
     return loaded
+
+
+def text(path: Path) -> str:
+    """What a compressed file holds."""
+    with path.open("rb") as raw:
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return reader.read().decode()
 
 
 def replays_exactly(bundle: Path, store: Path) -> int:

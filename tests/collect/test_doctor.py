@@ -11,7 +11,8 @@ from bbrscope.collect import doctor
 from bbrscope.collect.lab import host
 from bbrscope.collect.rungs import LADDER
 
-MAIN = "from bbrscope.reports.cli import main; main()"
+from tests.recordings import MAIN
+
 TOPICS = (
     "user capabilities BTF kernel lockdown kprobes fentry tracefs bpftrace tcpdump tshark BBR "
     "qdisc HZ"

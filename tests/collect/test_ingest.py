@@ -48,6 +48,17 @@ def load(store: Store, path: Path, **options: Any) -> Any:
     return ingest(store, path, packets=False, **options)
 
 
+def test_why_events_cannot_be_stored_is_told_and_the_stores_settings_stay(store: Store) -> None:
+    """Not that DuckDB accepts nothing in a transaction that the error has made void."""
+    limit = "SELECT current_setting('memory_limit')"
+    before = store.con.execute(limit).fetchall()
+    store.con.execute("DROP TABLE events")
+    store.con.execute("CREATE TABLE events (run_id INTEGER)")
+    with pytest.raises(StoreError, match=r"events.* column"):
+        ingest(store, fixtures.path("v2_single_1bdp"), packets=False)
+    assert store.con.execute(limit).fetchall() == before
+
+
 def test_the_row_counts_of_the_manifest_are_the_events_in_the_store(store: Store) -> None:
     outcome = load(store, fixtures.path("v2_single_1bdp"))
     assert (outcome.run, outcome.version, outcome.already) == ("v2_single_1bdp", "v2", False)

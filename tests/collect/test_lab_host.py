@@ -17,7 +17,8 @@ from bbrscope.collect.errors import HostError
 from bbrscope.collect.guest import root as guest_root
 from bbrscope.collect.lab import host, run, scenario, testbed, traffic, vm
 
-MAIN = "from bbrscope.reports.cli import main; main()"
+from tests.recordings import MAIN
+
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None,
     reason="needs root and iproute2: run pytest with sudo",

@@ -26,10 +26,10 @@ from bbrscope.collect.store import open_store
 from bbrscope.reports.commands import lab
 
 from tests import lab_rows
+from tests.recordings import MAIN
 
 from .test_lab_results import lab_bundle
 
-MAIN = "from bbrscope.reports.cli import main; main()"
 RELEASE = "6.1.0-99-fake"
 KERNEL = f"{RELEASE} #1 SMP Debian 6.1.999-1 (2026-07-02)"
 WORDS = ("run", "song-single-buffer", "--quick", "--cc", "cubic")

@@ -28,6 +28,7 @@ from tests.recordings import (
     lacks_nothing_untold,
     manifest,
     replays_exactly,
+    text,
 )
 
 pytestmark = pytest.mark.slow
@@ -167,12 +168,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=os.environ.get("BBRSCOPE_SUITES", " ".join(SUITES)).split())
 def guest(request: pytest.FixtureRequest, shared: Path) -> Path:
     return recorded(request.param, shared)
-
-
-def text(path: Path) -> str:
-    with path.open("rb") as raw:
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return reader.read().decode()
 
 
 def test_the_suites_have_the_kernels_and_the_bpftrace_that_they_are_booted_for(

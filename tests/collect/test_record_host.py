@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zstandard
 from bbrscope.collect.record import check
 
-MAIN = "from bbrscope.reports.cli import main; main()"
+from tests.recordings import MAIN, manifest, text
+
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run pytest with sudo")
@@ -122,18 +122,6 @@ def connected(port: int) -> socket.socket:
         except ConnectionRefusedError:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def manifest(folder: Path) -> dict[str, object]:
-    loaded = json.loads((folder / "manifest.json").read_text())
-    assert isinstance(loaded, dict)
-    return loaded
-
-
-def text(path: Path) -> str:
-    with path.open("rb") as raw:
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return reader.read().decode()
 
 
 def rows(folder: Path, tag: str) -> list[dict[str, str]]:
