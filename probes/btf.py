@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..collect.errors import HostError
+from .base.errors import HostError
 
 MAGIC = 0xEB9F
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FWD, TYPEDEF, VOLATILE, CONST, RESTRICT = range(1, 12)
@@ -105,6 +105,7 @@ class Btf:
         return self._by_name.get(offset, []) if offset else []
 
     def string(self, offset: int) -> str:
+        """The string at `offset`; a module's strings continue those of vmlinux."""
         if offset < self._first_string and self.base:
             return self.base.string(offset)
         at = offset - self._first_string

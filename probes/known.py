@@ -6,9 +6,9 @@ import csv
 from functools import cache
 from pathlib import Path
 
+from .bbr_layout import Layout
+from .bbr_versions import SIZES
 from .btf import Leaf
-from .columns import SIZES
-from .layout import Layout
 
 # bpftrace finds the place itself; bpftrace 0.17 cannot, and `collect` writes the number.
 PRIV = "offsetof(struct inet_connection_sock, icsk_ca_priv)"

@@ -1,147 +1,32 @@
 """Write the bpftrace program of one BBR version for one way of attaching.
 
-The programs in this folder (bbr1.bt, bbr2.bt, bbr3.bt) are what this module writes for a plain
-host; `bbrscope collect --print-probe` prints what it writes for the host at hand. They differ in
-how probes are attached, how arguments are read and in the sockets they are restricted to, never in
-what is recorded.
+The recording programs in this folder (bbr1.bt, bbr2.bt, bbr3.bt) are what this module writes for a
+plain host; `bbrscope collect --print-probe` prints what it writes for the host at hand. They differ
+in how probes are attached, how arguments are read and in the sockets they are restricted to, never
+in what is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from . import columns, layout
-from .columns import Version
+from . import bbr_layout as layout
+from .attach import Attach, Host
+from .bbr_versions import EXIT, Version
+from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
 
-# bpftrace 0.17 builds rows on the BPF stack of 512 bytes: 36 values of v2's or v3's struct fit, 41
-# do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
-VALUES_ON_STACK = 32
-VALUES_PER_ROW = 62
-
-
-@dataclass(frozen=True)
-class Attach:
-    """How the probes of one rung of the attach ladder are written.
-
-    `rung` is fentry, kprobe or tcp_probe; `entry`/`exit` the keywords of this bpftrace ("fentry" or
-    "kfunc"); `argument` how an fentry argument is read ("args." or "args->"); `module` the module
-    of the functions, "" when they are built in; `parameters` the parameter names of the main
-    function, which give kprobe its registers; `jiffies` and `clock` the expressions that read
-    them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
-    `values_per_row` how many values this bpftrace can print at once.
-    """
-
-    rung: str
-    entry: str = "fentry"
-    exit: str = "fexit"
-    argument: str = "args."
-    module: str = ""
-    parameters: Sequence[str] = ("sk", "rs")
-    jiffies: str = "jiffies"
-    clock: str = "nsecs(monotonic)"
-    raw: bool = False
-    values_per_row: int = VALUES_PER_ROW
-
-    def trace(self, name: str) -> tuple[str, str, str]:
-        """(attach point, socket, skb) of a TCP tracepoint.
-
-        bpftrace 0.17 has no raw tracepoints; old kernels' tcp_probe has no skaddr.
-        """
-        if self.raw:
-            return f"rawtracepoint:{name}", "arg0", "arg1"
-        return f"tracepoint:tcp:{name}", f"{self.argument}skaddr", f"{self.argument}skbaddr"
-
-
-@dataclass(frozen=True)
-class Host:
-    """What the host's types allow: columns that are not in its BTF are left out.
-
-    `has(struct, member)` answers for vmlinux; `cb` is the offset of sk_buff.cb in bytes or as an
-    expression, `marks` whether v1's loss marks can be had from tcp_mark_skb_lost().
-    """
-
-    layout: layout.Layout
-    cb: int | str
-    has: Callable[[str, str], bool] = field(default=lambda _struct, _member: True)
-    marks: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """One output line: its tag, the columns by name and the expression of each."""
-
-    tag: str
-    names: Sequence[str]
-    expressions: Sequence[str]
-
-    @property
-    def header(self) -> str:
-        return ",".join([f"#{self.tag}", "ns", "sk", *self.names])
-
-    def printf(self, clock: str) -> str:
-        """The statement that prints the row."""
-        formats = [conversion(name) for name in self.names]
-        text = ",".join([self.tag, "%llu", "%llx", *formats])
-        values = ",\n    ".join(chunks([clock, "(uint64)$sk", *self.expressions]))
-        return f'  printf("{text}\\n",\n    {values});'
-
-
-def chunks(values: Sequence[str], width: int = 92) -> list[str]:
-    """Join expressions with commas into lines of bounded width."""
-    lines = [""]
-    for value in values:
-        if lines[-1] and len(lines[-1]) + len(value) + 2 > width:
-            lines.append("")
-        lines[-1] += (", " if lines[-1] else "") + value
-    return lines
-
-
-def conversion(name: str) -> str:
-    """printf conversion of a column."""
-    if name in ("saddr6", "daddr6"):
-        return "%s"
-    if name in columns.WIDE:
-        return "%llu"
-    if name in columns.SIGNED_WIDE:
-        return "%lld"
-    return "%d" if name in columns.SIGNED else "%u"
-
-
-def expression(name: str, attach: Attach) -> str:
-    """The bpftrace expression that reads a column."""
-    group, _, member = name.partition(".")
-    if name == "jiffies32":
-        return f"(uint32){attach.jiffies}"
-    if name == "icsk_ca_state":
-        return "$icsk->icsk_ca_state"
-    if name == "sk.cookie":
-        return "$sk->__sk_common.skc_cookie.counter"
-    if group == "bbr":
-        return f"$bbr->{layout.flat(member)}"
-    if group == "params":
-        return f"$bbr->{layout.flat(name)}"
-    if group == "skb":
-        return f"$cb->{columns.SKB[name]}"
-    return f"${group}->{member}"
-
-
-IDENTITY = {
-    "sport": "$inet->inet_sport",
-    "dport": "$sk->__sk_common.skc_dport",
-    "daddr": "$sk->__sk_common.skc_daddr",
-    "family": "$sk->__sk_common.skc_family",
-    "saddr": "$sk->__sk_common.skc_rcv_saddr",
-    "saddr6": "ntop(10, $sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8)",
-    "daddr6": "ntop(10, $sk->__sk_common.skc_v6_daddr.in6_u.u6_addr8)",
-    "netns": "$sk->__sk_common.skc_net.net->ns.inum",
-}
-
-STRUCTS = {"tp": "tcp_sock", "sk": "sock", "rs": "rate_sample"}
+# Longer than the processing of one packet, shorter than the collector's wait for the last rows.
+GRACE_NS = 100_000_000
+SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 
 
 class Program:
-    """Builds the text; one instance per version, host and attach method."""
+    """Builds the text; one instance per version, host and attach method.
+
+    Args:
+        condition: a bpftrace expression on $sk that sockets must meet; "" for all.
+        setup: probes that the condition needs, as text.
+    """
 
     def __init__(
         self, version: Version, host: Host, attach: Attach, condition: str = "", setup: str = ""
@@ -151,53 +36,45 @@ class Program:
         self.attach = attach
         self.condition = condition
         self.setup = setup
-        self.rows: list[Row] = []
+        self.printer = RowPrinter(host, attach)
 
-    def present(self, names: Sequence[str]) -> list[str]:
-        """The columns that this kernel's structs have."""
-        kept = []
-        for name in names:
-            group, _, member = name.partition(".")
-            struct = STRUCTS.get(group)
-            if name == "jiffies32" and not self.attach.jiffies:
-                continue
-            if struct is None or name == "sk.cookie" or self.host.has(struct, member):
-                kept.append(name)
-        return kept
-
-    def print_rows(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
-        """Statements that print `extra` and the named columns, in as many rows as they need."""
-        names = self.present(names)
-        all_names = [*extra, *names]
-        values = [*extra.values(), *(expression(name, self.attach) for name in names)]
-        count = -(-len(values) // self.attach.values_per_row)
-        size = -(-len(values) // count)
+    def text(self) -> str:
+        """The whole program."""
+        probes = self.probes()  # these fill the header lines
+        definition = layout.definition(self.host.layout)
         parts = [
-            (f"{tag}{i}" if count > 1 else tag, slice(i * size, (i + 1) * size))
-            for i in range(count)
+            f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n{definition}\n",
+            self.begin(),
+            self.end_of_recording(),
+            *([self.setup] if self.setup else []),
+            heartbeat("first", 1),
+            *probes,
+            heartbeat("last", 2),
+            self.end(),
         ]
-        statements = []
-        for row_tag, part in parts:
-            row = Row(row_tag, all_names[part], values[part])
-            if row.tag not in {known.tag for known in self.rows}:
-                self.rows.append(row)
-            statements.append(row.printf(self.attach.clock))
-        return "\n".join(statements)
+        return "\n".join(parts)
 
-    # --- pieces of a probe body -------------------------------------------------------------
+    def probes(self) -> list[str]:
+        """All probes on the kernel's TCP, in the order of attaching.
 
-    def point(self, function: str, is_exit: bool = False) -> str:
-        if self.attach.rung == "kprobe":
-            return f"{'kretprobe' if is_exit else 'kprobe'}:{function}"
-        module = self.attach.module or "vmlinux"
-        return f"{self.attach.exit if is_exit else self.attach.entry}:{module}:{function}"
+        Exits first: an exit without its entry is harmless at the start, the reverse is a gap.
+        """
+        if self.attach.rung == "tcp_probe":
+            return [self.sample(), self.retransmit(), self.destroyed_socket()]
+        return [
+            self.main_exit(),
+            self.init_exit(),
+            self.retransmit(),
+            *self.loss_mark(),
+            *self.callbacks(),
+            self.init_entry(),
+            self.main_entry(),
+            self.destroyed_socket(),
+        ]
 
-    def argument(self, name: str, position: int) -> str:
-        if self.attach.rung == "kprobe":
-            return f"arg{position}"
-        return f"{self.attach.argument}{name}"
+    # --- pieces of a probe's body -----------------------------------------------------------
 
-    def sockets(self, sk: str) -> list[str]:
+    def read_socket(self, sk: str) -> list[str]:
         """Variables of the socket, and the returns that skip what is not asked for."""
         lines = [f"  $sk = (struct sock *){sk};"]
         if self.condition:
@@ -218,144 +95,190 @@ class Program:
             return "$tp->tcp_clock_cache"
         return "$tp->tcp_mstamp * 1000"
 
-    def numbered(self) -> list[str]:
+    def read_entry(self, tag: str) -> list[str]:
+        """The socket of a callback's entry, which counts as attempted."""
+        sk = self.attach.read_argument("sk", 0)
+        return [*self.read_socket(sk), f"  @attempted_{tag} = count();"]
+
+    def read_exit(self, tag: str, rows: list[str]) -> list[str]:
+        """The socket of a callback's exit, and the statements `rows` on it.
+
+        fexit has the arguments; a kretprobe finds its socket by the call's place on the stack, and
+        has none if the entry was not seen.
+        """
+        attempted = f"  @attempted_{tag} = count();"
+        if self.attach.rung != "kprobe":
+            sk = self.attach.read_argument("sk", 0)
+            return [*self.read_socket(sk), attempted, *rows]
+        call = f"@calls[{self.attach.call_at_return}]"
+        assign, *rest = self.read_socket(call)
+        guard = "  if ((uint64)$sk == 0) { return; }"
+        return [assign, guard, *rest, attempted, f"  delete({call});", *rows]
+
+    def keep_call(self) -> list[str]:
+        """Let this call's exit find the socket again, where it has no arguments."""
+        if self.attach.rung != "kprobe":
+            return []
+        return [f"  @calls[{self.attach.call_at_entry}] = (uint64)$sk;"]
+
+    def take_number(self) -> list[str]:
         """Take the socket's next sequence number; the socket is locked by its caller."""
         return ["  $n = @seq[(uint64)$sk];", "  @seq[(uint64)$sk] = $n + 1;"]
 
-    def identity(self, tag: str, extra: dict[str, str]) -> str:
-        both = {**IDENTITY, **extra}
-        return "\n".join(
-            ["  $inet = (struct inet_sock *)$sk;", self.print_rows(tag, (), both)]
-            if tag == "N"
-            else ["  $inet = (struct inet_sock *)$sk;", self.print_rows(tag, self.socket, both)]
-        )
+    def read_skb(self, skb: str) -> str:
+        """The packet's struct tcp_skb_cb."""
+        return f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});"
 
-    @property
-    def not_ours(self) -> str:
-        """The condition on sockets of another congestion control; v3 registers as "bbr" too."""
+    def skip_other_controls(self) -> str:
+        """Leave sockets of another congestion control alone; v3 registers as "bbr", too."""
         name = "bbr2" if self.version.name == "v2" else "bbr"
-        return f'$icsk->icsk_ca_ops->name != "{name}"'
+        return f'  if ($icsk->icsk_ca_ops->name != "{name}") {{ return; }}'
 
-    @property
-    def socket(self) -> list[str]:
-        return self.version.socket
+    def print_identity(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
+        """Say who the socket is."""
+        rows = self.printer.statements(tag, names, {**IDENTITY, **extra})
+        return f"  $inet = (struct inet_sock *)$sk;\n{rows}"
+
+    def introduce(self) -> list[str]:
+        """Say of a socket that is older than the recording who it is."""
+        identity = self.print_identity("N", (), MAX_HEADER)
+        return ["  if ($n == 0) {", indent(identity), "  }"]
 
     @property
     def state(self) -> list[str]:
-        return [*self.socket, *self.host.layout.columns]
+        """The fields of the socket and of struct bbr."""
+        return [*self.version.socket, *self.host.layout.columns]
 
     # --- probes -----------------------------------------------------------------------------
 
-    def callback(self, function: str, tag: str, comment: str, extra: dict[str, str]) -> str:
-        """A callback's entry: its argument, the socket and the whole state before it."""
-        body = [*self.sockets(self.argument("sk", 0)), f"  @attempted_{tag} = count();"]
-        if tag == "L":
-            skb = self.argument("skb", 1)
-            body.append(f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});")
-        body += self.numbered()
-        names = [*self.version.skb, *self.state] if tag == "L" else self.state
-        body.append(self.print_rows(tag, names, {**extra, "seqno": "$n"}))
-        return probe(comment, self.point(function), body)
-
     def main_entry(self) -> str:
-        body = [*self.sockets(self.argument("sk", 0)), "  @attempted_M = count();"]
+        """main(): the rate sample, the socket and the state."""
         position = list(self.attach.parameters).index("rs")
-        body.append(f"  $rs = (struct rate_sample *){self.argument('rs', position)};")
-        if self.attach.rung == "kprobe":
-            # The return probe has no arguments; this call's stack slot finds them again.
-            body.append('  @calls[reg("sp")] = (uint64)$sk;')
-        body += self.numbered()
-        body.append("  if ($n == 0) {\n    // A socket older than the recording: say who it is.")
-        body.append(indent(self.identity("N", {"max_header": MAX_HEADER})))
-        body.append("  }")
-        names = [f"rs.{name}" for name in self.version.rate_sample] + self.state
-        body.append(self.print_rows("M", names, {"seqno": "$n"}))
+        start, *rest = self.introduce()
+        body = [
+            *self.read_entry("M"),
+            f"  $rs = (struct rate_sample *){self.attach.read_argument('rs', position)};",
+            *self.keep_call(),
+            *self.take_number(),
+            start,
+            "    // A socket older than the recording: say who it is.",
+            *rest,
+            self.printer.statements("M", [*self.version.rate_sample, *self.state], SEQNO),
+        ]
         comment = "An ACK: the rate sample, the socket and the state before BBR's main()."
-        return probe(comment, self.point(self.version.main), body)
+        return probe(comment, self.attach.point(self.version.main), body)
 
     def main_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket()), "  @attempted_X = count();"]
-        body = self.guarded(body)
-        body.append(self.print_rows("X", [*columns.EXIT, "sk.cookie"], {}))
-        return probe("What main() left in the socket.", self.point(self.version.main, True), body)
+        """main() returns: what it wrote outside of struct bbr."""
+        rows = self.printer.statements("X", [*EXIT, *COOKIE], {})
+        point = self.attach.point(self.version.main, True)
+        return probe("What main() left in the socket.", point, self.read_exit("X", [rows]))
 
     def init_entry(self) -> str:
-        body = [*self.sockets(self.argument("sk", 0)), "  @attempted_I = count();"]
-        if self.attach.rung == "kprobe":
-            body.append('  @calls[reg("sp")] = (uint64)$sk;')
-        body += self.numbered()
-        extra = {"seqno": "$n", "max_header": MAX_HEADER, "tp.rtt_min": "$tp->rtt_min.s[0].v"}
-        body.append(self.identity("I", extra))
+        """init(): who the socket is, and what it will read."""
+        names = [*self.version.names("init"), *self.version.socket]
+        body = [
+            *self.read_entry("I"),
+            *self.keep_call(),
+            *self.take_number(),
+            self.print_identity("I", names, SEQNO | MAX_HEADER),
+        ]
         comment = "BBR takes over a socket: who it is, and what init() will read."
-        return probe(comment, self.point(self.version.init), body)
+        return probe(comment, self.attach.point(self.version.init), body)
 
     def init_exit(self) -> str:
-        body = [*self.sockets(self.exit_socket()), "  @attempted_IX = count();"]
-        body = self.guarded(body)
-        if self.host.layout.params:
-            body.append(self.print_rows("P", self.host.layout.params, {}))
-        body.append(self.print_rows("IX", self.state, {}))
-        return probe("The first full state.", self.point(self.version.init, True), body)
+        """init() returns: the first state, and v2's parameters."""
+        params = self.host.layout.params
+        rows = [self.printer.statements("P", params, {})] if params else []
+        rows.append(self.printer.statements("IX", self.state, {}))
+        point = self.attach.point(self.version.init, True)
+        return probe("The first full state.", point, self.read_exit("IX", rows))
 
-    def exit_socket(self) -> str:
-        # The stack pointer at a return probe is one slot above that at the entry of the call.
-        return '@calls[reg("sp") - 8]' if self.attach.rung == "kprobe" else self.argument("sk", 0)
-
-    def guarded(self, body: list[str]) -> list[str]:
-        """A return probe whose entry was not seen has no socket."""
-        if self.attach.rung != "kprobe":
-            return body
-        lines = [body[0], "  if ((uint64)$sk == 0) { return; }", *body[1:]]
-        return [*lines, '  delete(@calls[reg("sp") - 8]);']
-
-    def marks(self) -> str:
-        """v1 has no callback for lost packets; the core's own function tells."""
-        skb = self.argument("skb", 1)
-        body = [
-            *self.sockets(self.argument("sk", 0)),
-            f"  if ({self.not_ours}) {{ return; }}",
-            f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
-            self.print_rows("K", self.version.skb, {}),
+    def callbacks(self) -> list[str]:
+        """The entries of all callbacks but main() and init()."""
+        of, version = self.attach, self.version
+        state = {"new_state": of.read_argument("new_state", 1)}
+        event = {"event": of.read_argument("event", 1)}
+        tx_start = "cwnd_event_tx_start(): CA_EVENT_TX_START, which is event 0."
+        lost = "A packet is marked lost: the skb as it was sent."
+        table: list[tuple[str | None, str, str, dict[str, str]]] = [
+            (version.set_state, "S", "set_state(new_state).", state),
+            (version.cwnd_event, "E", "cwnd_event(event).", event),
+            (version.tx_start, "E", tx_start, {"event": "0"}),
+            (version.ssthresh, "H", "Loss recovery or CWR begins: ssthresh().", {}),
+            (version.undo_cwnd, "U", "The loss was spurious: undo_cwnd().", {}),
+            (version.skb_marked_lost, "L", lost, {}),
         ]
-        point = self.point("tcp_mark_skb_lost").replace(f":{self.attach.module}:", ":vmlinux:")
-        return probe("A packet was marked lost.", point, body)
-
-    def retransmits(self) -> str:
-        point, sk, skb = self.attach.trace("tcp_retransmit_skb")
-        body = [
-            *self.sockets(sk),
-            f"  if ({self.not_ours}) {{ return; }}",
-            f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});",
-            self.print_rows("R", self.version.skb, {}),
+        return [
+            self.callback(function, tag, comment, arguments)
+            for function, tag, comment, arguments in table
+            if function
         ]
-        return probe("A retransmission.", point, body)
 
-    def destroyed(self) -> str:
-        point, sk, _skb = self.attach.trace("tcp_destroy_sock")
-        body = [f"  if (@seq[(uint64){sk}]) {{ delete(@seq[(uint64){sk}]); }}", *self.forget(sk)]
-        return probe("A socket is gone: forget its sequence number.", point, body)
+    def callback(self, function: str, tag: str, comment: str, arguments: dict[str, str]) -> str:
+        """A callback's entry: its argument, the socket and the whole state before it."""
+        body, names = self.read_entry(tag), self.state
+        if tag == "L":
+            body.append(self.read_skb(self.attach.read_argument("skb", 1)))
+            names = [*self.version.skb, *names]
+        body += [*self.take_number(), self.printer.statements(tag, names, arguments | SEQNO)]
+        return probe(comment, self.attach.point(function), body)
 
-    def forget(self, sk: str) -> list[str]:
-        if "@mine" not in self.condition:
+    def loss_mark(self) -> list[str]:
+        """v1 has no callback for lost packets; the core's own function shows them."""
+        if not self.host.marks or self.version.skb_marked_lost:
             return []
-        return [f"  if (@mine[(uint64){sk}]) {{ delete(@mine[(uint64){sk}]); }}"]
+        sk, skb = self.attach.read_argument("sk", 0), self.attach.read_argument("skb", 1)
+        point = self.attach.point("tcp_mark_skb_lost", module="vmlinux")
+        return [probe("A packet was marked lost.", point, self.packet("K", sk, skb))]
 
-    def samples(self) -> str:
+    def retransmit(self) -> str:
+        """A packet is sent again."""
+        point, sk, skb = self.attach.trace("tcp_retransmit_skb")
+        return probe("A retransmission.", point, self.packet("R", sk, skb))
+
+    def packet(self, tag: str, sk: str, skb: str) -> list[str]:
+        """A row on one packet, which is no event of BBR's."""
+        return [
+            *self.read_socket(sk),
+            self.skip_other_controls(),
+            self.read_skb(skb),
+            self.printer.statements(tag, self.version.skb, {}),
+        ]
+
+    def sample(self) -> str:
         """The tracepoint rung: socket and state whenever a packet arrives; no rate sample."""
         point, sk, _skb = self.attach.trace("tcp_probe")
         body = [
-            *self.sockets(sk),
-            f"  if ({self.not_ours}) {{ return; }}",
+            *self.read_socket(sk),
+            self.skip_other_controls(),
             "  @attempted_T = count();",
-            *self.numbered(),
-            "  if ($n == 0) {",
-            indent(self.identity("N", {"max_header": MAX_HEADER})),
-            "  }",
-            self.print_rows("T", self.state, {"seqno": "$n", "sk.cookie": COOKIE}),
+            *self.take_number(),
+            *self.introduce(),
+            self.printer.statements("T", self.state, SEQNO | COOKIE),
         ]
         return probe("A packet arrives on a BBR socket.", point, body)
 
-    def over(self) -> str:
+    def destroyed_socket(self) -> str:
+        """Another socket may get the same address."""
+        point, sk, _skb = self.attach.trace("tcp_destroy_sock")
+        maps = ["@seq", *(["@mine"] if "@mine" in self.condition else [])]
+        body = [f"  if ({name}[(uint64){sk}]) {{ delete({name}[(uint64){sk}]); }}" for name in maps]
+        return probe("A socket is gone: forget its sequence number.", point, body)
+
+    # --- begin and end ----------------------------------------------------------------------
+
+    def begin(self) -> str:
+        """Name the columns of every row that the probes print."""
+        body = [f'  printf("{row.header}\\n");' for row in self.printer.rows]
+        body.append("  @self[0] = (uint64)pid;")
+        if self.attach.rung == "kprobe":
+            body.append(
+                "  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"
+            )
+        return probe("Name the columns of every row.", "BEGIN", body)
+
+    def end_of_recording(self) -> str:
         """The recording ends in the kernel, at once and for all CPUs, while bpftrace prints on.
 
         An event counts by when its processing began, so that no call is cut in half. Not every
@@ -372,59 +295,16 @@ class Program:
         comment = (
             "SIGURG or SIGINT to bpftrace, the first: no more events, only those on their way."
         )
-        point = "tracepoint:signal:signal_generate"
-        return probe(comment, f"{point}\n/{ours}/", [f"  @over[0] = {self.attach.clock};"])
+        point = f"tracepoint:signal:signal_generate\n/{ours}/"
+        return probe(comment, point, [f"  @over[0] = {self.attach.clock};"])
 
-    def probes(self) -> list[str]:
-        if self.attach.rung == "tcp_probe":
-            return [self.samples(), self.retransmits(), self.destroyed()]
-        version = self.version
-        plain: list[tuple[str, str, str, dict[str, str]]] = [
-            (version.ssthresh, "H", "Loss recovery or CWR begins: ssthresh().", {}),
-            (version.undo_cwnd, "U", "The loss was spurious: undo_cwnd().", {}),
-        ]
-        state = {"new_state": self.argument("new_state", 1)}
-        renamed = version.cwnd_event == columns.TX_START
-        event = {"event": "0" if renamed else self.argument("event", 1)}
-        # Exits first: an exit without its entry is harmless at the start, the reverse is a gap.
-        found = [self.main_exit(), self.init_exit(), self.retransmits()]
-        if self.host.marks and not version.skb_marked_lost:
-            found.append(self.marks())
-        found.append(self.callback(version.set_state, "S", "set_state(new_state).", state))
-        found.append(self.callback(version.cwnd_event, "E", "cwnd_event(event).", event))
-        found += [self.callback(*each) for each in plain]
-        if version.skb_marked_lost:
-            comment = "A packet is marked lost: the skb as it was sent."
-            found.append(self.callback(version.skb_marked_lost, "L", comment, {}))
-        return [*found, self.init_entry(), self.main_entry(), self.destroyed()]
-
-    def text(self) -> str:
-        """The whole program."""
-        probes = self.probes()
-        heads = "\n".join(f'  printf("{row.header}\\n");' for row in self.rows)
-        heads += "\n  @self[0] = (uint64)pid;"
-        if self.attach.rung == "kprobe":
-            heads += "\n  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"
-        begin = f"// Name the columns of every row.\nBEGIN\n{{\n{heads}\n}}\n"
-        maps = ["@seq", "@beat", "@self", "@over"] + (
-            ["@calls"] if self.attach.rung == "kprobe" else []
-        )
+    def end(self) -> str:
+        """Empty all maps but the counters."""
+        maps = ["@seq", "@beat", "@self", "@over"]
+        maps += ["@calls"] if self.attach.rung == "kprobe" else []
         maps += [name for name in ("@mine", "@listening") if name in self.condition]
-        cleared = "\n".join(f"  clear({name});" for name in maps)
-        end = f"// bpftrace prints the maps that are left: the counters.\nEND\n{{\n{cleared}\n}}\n"
-        definition = layout.definition(self.host.layout)
-        intro = f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n"
-        setup = [self.setup] if self.setup else []
-        beats = [heartbeat("first", 1), heartbeat("last", 2)]
-        parts = [begin, self.over(), *setup, beats[0], *probes, beats[1], end]
-        return "\n".join([intro + definition + "\n", *parts])
-
-
-# Longer than the processing of one packet, shorter than the collector's wait for the last rows.
-GRACE_NS = 100_000_000
-SIGURG = 23  # asm-generic/signal.h; ignored unless handled
-COOKIE = "$sk->__sk_common.skc_cookie.counter"
-MAX_HEADER = "$sk->__sk_common.skc_prot->max_header"
+        body = [f"  clear({name});" for name in maps]
+        return probe("bpftrace prints the maps that are left: the counters.", "END", body)
 
 
 def heartbeat(name: str, number: int) -> str:
@@ -434,8 +314,10 @@ def heartbeat(name: str, number: int) -> str:
 
 
 def probe(comment: str, point: str, body: Sequence[str]) -> str:
+    """The text of a probe: a comment, where it attaches, and its statements."""
     return "\n".join([f"// {comment}", point, "{", *body, "}\n"])
 
 
 def indent(text: str) -> str:
+    """The lines, two columns further to the right."""
     return "\n".join("  " + line for line in text.splitlines())

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..collect.errors import BbrscopeError
+from ..probes.base.errors import BbrscopeError
 
 if TYPE_CHECKING:
-    from ..collect.store import Store
+    from ..collect.store.store import Store
 
 
 def by_name(store: Store, patterns: Sequence[str]) -> list[str]:
@@ -22,10 +22,10 @@ def by_name(store: Store, patterns: Sequence[str]) -> list[str]:
     names = store.runs()
     chosen: list[str] = []
     for pattern in patterns:
-        found = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
-        if not found:
+        matches = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
+        if not matches:
             store.run_id(pattern)  # says what is there
-        chosen += [name for name in found if name not in chosen]
+        chosen += [name for name in matches if name not in chosen]
     return chosen
 
 
@@ -39,16 +39,15 @@ def by_condition(path: Path, condition: str) -> list[str]:
     """
     import duckdb
 
-    from ..collect.store import open_store
-    from .commands.sql import explain
+    from ..analyze.views.store_with_views import open_store
+    from ..collect.store.select_only import select_where
+    from .api.queries import query_error
 
     with open_store(path, read_only=True) as store:
-        store.seal()
         try:
-            query = f"SELECT run FROM runs WHERE ({condition}\n) ORDER BY run_id"
-            found = store.con.execute(query).fetchall()
+            names = select_where(store.con, "run", "runs", condition, "run_id")
         except duckdb.Error as error:
-            raise explain(error) from error
-    if not found:
+            raise query_error(error) from error
+    if not names:
         raise BbrscopeError(f"no run fits {condition}", "`bbrscope runs` lists them")
-    return [str(row[0]) for row in found]
+    return names

@@ -6,11 +6,11 @@ import errno
 import importlib
 import os
 import sys
-from typing import Any
 
 import click
 
-from ..collect.errors import BbrscopeError
+from ..probes.base.errors import BbrscopeError
+from .text.screen import say
 
 # Command name -> what it does in one line. Each lives in commands/<name>.py as `command`, and is
 # imported only when it is used: `bbrscope sql` must not pay for numba or altair.
@@ -40,9 +40,11 @@ class LazyGroup(click.Group):
     """Lists commands from `COMMANDS` without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command by its name; None: there is no such command."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".commands.{cmd_name}", __package__)
@@ -50,6 +52,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from `COMMANDS`, so that help imports none of them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -66,25 +69,37 @@ def cli() -> None:
 
 
 # What the host refuses wherever a file is touched: this is nobody's mistake.
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+REFUSED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.ENAMETOOLONG,
+)
 
 
-def main(args: list[str] | None = None) -> Any:
+def main(args: list[str] | None = None) -> object:
     """Run the command line; exit 0, 1 (the job failed) or 2 (wrong usage)."""
     try:
         return cli.main(args=args, prog_name="bbrscope")
     except BbrscopeError as error:
-        click.echo(f"bbrscope: {error.fact}", err=True)
+        say(f"bbrscope: {error.fact}", err=True)
         if error.way_out:
-            click.echo(f"  {error.way_out}", err=True)
+            say(f"  {error.way_out}", err=True)
         sys.exit(1)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
-            click.echo(f"bbrscope: cannot use {error.filename}: {error.strerror}", err=True)
+        if isinstance(error, OSError) and error.errno in REFUSED:
+            where = error.filename or "the output"
+            say(f"bbrscope: cannot use {where}: {error.strerror}", err=True)
+            sys.exit(1)
+        if type(error).__name__ == "InterruptException":  # DuckDB's, for Ctrl-C in a query
+            say("Aborted!", err=True)
             sys.exit(1)
         # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
         if os.environ.get("BBRSCOPE_TRACEBACK"):
             raise
-        click.echo(f"bbrscope: internal error: {type(error).__name__}: {error}", err=True)
-        click.echo("  run it again with BBRSCOPE_TRACEBACK=1 and report what it prints", err=True)
+        say(f"bbrscope: internal error: {type(error).__name__}: {error}", err=True)
+        say("  run it again with BBRSCOPE_TRACEBACK=1 and report what it prints", err=True)
         sys.exit(1)

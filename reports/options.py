@@ -7,67 +7,49 @@ Completion comes with click: ``eval "$(_BBRSCOPE_COMPLETE=bash_source bbrscope)"
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
-from decimal import Decimal
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    _IntType = click.ParamType[int]
-    _FloatType = click.ParamType[float]
-else:
-    _IntType = _FloatType = click.ParamType  # generic to type checkers alone before click 8.2
+    from _typeshed import DataclassInstance
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 DEFAULT_STORE = Path("bbrscope.duckdb")
 STORE_VARIABLE = "BBRSCOPE_STORE"
 FORMATS = ("table", "json", "csv", "parquet")
 
 
-_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|ns)?")
-_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+def gather(
+    options: type[DataclassInstance],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Hand a command its options as one object: its first argument.
 
+    Put it next to the function, below the options. Those called like fields of the dataclass
+    `options` become that object; the others stay arguments of the function.
+    """
+    names = [field.name for field in fields(options)]
 
-class Time(_IntType):
-    """A time since a flow began: 12.3s, 12.3 or 850ms; becomes nanoseconds."""
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def with_options(**values: object) -> None:
+            gathered = options(**{name: values.pop(name) for name in names})
+            function(gathered, **values)
 
-    name = "time"
+        return with_options
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = _TIME.fullmatch(str(value).strip())
-        if not found:
-            self.fail(f"{value!r} is not a time such as 12.3s or 850ms", param, ctx)
-        number, unit = found.groups()
-        return int(Decimal(number) * _NANOSECONDS[unit or "s"])
-
-
-class Share(_FloatType):
-    """A share: 10%, or 0.1."""
-
-    name = "share"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        number = text.removesuffix("%").strip()
-        if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", number):
-            self.fail(f"{value!r} is not a share such as 10% or 0.1", param, ctx)
-        return float(number) / (100 if text.endswith("%") else 1)
+    return decorate
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete run names from the store; a store that cannot be read completes nothing."""
-    from ..collect.errors import BbrscopeError
-    from ..collect.store import open_store
+    from ..analyze.views.store_with_views import open_store
+    from ..probes.base.errors import BbrscopeError
 
     chosen = ctx.params.get("store") or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
     try:
@@ -104,7 +86,8 @@ def format_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(choices),
         default=choices[0],
         show_default=True,
-        help="json, csv and parquet have every digit; parquet goes to a pipe or a file.",
+        help="json, csv and parquet have every digit; parquet goes to a pipe or a file. csv has a '"
+        " before text that a spreadsheet would run.",
     )
 
 

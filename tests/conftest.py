@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import zstandard
 from bbrscope import fixtures
-from bbrscope.analyze import results, session
-from bbrscope.collect.ingest import ingest
-from bbrscope.collect.store import Store, open_store
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views.materialize import materialize_replayed
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
 from hypothesis import settings
 
 # The first call of a compiled function takes as long as its compilation: no deadlines.
@@ -32,9 +35,36 @@ GUESTS = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# What a test's module imports if it starts programs, or loads and replays recordings.
+COSTLY = frozenset(
+    "subprocess bbrscope fixtures ingest ingest_many open_store Store store CliRunner pairing"
+    " machine EventReader".split()
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="what tests/fast runs, nothing else")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     place = {name: number for number, name in enumerate(GUESTS)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    if config.getoption("--fast"):
+        dropped = [item for item in items if not is_fast(item)]
+        items[:] = [item for item in items if is_fast(item)]
+        config.hook.pytest_deselected(items=dropped)
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """Whether a test is quick in plain Python and needs no programs of the system.
+
+    What it uses says so: no fixture that many tests share for its cost, and nothing of `COSTLY`.
+    """
+    if item.get_closest_marker("slow") or not isinstance(item, pytest.Function):
+        return False
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    shared = any(one[-1].scope == "session" and one[-1].baseid for one in definitions)
+    return not shared and not COSTLY & set(vars(item.module))
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +86,7 @@ def shipped_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
+        materialize_replayed(store)
     return path
 
 
@@ -148,6 +179,7 @@ def all_path(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
+        materialize_replayed(store)
     return path
 
 

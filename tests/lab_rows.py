@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
-from bbrscope.collect.arrow import registered
-from bbrscope.collect.lab.scenario import Flow, Point, Scenario, override, points, quick
-from bbrscope.collect.store import Store
+from bbrscope.collect.lab.lab_points import FlowSpec, LabPoint
+from bbrscope.collect.lab.scenario import Scenario, override, points, quick
+from bbrscope.collect.store.arrow import registered
+from bbrscope.collect.store.store import Store
 
 Row = dict[str, Any]
 
 
-def share(point: Point, flow: Flow, version: str | None) -> float:
+def share(point: LabPoint, flow: FlowSpec, version: str | None) -> float:
     """An equal part of the bottleneck for each flow, as payload."""
     return 0.95 * point.path.rate_bps / len(point.flows)
 
@@ -21,7 +22,7 @@ def share(point: Point, flow: Flow, version: str | None) -> float:
 def fill(
     store: Store,
     scenario: Scenario,
-    goodput: Callable[[Point, Flow, str | None], float] = share,
+    goodput: Callable[[LabPoint, FlowSpec, str | None], float] = share,
     first: int = 1,
     **changed: Any,
 ) -> int:
@@ -65,10 +66,10 @@ def insert(store: Store, rows: dict[str, list[Row]]) -> None:
 
 def _add(
     rows: dict[str, list[Row]],
-    point: Point,
+    point: LabPoint,
     run_id: int,
     version: str,
-    goodput: Callable[[Point, Flow, str | None], float],
+    goodput: Callable[[LabPoint, FlowSpec, str | None], float],
 ) -> None:
     path, seconds = point.path, point.duration_us / 1e6
     run = f"{point.run_name(version)}.{run_id}"[-100:]
@@ -131,7 +132,7 @@ def _add(
         ]
 
 
-def _changes(point: Point) -> str:
+def _changes(point: LabPoint) -> str:
     import json
 
     told: Iterable[Row] = (

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from bbrscope.collect.record import check
-from bbrscope.collect.store import open_store
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.record import accounting, check
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 
@@ -59,6 +59,7 @@ def lacks_nothing_untold(folder: Path, name: str) -> None:
     lacking = []
     if found.chain_breaks:
         lacking.append(f"tp.delivered does not add up at {found.chain_breaks} calls of main()")
+    lacking += [call.sentence for call in accounting.exits_missing(found.as_dict())]
     if missed := told["accounting"].get("missed_runs", 0):
         lacking.append(f"the kernel skipped {missed} runs of the probes")
     assert not lacking or told["probe"] == "kprobe", said

@@ -54,6 +54,18 @@ def test_the_first_command_ends_with_a_report_in_a_fresh_clone(tmp_path: Path) -
     assert any(report.stat().st_size > 100_000 for report in reports if "demo" in str(report))
 
 
+def test_the_python_example_runs_and_shows_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(_ROOT / "fixtures")
+    program = "\n".join(block_lines("python"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for words in ("DRAIN_ENTER", "HI_CUT_RS_LOSS", "outage", "set_state"):
+        assert words in done.stdout
+    assert "vega" in (tmp_path / "volumes.html").read_text()
+
+
 def test_the_second_command_is_the_one_that_ci_runs() -> None:
     assert block_lines("sh")[1] == "bash tests/all"
     assert "tests/all" in (_ROOT / ".ci" / "run").read_text()

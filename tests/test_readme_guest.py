@@ -17,8 +17,8 @@ from bbrscope import fixtures
 from bbrscope.collect import guest
 from bbrscope.collect.lab import vm
 
-from .conftest import ss_text
-from .test_readme import block_lines, typed
+from tests.conftest import ss_text
+from tests.test_readme import block_lines, typed
 
 pytestmark = pytest.mark.slow
 

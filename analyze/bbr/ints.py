@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...collect.jit import PLAIN, inline, jit
+from ...probes.base.jit import PLAIN, jit
 
 BBR_SCALE = 8  # tcp_bbr.c: gains and fractions are scaled by 256
 BBR_UNIT = 1 << BBR_SCALE
@@ -25,13 +25,13 @@ U32_MAX = 0xFFFFFFFF  # ~0U: "unset" in bw_lo, inflight_lo, inflight_hi, min_rtt
 _U64_MASK = 0xFFFFFFFFFFFFFFFF
 
 
-@inline
+@jit
 def u32(x: int) -> int:
     """Store to a u32 (or read one that went through s32 arithmetic)."""
     return x & 0xFFFFFFFF
 
 
-@inline
+@jit
 def s32(x: int) -> int:
     """Read the low 32 bits as signed."""
     return ((x & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
@@ -49,37 +49,40 @@ if PLAIN:
 
 else:
 
-    @inline
+    @jit
     def u64(x: int) -> int:
         """Store to a u64."""
         return np.uint64(x)  # type: ignore[return-value]  # numba's uint64 is an int to mypy
 
-    @inline
+    @jit
     def i64(x: int) -> int:
         """Back from u64 to the common signed 64 bits; the value must fit."""
         return np.int64(x)  # type: ignore[return-value]  # numba's int64 is an int to mypy
 
 
-@inline
+# tcp before()
+@jit
 def before(seq1: int, seq2: int) -> bool:
     """Sequence comparison with wrap-around (include/net/tcp.h before())."""
     return s32(seq1 - seq2) < 0
 
 
-@inline
+# tcp after()
+@jit
 def after(seq1: int, seq2: int) -> bool:
     """Strictly after (include/net/tcp.h after())."""
     return s32(seq2 - seq1) < 0
 
 
-@inline
+# tcp tcp_stamp_us_delta()
+@jit
 def tcp_stamp_us_delta(t1: int, t0: int) -> int:
     """Microseconds from t0 to t1, at least 0, cut to u32 (include/net/tcp.h)."""
     delta = t1 - t0
     return u32(delta) if delta > 0 else 0
 
 
-@inline
+@jit
 def msecs_to_jiffies(ms: int, hz: int) -> int:
     """Milliseconds to ticks, rounded up (kernel/time/time.c)."""
     return (ms * hz + MSEC_PER_SEC - 1) // MSEC_PER_SEC
@@ -95,13 +98,13 @@ def ilog2(x: int) -> int:
     return n
 
 
-@inline
+@jit
 def bw_times(bw: int, factor: int) -> int:
     """`(u64)bw * factor`; both below 2**32, so the product needs all 64 bits."""
     return u64(u64(bw) * u64(factor))
 
 
-@inline
+@jit
 def mul_shift(a: int, b: int, shift: int) -> int:
     """`(u64)a * b >> shift`, stored to a u32; a and b below 2**32."""
     return u32(i64(bw_times(a, b) >> u64(shift)))

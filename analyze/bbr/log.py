@@ -6,7 +6,7 @@ of an array compiles a variant of the estimator in which noting costs nothing.
 
 from __future__ import annotations
 
-from ...collect.jit import jit
+from ...probes.base.jit import jit
 from .codes import EVIDENCE
 from .records import Log
 

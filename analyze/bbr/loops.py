@@ -1,18 +1,13 @@
-"""The hot loop's parts: load an event, compare its outcome, retry it when the clock ticked inside.
-
-Each version has its own loop over these (v1_loop.py, v2_loop.py, v3_loop.py), because numba caches
-a loop on disk only if it names the function it calls.
-"""
+"""Parts of the replay loop: load an event, compare its outcome, try it again with another clock."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...collect.jit import inline, jit
+from ...probes.base.jit import inline, jit
 from . import codes
 from .ints import i64, u32, u64
 from .log import note
-from .model import tcp_packets_in_flight
 from .records import (
     CHECK_APP_LIMITED,
     CHECK_CWND,
@@ -25,6 +20,7 @@ from .records import (
     Event,
     Log,
 )
+from .tcp import tcp_packets_in_flight
 
 STEP, FREE_RUN = range(2)
 
@@ -51,6 +47,7 @@ def load_state(states: Any, row: int, known: Any, vec: Any) -> None:
 
 @inline
 def copy_state(source: Any, target: Any) -> None:
+    """Copy the state, one int64 per field."""
     for i in range(len(target)):
         target[i] = source[i]
 
@@ -79,24 +76,26 @@ def load_event(ev: Event, mode: int, snd_cwnd: int, sk_pacing_rate: int, log: Lo
 def _note_core_writes(ev: Event, snd_cwnd: int, sk_pacing_rate: int, log: Log) -> None:
     """TCP or the application changed cwnd or pacing since BBR's last callback."""
     ctl = ev.ctl
-    new = ctl.entry_snd_cwnd
-    if ctl.take_cwnd and new != snd_cwnd:
+    old, new = snd_cwnd, ctl.entry_snd_cwnd
+    if ctl.take_cwnd and new != old:
         timeout = ctl.kind == SET_STATE and ctl.arg == TCP_CA_LOSS
         if timeout and new == u32(tcp_packets_in_flight(ev.tp) + 1):
-            note(log, codes.CORE_RTO_COLLAPSE, snd_cwnd, new)
-        elif abs(new - snd_cwnd) == 1:
-            note(log, codes.CORE_MTU_PROBE, snd_cwnd, new)
+            note(log, codes.CORE_RTO_COLLAPSE, old, new)
+        elif abs(new - old) == 1:
+            note(log, codes.CORE_MTU_PROBE, old, new)
         else:
-            note(log, codes.CORE_OTHER, snd_cwnd, new)
-    if ctl.take_pacing and u64(ctl.entry_sk_pacing_rate) != u64(sk_pacing_rate):
-        note(log, codes.CORE_PACING, i64(u64(sk_pacing_rate)), i64(u64(ctl.entry_sk_pacing_rate)))
+            note(log, codes.CORE_OTHER, old, new)
+    old_rate, new_rate = u64(sk_pacing_rate), u64(ctl.entry_sk_pacing_rate)
+    if ctl.take_pacing and new_rate != old_rate:
+        note(log, codes.CORE_PACING, i64(old_rate), i64(new_rate))
 
 
 @inline
 def note_undo(ev: Event, log: Log) -> None:
     """tcp_undo_cwnd_reduction() has stored what undo_cwnd() returned."""
     if log is not None and ev.ctl.kind == UNDO_CWND:
-        note(log, codes.CORE_UNDO, ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd)
+        old, new = ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd
+        note(log, codes.CORE_UNDO, old, new)
 
 
 @inline

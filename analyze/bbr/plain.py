@@ -9,6 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ...probes.base.jit import PLAIN
+
+
+def records(array: np.ndarray[Any, Any]) -> Any:
+    """A structured array as the estimator takes it; ``records(array)[0]`` is one record.
+
+    Compiled code reads numpy's own records; plain Python needs `Records` in their place.
+    """
+    return Records(array) if PLAIN else array
+
 
 class _Items:
     """A subarray field, e.g. bw_hi[2]."""

@@ -2,13 +2,21 @@
 
 One superset record serves all three kernels, so that the code they share is compiled once and the
 versions differ in which fields they use. Field names are the kernel's.
+
+The recorded fields of the records come from the table of fields (probes/fields.csv). The protocols
+below name them once more for mypy; a test holds them to the table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
+
+from ...probes.fields import Field, with_role
+
+Array = np.ndarray[Any, Any]
 
 # Field types of the records below, by annotation; Pair and Triple are subarrays.
 U64 = int
@@ -19,9 +27,9 @@ _STORAGE: dict[str, tuple[Any, ...]] = {
     "U64": ("u8",),
     "Pair": ("i8", (2,)),
     "Triple": ("i8", (3,)),
-    "Gains": ("i8", (8,)),
+    "Eight": ("i8", (8,)),
 }
-Gains = list[int]
+Eight = list[int]
 
 
 def record_of(protocol: type) -> np.dtype[Any]:
@@ -29,7 +37,38 @@ def record_of(protocol: type) -> np.dtype[Any]:
     return np.dtype([(name, *_STORAGE[kind]) for name, kind in protocol.__annotations__.items()])
 
 
-class Bbr(Protocol):
+def _storage(field: Field) -> str:
+    """int64 holds every value of the kernel's but a 64-bit "none" of all ones."""
+    return "u8" if field.bits == 64 and field.all_ones else "i8"
+
+
+def recorded_record(fields: Iterable[Field], unrecorded: type | None = None) -> np.dtype[Any]:
+    """The numpy record of fields of the table, then those of a protocol that has the others.
+
+    Fields with an index are elements of one subarray.
+    """
+    elements: dict[str, list[str]] = {}
+    for field in fields:
+        name, index = field.record_place
+        elements.setdefault(name, []).append(_storage(field))
+        assert index in (-1, len(elements[name]) - 1), field.name
+    parts: list[Any] = [
+        (name, kinds[0], (len(kinds),)) if len(kinds) > 1 else (name, kinds[0])
+        for name, kinds in elements.items()
+    ]
+    return np.dtype([*parts, *(record_of(unrecorded).descr if unrecorded else ())])
+
+
+class VariantState(Protocol):
+    """State of a variant of one's own: no kernel has it, and no recording tells it.
+
+    The numbers are 0 when a replay begins, and the variant's own from then on.
+    """
+
+    variant: Eight
+
+
+class Bbr(VariantState, Protocol):
     """struct bbr of tcp_bbr.c (v1), tcp_bbr2.c (v2alpha) and tcp_bbr.c (v3)."""
 
     min_rtt_us: int  # us
@@ -111,12 +150,25 @@ class Bbr(Protocol):
     plb_pause_until: int
 
 
-class Socket(Protocol):
-    """struct tcp_sock, sock and inet_connection_sock at entry, as far as BBR reads them.
+class HiddenInputs(Protocol):
+    """What BBR also depends on and no probe can read; settled in analyze/replay.
 
     The clock tick may advance inside a callback: the first `jiffies_split` reads see jiffies32, the
     others jiffies32_late. The rand_* are the random draws, `draws` counts their use.
     """
+
+    jiffies32_late: int
+    jiffies_reads: int
+    jiffies_split: int
+    rand_rounds: int
+    rand_wait_us: int
+    rand_cycle: int
+    rand_pause: int
+    draws: int
+
+
+class Socket(HiddenInputs, Protocol):
+    """struct tcp_sock, sock and inet_connection_sock at entry, as far as BBR reads them."""
 
     delivered: int
     delivered_ce: int
@@ -146,18 +198,16 @@ class Socket(Protocol):
     sk_pacing_rate: U64  # bytes/s
     sk_max_pacing_rate: U64
     jiffies32: int
-    jiffies32_late: int
-    jiffies_reads: int
-    jiffies_split: int
-    rand_rounds: int
-    rand_wait_us: int
-    rand_cycle: int
-    rand_pause: int
-    draws: int
 
 
-class RateSample(Protocol):
-    """struct rate_sample; sample_bw is struct bbr_context's."""
+class BbrContext(Protocol):
+    """struct bbr_context: what bbr_main() hands down (v2, v3)."""
+
+    sample_bw: int
+
+
+class RateSample(BbrContext, Protocol):
+    """struct rate_sample, and struct bbr_context beside it."""
 
     prior_delivered: int
     delivered: int
@@ -173,7 +223,6 @@ class RateSample(Protocol):
     delivered_ce: int
     is_ece: int
     is_acking_tlp_retrans_seq: int
-    sample_bw: int
 
 
 class Skb(Protocol):
@@ -187,7 +236,7 @@ class Skb(Protocol):
 
 
 class Control(Protocol):
-    """How the replay treats one event; filled by analyze/prepare.py."""
+    """How the replay treats one event; filled by analyze/replay/prepare.py."""
 
     kind: int
     arg: int  # set_state's new_state, cwnd_event's event
@@ -217,9 +266,24 @@ class Event(Protocol):
 # Decisions are noted here (log.py); None compiles a variant without noting.
 Log = Any
 
-STATE, SOCKET, RATE_SAMPLE = record_of(Bbr), record_of(Socket), record_of(RateSample)
-SKB, CONTROL = record_of(Skb), record_of(Control)
+STATE_FIELDS = with_role("state")
+SOCKET_FIELDS = tuple(f for f in with_role("input") if "entry" in f.recorded)
+RATE_SAMPLE_FIELDS = tuple(f for f in with_role("input") if "main" in f.recorded)
+SKB_FIELDS = tuple(f for f in with_role("input") if "skb" in f.recorded)
+
+STATE = recorded_record(STATE_FIELDS, VariantState)
+SOCKET = recorded_record(SOCKET_FIELDS, HiddenInputs)
+RATE_SAMPLE = recorded_record(RATE_SAMPLE_FIELDS, BbrContext)
+SKB = recorded_record(SKB_FIELDS)
+CONTROL = record_of(Control)
 EVENT = np.dtype([("ctl", CONTROL), ("tp", SOCKET), ("rs", RATE_SAMPLE), ("skb", SKB)])
+
+# One column of events per int64 of the state record, in its order: elements of a subarray follow
+# each other, wherever they are in the table.
+_STATE_ORDER = {name: position for position, name in enumerate(STATE.names or ())}
+STATE_COLUMNS = tuple(
+    field.column for field in sorted(STATE_FIELDS, key=lambda f: _STATE_ORDER[f.record_place[0]])
+)
 
 KINDS = (
     "init",

@@ -7,8 +7,8 @@ where not, that is said, so that silence means health and not blindness.
 
 Five studies measured BBR: Song et al. (IEEE Access 2021), Cao et al. (IMC 2019), Lanigan (2020),
 Gomez et al. (TSP 2020) and Ware et al. (IMC 2019). What they found, as symptoms in a trace, is a
-catalogue of 37 findings, F-01 to F-37; rules name those that they tell, and those that no rule
-can tell from one run are in `NOT_RULES`.
+catalogue of 37 findings, F-01 to F-37 (CATALOGUE.md); rules name those that they tell, and those
+that no rule can tell from one run are in `NOT_RULES`.
 """
 
 from __future__ import annotations

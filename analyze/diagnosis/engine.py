@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...collect.query import rows
+from ...collect.store.query import rows
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
 from .tables import prepare
@@ -27,6 +27,7 @@ class Finding:
         cost_s: time lost; cost_bytes: payload that could have been carried; None: unknown.
         severity: severe, moderate or minor by the share of the flow's time; unknown without cost.
         values: the numbers that the rule's sentences name.
+        remedies: those of the rule that fit this BBR version and what was found.
         codes: decisions of `Rule.codes` that the flow took there, and how often, most first.
     """
 
@@ -39,6 +40,7 @@ class Finding:
     severity: str
     confidence: str
     values: dict[str, Any]
+    remedies: tuple[str, ...]
     codes: dict[str, int]
 
 
@@ -79,7 +81,7 @@ class Diagnosis:
 
     Attributes:
         version: v1, v2 or v3; empty: no event tells.
-        zero_ns: zero of the report's time axis: the first event of a flow that carries data.
+        zero_ns: zero of the run's clock, see view senders.
         compared, exact: events that the replay compared with the kernel, and that agreed.
         gaps: places where the recording lacks events; lost: rows known to be lost; halves: events
             of which a part is missing.
@@ -96,6 +98,12 @@ class Diagnosis:
     halves: int
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+
+    @property
+    def duration_s(self) -> float:
+        """From the first event of a flow that carries data to the last."""
+        ends = [flow.last_ns for flow in self.flows.values()]
+        return (max(ends) - self.zero_ns) / 1e9 if ends else 0.0
 
     @property
     def whole(self) -> bool:
@@ -201,9 +209,27 @@ def _finding(
     if subject:  # rules that count in whole seconds reach beyond
         t0_ns, t1_ns = max(t0_ns, subject.first_ns), min(t1_ns, subject.last_ns)
     confidence = row.pop(CONFIDENCE.name, rule.confidence)
-    severity = _severity(cost_s, subject)
-    codes = _codes(con, rule, flow, t0_ns, t1_ns)
-    return Finding(rule, flow, t0_ns, t1_ns, cost_s, cost_bytes, severity, confidence, row, codes)
+    return Finding(
+        rule,
+        flow,
+        t0_ns,
+        t1_ns,
+        cost_s,
+        cost_bytes,
+        _severity(cost_s, subject.duration_s if subject else made.duration_s),
+        confidence,
+        row,
+        _remedies(rule, made.version, row),
+        _codes(con, rule, flow, t0_ns, t1_ns),
+    )
+
+
+def _remedies(rule: Rule, version: str, row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        remedy.text
+        for remedy in rule.remedies
+        if version.removeprefix("v") in remedy.versions and (not remedy.when or row[remedy.when])
+    )
 
 
 def _codes(
@@ -218,8 +244,9 @@ def _codes(
     return dict(taken.fetchall())
 
 
-def _severity(cost_s: float | None, flow: Flow | None) -> str:
-    if cost_s is None or flow is None or flow.duration_s <= 0:
+def _severity(cost_s: float | None, duration_s: float) -> str:
+    """Return how much of the flow's time (of the run's, if it concerns the run) it costs."""
+    if cost_s is None or duration_s <= 0:
         return "unknown"
-    share = cost_s / flow.duration_s
+    share = cost_s / duration_s
     return "severe" if share >= SEVERE else "moderate" if share >= MODERATE else "minor"

@@ -7,9 +7,8 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any
 
-from ...collect.schema.model import Column
+from ...collect.store.schema.model import Column
 
 # What every rule's query returns, in any order; more columns are numbers for its sentences.
 COLUMNS = (
@@ -22,6 +21,20 @@ COLUMNS = (
 # A query may also answer with this, where it is not the same for all its findings.
 CONFIDENCE = Column("confidence", "VARCHAR", "", "high, medium or low; else as the rule says")
 CONFIDENCES = ("high", "medium", "low")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to try.
+
+    Attributes:
+        versions: digits of the BBR versions that it is good advice for.
+        when: column of the rule's query, true where it is; empty: always.
+    """
+
+    text: str
+    versions: str = "123"
+    when: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Rule:
     sentence: str
     evidence: tuple[str, ...]
     cause: str
-    remedies: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
     sources: tuple[str, ...]
     sql: str
     cost: str = "of sending at the full rate"
@@ -65,9 +78,10 @@ class Rule:
 
     @property
     def names(self) -> set[str]:
-        """Columns that the rule's sentences name."""
+        """Columns that the rule's sentences name, and those that its remedies depend on."""
         parts = [part for text in (self.sentence, *self.evidence) for part in _parse(text)]
-        return {name for _, name, _, _ in parts if name}
+        conditions = {remedy.when for remedy in self.remedies if remedy.when}
+        return {name for _, name, _, _ in parts if name} | conditions
 
 
 def _parse(text: str) -> list[tuple[str, str | None, str | None, str | None]]:
@@ -80,11 +94,21 @@ def rules() -> tuple[Rule, ...]:
     folder = resources.files(__package__) / "rules"
     files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
     return tuple(
-        _rule(file.name.removesuffix(".toml"), tomllib.loads(file.read_text("utf-8")))
+        rule_of(file.name.removesuffix(".toml"), file.read_text("utf-8"))
         for file in sorted(files, key=lambda file: file.name)
     )
 
 
-def _rule(name: str, told: dict[str, Any]) -> Rule:
-    tuples = {key: tuple(value) for key, value in told.items() if isinstance(value, list)}
-    return Rule(name=name, **{**told, **tuples})
+def rule_of(name: str, text: str) -> Rule:
+    """Return the rule that the text of a file says.
+
+    Raises:
+        TypeError: a key is missing, or is none of `Rule`.
+    """
+    keys = tomllib.loads(text)
+    tuples = {key: tuple(value) for key, value in keys.items() if isinstance(value, list)}
+    remedies = tuple(
+        Remedy(remedy) if isinstance(remedy, str) else Remedy(**remedy)
+        for remedy in keys["remedies"]
+    )
+    return Rule(name=name, **{**keys, **tuples, "remedies": remedies})

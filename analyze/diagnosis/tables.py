@@ -12,39 +12,39 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...collect.schema.metrics import OVERHEAD
+from ..views.materialize import narrowed_query
 
 if TYPE_CHECKING:
     import duckdb
 
-# What counts as a flow: as many ACKs, and this share of the bytes of the largest.
-LEAST_ACKS, LEAST_SHARE = 50, 0.01
-UNSET = 4294967295
 _PARAMETER = re.compile(r"\$(\w+)")
 
-# One row: the run, when its first flow began (zero of the report's axis) and when its last ended.
+# One row: the run, zero of its clock, and when the last of its flows ended; no flow: no row.
 _RUN = """
-SELECT r.run_id, r.run, r.version, r.kernel, r.hz, r.setup,
-  min(f.first_ns)::BIGINT AS zero_ns, max(f.last_ns)::BIGINT AS last_event_ns, count(*) AS flows
-FROM runs r JOIN flows f USING (run_id)
-WHERE r.run_id = $run_id AND f.flow IN (FROM this_chosen) GROUP BY ALL
+SELECT r.run_id, r.run, r.version, r.kernel, r.hz, r.setup, any_value(c.zero_ns) AS zero_ns,
+  max(c.last_event_ns) AS last_event_ns, count(*) AS flows
+FROM runs r, this_chosen c WHERE r.run_id = $run_id GROUP BY ALL
 """
 
-# The flows that carry data. run_id is a literal filter of each table: nothing else is read.
-_CHOSEN = f"""
-WITH carried AS (
-  SELECT flow, (max(tp_delivered)::BIGINT - min(tp_delivered)) * max(tp_mss_cache)::BIGINT AS bytes
-  FROM events WHERE run_id = $run_id GROUP BY flow
+# The flows that carry data and whose callbacks were recorded.
+_CHOSEN = narrowed_query(
+    "SELECT s.flow, s.last_event_ns, s.zero_ns FROM senders s JOIN flows f USING (run_id, flow)"
+    " WHERE s.counts AND f.main > 0",
+    "($run_id)",
 )
-SELECT flow FROM carried JOIN flows USING (flow)
-WHERE run_id = $run_id AND main >= {LEAST_ACKS}
-  AND bytes > 0 AND bytes >= {LEAST_SHARE} * (SELECT max(bytes) FROM carried)
-"""
 
-_PHASE = (
-    "CASE bbr_mode WHEN 0 THEN 'STARTUP' WHEN 1 THEN 'DRAIN' WHEN 3 THEN 'PROBE_RTT'"
-    " WHEN 2 THEN 'PROBE_BW' END"
+# The flows that carry data, of which packets alone tell.
+_OTHER_SENDERS = narrowed_query(
+    "SELECT stream FROM senders WHERE flow IS NULL AND counts", "($run_id)"
 )
+
+# When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
+# are compared at no other time.
+_WINDOW = narrowed_query(
+    "SELECT start_ns, end_ns, first_s, last_s FROM comparison_windows", "($run_id)"
+)
+
+_BASES = narrowed_query("SELECT flow, base_rtt_us AS us, source FROM base_rtts", "($run_id)")
 
 
 def _after(column: str) -> str:
@@ -56,8 +56,7 @@ def _after(column: str) -> str:
 
 def _growth(column: str) -> str:
     """By how much a 32-bit counter grew since the event before; 0 if it fell back."""
-    grown = f"(({column}::BIGINT - lag({column}) OVER w + 4294967296) % 4294967296)"
-    return f"CASE WHEN {grown} < 2147483648 THEN {grown} ELSE 0 END"
+    return f"growth32({column}, lag({column}) OVER w)"
 
 
 # capacity is what the bottleneck's rate leaves for payload, NULL where the setup does not say;
@@ -67,17 +66,16 @@ WITH counted AS (
   SELECT flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
     coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
-    {_after(_PHASE)} AS mode, tp_mss_cache::BIGINT AS mss,
+    {_after("mode_name(bbr_mode)")} AS mode, tp_mss_cache::BIGINT AS mss,
     CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us END AS rtt_us,
-    nullif({_after("bbr_min_rtt_us")}::BIGINT, {UNSET}) AS min_rtt_us,
+    if_set({_after("bbr_min_rtt_us")}) AS min_rtt_us,
     coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
     coalesce(exit_sk_pacing_rate, sk_pacing_rate)::DOUBLE AS pacing,
-    greatest(tp_packets_out::BIGINT - tp_sacked_out - tp_lost_out + tp_retrans_out, 0) AS inflight,
-    nullif({_after("bbr_inflight_hi")}::BIGINT, {UNSET}) AS inflight_hi,
-    nullif({_after("bbr_inflight_lo")}::BIGINT, {UNSET}) AS inflight_lo,
-    nullif({_after("bbr_bw_lo")}::BIGINT, {UNSET}) * tp_mss_cache * 1e6 / 16777216 AS bw_lo,
-    {_after("coalesce(greatest(bbr_bw_hi_0, bbr_bw_hi_1), bbr_bw_s_0_v)")}::DOUBLE
-      * tp_mss_cache * 1e6 / 16777216 AS max_bw,
+    packets_in_flight(tp_packets_out, tp_sacked_out, tp_lost_out, tp_retrans_out) AS inflight,
+    if_set({_after("bbr_inflight_hi")}) AS inflight_hi,
+    if_set({_after("bbr_inflight_lo")}) AS inflight_lo,
+    bw_to_bytes(if_set({_after("bbr_bw_lo")}), tp_mss_cache) AS bw_lo,
+    bw_to_bytes({_after("max_bw(bbr_bw_hi_0, bbr_bw_hi_1, bbr_bw_s_0_v)")}, tp_mss_cache) AS max_bw,
     CASE WHEN kind = 'main' AND rs_delivered > 0 AND rs_interval_us > 0
       THEN rs_delivered::DOUBLE * tp_mss_cache * 1e6 / rs_interval_us END AS sample_bw,
     rs_is_app_limited = 1 AS app_limited_sample,
@@ -86,11 +84,12 @@ WITH counted AS (
     coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
     greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
-    tp_ecn_flags & 1 = 1 AS ecn_ok, bbr_ecn_eligible = 1 AS ecn_eligible,
+    tp_ecn_flags & 1 = 1 AS ecn_ok, tp_ecn_flags & 16 = 16 AS ecn_low,
+    bbr_ecn_eligible = 1 AS ecn_eligible,
     kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start,
     bbr_full_bw_reached = 1 AS full_bw_reached, bbr_lt_use_bw = 1 AS lt_use_bw
   FROM events JOIN flows USING (run_id, flow)
-  WHERE run_id = $run_id AND flow IN (FROM this_chosen) AND seq >= pre_init
+  WHERE run_id = $run_id AND flow IN (SELECT flow FROM this_chosen) AND seq >= pre_init
   WINDOW w AS (PARTITION BY flow ORDER BY seq)
 ), linked AS (
   SELECT start_ns, bits_per_s,
@@ -98,48 +97,38 @@ WITH counted AS (
   FROM link_rates WHERE run_id = $run_id
 )
 -- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
-SELECT e.*, l.bits_per_s / 8 * e.mss / (e.mss + {OVERHEAD}) AS capacity,
+SELECT e.*, l.bits_per_s / 8 * e.mss / frame_bytes(e.mss) AS capacity,
   coalesce(capacity, (SELECT max(c.max_bw) FROM counted c WHERE c.flow = e.flow)) AS full_rate
 FROM counted e LEFT JOIN linked l ON e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
-# base_rtt_us: the path without a queue, by the setup or the lab (unless it changed the delay), or
-# the least RTT this flow ever saw.
 _FLOWS = """
-WITH lab AS (
-  SELECT f.flow, l.rtt_us + f.extra_rtt_us AS us FROM lab_runs l JOIN lab_flows f USING (run_id)
-  WHERE l.run_id = $run_id AND f.flow IS NOT NULL AND l.changes NOT LIKE '%"what": "rtt"%'
-), base AS (
-  SELECT c.flow, coalesce(lab.us,
-    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3) AS us
-  FROM this_run r, this_chosen c LEFT JOIN lab USING (flow)
-)
 SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, (max(ns) - min(ns)) / 1e9 AS duration_s,
   max(mss) AS mss, sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
   sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, min(rtt_us) AS rtt_min_us,
   coalesce(any_value(base.us), min(rtt_us))::DOUBLE AS base_rtt_us,
-  any_value(base.us) IS NOT NULL AS base_is_known,
+  any_value(base.source) IN ('lab', 'setup') AS base_is_known,
   max(max_bw) AS max_bw, max(capacity) AS capacity, coalesce(max(capacity), max(max_bw)) AS rate,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
   sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share
-FROM this_events JOIN base USING (flow) GROUP BY flow ORDER BY flow
+FROM this_events JOIN this_bases base USING (flow) GROUP BY flow ORDER BY flow
 """
 
 _PHASES = """
 SELECT p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
   p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
-FROM phases p WHERE p.run = $run AND p.flow IN (FROM this_chosen) ORDER BY p.flow, p.seq
+FROM phases p WHERE p.run = $run AND p.flow IN (SELECT flow FROM this_chosen) ORDER BY p.flow, p.seq
 """
 
 _BINDING = """
 SELECT flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
-FROM binding WHERE run = $run AND flow IN (FROM this_chosen)
+FROM binding WHERE run = $run AND flow IN (SELECT flow FROM this_chosen)
 ORDER BY flow, seq
 """
 
 _BOUNDS = """
 SELECT flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name, e0, e1
-FROM bounds_history WHERE run = $run AND flow IN (FROM this_chosen)
+FROM bounds_history WHERE run = $run AND flow IN (SELECT flow FROM this_chosen)
 ORDER BY flow, seq
 """
 
@@ -147,14 +136,15 @@ ORDER BY flow, seq
 _DECISIONS = """
 SELECT d.flow, d.seq, d.ord, d.ns::BIGINT AS ns, c.name, d.e0, d.e1, d.e2, d.e3
 FROM decisions d JOIN decision_codes c USING (code)
-WHERE d.run_id = $run_id AND c.name IN (SELECT unnest($codes)) AND d.flow IN (FROM this_chosen)
+WHERE d.run_id = $run_id AND c.name IN (SELECT unnest($codes))
+  AND d.flow IN (SELECT flow FROM this_chosen)
 ORDER BY d.flow, d.seq, d.ord
 """
 
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
 # payload of captured connections, or by what a lab's iperf3 received. full_bytes is what a sender
-# could have carried in the time that it was there: an equal part of the link's rate (of the most
-# that the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
+# could have carried in the time that it was there: an equal part of the link's rate (all of what
+# the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
 _SECONDS = """
 WITH spans AS (
   SELECT f.flow, f.rate, second::INTEGER AS second,
@@ -176,10 +166,9 @@ WITH spans AS (
 ), theirs AS (
   SELECT p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
     sum(p.len)::BIGINT AS bytes
-  FROM packets p JOIN streams s USING (run_id, stream, direction), this_run r
-  WHERE p.run_id = $run_id AND p.direction = 'data' AND s.flow IS NULL
+  FROM packets p JOIN this_other_senders s USING (stream), this_run r
+  WHERE p.run_id = $run_id AND p.direction = 'data'
     AND p.ns BETWEEN r.zero_ns AND r.last_event_ns
-    AND s.payload_bytes >= 0.01 * (SELECT max(acked_bytes) FROM this_flows)
   GROUP BY ALL
   UNION ALL
   SELECT f.flow_no, ((x.traffic_start_ns::BIGINT + i.t_s * 1e9 - r.zero_ns) // 1e9)::INTEGER,
@@ -196,8 +185,10 @@ WITH spans AS (
     SELECT second FROM ours WHERE bytes > 0 UNION ALL SELECT second FROM theirs WHERE bytes > 0)
   GROUP BY second
 ), parts AS (
-  SELECT ours.*, coalesce(senders, 1) AS senders,
-    full_rate * covered_s / coalesce(senders, 1) AS full_bytes
+  -- A link is divided among its senders; what a flow believes in is its own part already.
+  SELECT ours.*, coalesce(senders, 1) AS senders, full_rate * covered_s
+    / CASE WHEN (SELECT max(capacity) FROM this_flows) IS NULL THEN 1 ELSE coalesce(senders, 1) END
+    AS full_bytes
   FROM ours LEFT JOIN senders USING (second)
 )
 SELECT flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
@@ -244,7 +235,10 @@ _FACTS = "SELECT scope, name, value FROM host_facts WHERE run_id = $run_id"
 
 TABLES = {
     "this_chosen": _CHOSEN,
+    "this_other_senders": _OTHER_SENDERS,
+    "this_bases": _BASES,
     "this_run": _RUN,
+    "this_window": _WINDOW,
     "this_events": _EVENTS,
     "this_flows": _FLOWS,
     "this_phases": _PHASES,

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..metrics import scoped
+from ..compare.run_metrics import scoped
+from ..views.sender_views import SAME_SENDER
 from . import ware
 from .cliff import Point
 
@@ -59,18 +60,12 @@ SELECT i.run_id, i.flow_no, f.cc LIKE 'bbr%', i.t_s, i.seconds, i.goodput_bps * 
 FROM lab_intervals i JOIN lab_flows f USING (run_id, flow_no)
 """
 # Flows with events are BBR's; what packets alone tell of is not.
-# A control connection is no flow: less than 1 % of the largest one's bytes.
-_METRICS = """
-WITH told AS (
-  SELECT run_id, dense_rank() OVER (PARTITION BY run_id ORDER BY flow, stream) AS number,
-    flow IS NOT NULL AS bbr, t_s::DOUBLE AS t_s, duration_s,
-    coalesce(pkt_acked_bytes, acked_bytes, 0)::DOUBLE AS bytes
-  FROM metrics_by_second WHERE run_id NOT IN (SELECT run_id FROM lab_intervals)
-), sized AS (
-  SELECT *, sum(bytes) OVER (PARTITION BY run_id, number) AS size FROM told
-)
-SELECT * EXCLUDE (size) FROM sized
-QUALIFY size > 0 AND size >= 0.01 * max(size) OVER (PARTITION BY run_id)
+_METRICS = f"""
+SELECT m.run_id, dense_rank() OVER (PARTITION BY m.run_id ORDER BY m.flow, m.stream) AS number,
+  m.flow IS NOT NULL AS bbr, m.t_s::DOUBLE AS t_s, m.duration_s,
+  coalesce(m.pkt_acked_bytes, m.acked_bytes, 0)::DOUBLE AS bytes
+FROM metrics_by_second m JOIN senders c ON c.counts AND {SAME_SENDER}
+WHERE m.run_id NOT IN (SELECT run_id FROM lab_intervals)
 """
 
 

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...collect.errors import ScenarioError
+from ...collect.store.select_only import select
+from ...probes.base.errors import BbrscopeError, ScenarioError
 
 if TYPE_CHECKING:
     import duckdb
 
-    from ...collect.lab.scenario import Claim
+    from ...collect.lab.scenario_claims import Claim
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -78,10 +79,10 @@ def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str
     values = {"expected": claim.expected, "tolerance": claim.tolerance}
     given = {key: value for key, value in values.items() if f"${key}" in claim.sql}
     try:
-        result = con.execute(claim.sql, given)
+        result = select(con, claim.sql, given)
         names = [column[0] for column in result.description]
         rows = result.fetchall()
-    except duckdb.Error as error:
+    except (duckdb.Error, BbrscopeError) as error:
         text = " ".join(str(error).split())
         raise ScenarioError(
             f"claim {claim.id!r:.60} cannot be asked: {text[:300]}", "mend its sql"
@@ -94,6 +95,16 @@ def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str
         )
     row = dict(zip(names, rows[0], strict=True))
     total = con.execute("SELECT count(*) FROM points").fetchall()[0][0]
-    n = int(row["n"]) if row.get("n") is not None else int(total)
+    n = _count(claim, row["n"]) if row.get("n") is not None else int(total)
     measured = _SAME.sub(r"\1", _MINUS_0.sub(r"\1", str(row["measured"] or "")))
     return row["reproduced"], _ALL_SAME.sub(r"\1 \2", measured), n
+
+
+def _count(claim: Claim, value: object) -> int:
+    """Return the number of runs that a claim's query gives as `n`."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ScenarioError(
+            f"claim {claim.id!r:.60}: n is {value!r:.40}, not a whole number", "mend its sql"
+        ) from None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ...collect.errors import ScenarioError
-from ...collect.lab.scenario import unknown
+from ...collect.lab.toml_tables import unknown
+from ...collect.store.select_only import select
+from ...probes.base.errors import BbrscopeError, ScenarioError
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,6 +35,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 # What is drawn for a scenario that does not say.
 DEFAULT = ("goodput-over-time", "points")
 SCALES = ("linear", "log", "symlog")
+# A figure's name becomes the name of a file.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ def of_scenario(scenario: Scenario) -> list[Figure]:
 
 
 def _figure(name: str, table: Mapping[str, Any]) -> Figure:
+    if not _NAME.fullmatch(name):
+        raise ScenarioError(
+            f"{name!r:.60} cannot name a figure", "use 1 to 80 letters, digits or ._-"
+        )
     keys = {field.name: field.type for field in fields(Figure)}
     for key, value in table.items():
         wanted = bool if keys.get(key) == "bool" else str
@@ -112,8 +120,8 @@ def data(con: duckdb.DuckDBPyConnection, figure: Figure) -> pa.Table:
     import duckdb
 
     try:
-        found = con.sql(figure.sql).to_arrow_table()
-    except duckdb.Error as error:
+        found = _drawable(select(con, figure.sql).to_arrow_table())
+    except (duckdb.Error, BbrscopeError) as error:
         text = " ".join(str(error).split())
         raise ScenarioError(
             f"figure {figure.name!r:.60} cannot be drawn: {text[:300]}", "mend its sql"
@@ -124,3 +132,14 @@ def data(con: duckdb.DuckDBPyConnection, figure: Figure) -> pa.Table:
             f"figure {figure.name!r:.60} lacks {', '.join(missing)}", "add these columns to its sql"
         )
     return found
+
+
+def _drawable(table: pa.Table) -> pa.Table:
+    """Return a table whose decimals are floats: a chart knows no others."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

@@ -26,8 +26,6 @@ _EVENTS = """
 """
 _T = "(e.ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9"
 _TENTH = f"floor({_T} * 10) / 10"
-# all ones: BBR has none yet.
-_NONE = "4294967295"
 
 # Without kernel events, packets know the time of day alone: they begin when the first flow does.
 _PACKETS = """
@@ -122,7 +120,7 @@ WHERE k.run_id NOT IN (SELECT run_id FROM packets)
 """,
     "rtprop_over_time": f"""
 SELECT {_TENTH} AS t, arg_max(e.bbr_min_rtt_us, e.seq) / 1e3 AS y, f.label AS series, k.facet
-{_EVENTS} WHERE e.kind = 'main' AND e.bbr_min_rtt_us < {_NONE} GROUP BY ALL
+{_EVENTS} WHERE e.kind = 'main' AND e.bbr_min_rtt_us < unset() GROUP BY ALL
 """,
     "rtt_over_time": f"""
 SELECT {_TENTH} AS t, avg(e.rs_rtt_us) / 1e3 AS y, f.label AS series, k.facet
@@ -131,7 +129,8 @@ SELECT {_TENTH} AS t, avg(e.rs_rtt_us) / 1e3 AS y, f.label AS series, k.facet
     "inflight_over_time": f"""
 WITH held AS (
   SELECT {_TENTH} AS t, f.label, k.facet,
-    max(e.tp_packets_out - e.tp_sacked_out - e.tp_lost_out + e.tp_retrans_out) AS inflight,
+    max(packets_in_flight(e.tp_packets_out, e.tp_sacked_out, e.tp_lost_out, e.tp_retrans_out))
+      AS inflight,
     arg_max(e.tp_snd_cwnd, e.seq) AS cwnd,
     arg_max(e.bbr_inflight_hi, e.seq) AS inflight_hi,
     arg_max(e.bbr_inflight_lo, e.seq) AS inflight_lo
@@ -141,11 +140,12 @@ WITH held AS (
     inflight_hi::BIGINT AS inflight_hi, inflight_lo::BIGINT AS inflight_lo FROM held)
   ON inflight, cwnd, inflight_hi, inflight_lo INTO NAME what VALUE y
 )
-SELECT t, y::DOUBLE AS y, label || ' ' || what AS series, facet FROM told WHERE y < {_NONE}
+SELECT t, y::DOUBLE AS y, label || ' ' || what AS series, facet FROM told WHERE y < unset()
 """,
     "max_bw_over_time": f"""
-SELECT {_TENTH} AS t, arg_max(coalesce(greatest(e.bbr_bw_hi_0, e.bbr_bw_hi_1), e.bbr_bw_s_0_v),
-    e.seq) / 16777216 * 1448 * 8 AS y, f.label AS series, k.facet
+SELECT {_TENTH} AS t,
+  bw_to_mbps(arg_max(max_bw(e.bbr_bw_hi_0, e.bbr_bw_hi_1, e.bbr_bw_s_0_v), e.seq), 1448) AS y,
+  f.label AS series, k.facet
 {_EVENTS} WHERE e.kind = 'main' GROUP BY ALL
 """,
 }

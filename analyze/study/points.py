@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...collect.arrow import registered
-from ...collect.errors import BbrscopeError
-from ...collect.schema import relation
-from .. import metrics
+from ...collect.store.arrow import registered
+from ...probes.base.errors import BbrscopeError
+from ..compare import run_metrics as metrics
 from ..models import ware
 from ..models.cliff import cliff
+from ..views.registry import relation
 from . import over_time, tree
 
 if TYPE_CHECKING:
-    from ...collect.store import Store
+    from ...collect.store.store import Store
 
 # Payload of a full-sized packet, and the same packet as tbf counts it: IPv4, timestamps, Ethernet.
 PAYLOAD, FRAME = 1448, 1514

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 from . import claims, figures, points, tree
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...collect.lab.scenario import Scenario
-    from ...collect.store import Store
+    from ...collect.store.store import Store
     from .points import Chosen
 
 
@@ -51,8 +51,8 @@ def conduct(
 ) -> Study:
     """Judge every claim of a scenario and work out its figures.
 
-    The scenario's queries may come from a file of anybody's: `store` is sealed before they run,
-    and is good for reading only afterwards: the next study opens it again.
+    The scenario's queries may come from a file of anybody's: each must be one SELECT, and the
+    settings of `store` are locked before the first.
 
     Raises:
         BbrscopeError: no such run.
@@ -60,7 +60,6 @@ def conduct(
     """
     chosen = points.choose(store, scenario.name, runs, quick)
     points.make(store, chosen)
-    store.seal()
     verdicts = tuple(claims.judge(store.con, each, chosen.quick) for each in scenario.claims)
     drawn = tuple(_draw(store, figure) for figure in figures.of_scenario(scenario))
     return Study(scenario, chosen, verdicts, drawn, store.con.sql(_RUNS).to_arrow_table())

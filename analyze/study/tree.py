@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 
 FEATURES = {
     "rate": "bandwidth, Mbit/s",

@@ -25,9 +25,11 @@ import tempfile
 from pathlib import Path
 
 from . import GuestError, run
+from .board import BOARDS
 
 
 def main() -> int:
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m bbrscope.collect.guest",
         description=__doc__,
@@ -35,6 +37,10 @@ def main() -> int:
     )
     parser.add_argument("suite", help="bookworm, trixie, sid, ... (any Debian suite)")
     parser.add_argument("--dir", type=Path, help="folder shared as /out (default: a temporary one)")
+    parser.add_argument(
+        "--arch", choices=sorted(BOARDS), default="amd64", help="the guest's machine (amd64)"
+    )
+    parser.add_argument("--cpus", type=int, default=1, help="its processors (1)")
     parser.add_argument("--kernel", type=Path, help="another kernel: a folder, or a bzImage")
     parser.add_argument("--timeout", type=float, default=1800.0, help="wall seconds (1800)")
     parser.add_argument("command", nargs="+", help="what to run in the guest, after --")
@@ -42,7 +48,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.dir or Path(scratch)
         try:
-            done = run(given.suite, shlex.join(given.command), folder, given.timeout, given.kernel)
+            done = run(
+                given.suite,
+                shlex.join(given.command),
+                folder,
+                given.timeout,
+                given.kernel,
+                architecture=given.arch,
+                cpus=given.cpus,
+            )
         except GuestError as error:
             print(error.fact, error.way_out, sep="\n", file=sys.stderr)
             return 1

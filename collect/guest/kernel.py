@@ -98,6 +98,7 @@ def newest_kernel(folder: Path) -> Kernel:
 
 
 def numbers(text: str) -> list[str]:
+    """The numbers in a text, in order, as text."""
     return "".join(c if c.isdigit() else " " for c in text).split()
 
 
@@ -124,14 +125,19 @@ def module_order(modules: Path | None) -> list[Path]:
     return [modules / file for file in order]
 
 
-def make_initramfs(modules: Path | None, target: Path) -> None:
-    """Write a gzip cpio with busybox, the 9p modules and an init that switches to the 9p root."""
+def make_initramfs(modules: Path | None, target: Path, guests_busybox: Path) -> None:
+    """Write a gzip cpio with busybox, the 9p modules and an init that switches to the 9p root.
+
+    `guests_busybox` is a static one for the guest's machine; where the root has none, the host's
+    own serves a guest of the host's kind.
+    """
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         for folder in ("bin", "proc", "root", "modules"):
             (tree / folder).mkdir()
         busybox = shutil.which("busybox") or "/bin/busybox"
-        shutil.copy(busybox, tree / "bin/busybox")
+        inside = guests_busybox if guests_busybox.exists() else Path(busybox)
+        shutil.copy(inside, tree / "bin/busybox")
         (tree / "init").write_text(INITRAMFS_INIT)
         (tree / "init").chmod(0o755)
         order = []
@@ -153,6 +159,7 @@ def make_initramfs(modules: Path | None, target: Path) -> None:
 
 
 def decompressed(file: Path) -> bytes:
+    """A module's bytes, whichever way its file is compressed."""
     tool = {".xz": "xz", ".zst": "zstd", ".gz": "gzip"}.get(file.suffix)
     if tool is None:
         return file.read_bytes()

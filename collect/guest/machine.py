@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
+from .board import BOARDS, Board
 from .kernel import NO_ROOT, find, make_initramfs
 from .root import GuestError, build_root, missing_tools
 
 # The folder that holds the packages probes, collect, ...: site-packages/bbrscope, or a checkout.
 PACKAGE = Path(__file__).resolve().parents[2]
+
+NAME = "bbrscope"
 
 # How often a running guest is looked at.
 TICK_S = 0.2
@@ -34,7 +40,7 @@ cat $(ldd /usr/bin/bpftrace | grep -o ' /[^ ]*') /usr/bin/bpftrace > /dev/null
 cat > /run/bin/bbrscope <<'EOF'
 #!/usr/bin/python3
 import sys
-sys.path.insert(0, "/opt")
+sys.path[:0] = ["/opt", "/out/.package"]
 from bbrscope.reports.cli import main
 main()
 EOF
@@ -42,7 +48,7 @@ chmod +x /run/bin/bbrscope
 ip link set lo up; hostname guest
 cd /tmp
 echo 3 > /proc/sys/kernel/printk
-PYTHONPATH=/opt /bin/sh /out/.command < /dev/null > /out/.stdout 2> /out/.stderr
+PYTHONPATH=/opt:/out/.package /bin/sh /out/.command < /dev/null > /out/.stdout 2> /out/.stderr
 echo $? > /out/.status
 sync
 echo o > /proc/sysrq-trigger; sleep 60
@@ -56,6 +62,8 @@ def run(
     timeout_s: float = 1800.0,
     kernel: Path | None = None,
     watch: Callable[[], None] | None = None,
+    architecture: str = "amd64",
+    cpus: int = 1,
 ) -> subprocess.CompletedProcess[str]:
     """Boot `suite`, run the shell `command` as root, and return its output and exit status.
 
@@ -68,23 +76,28 @@ def run(
             boot/vmlinuz-RELEASE (`dpkg-deb -x linux-image-*.deb FOLDER` makes one), or a bare
             bzImage with everything built in.
         watch: called every TICK_S; what it raises ends the guest.
+        architecture: a key of BOARDS, Debian's name of the guest's machine.
+        cpus: how many processors it has; they take turns on one of the host's.
 
     Raises:
         GuestError: the guest cannot boot, or does not finish in time.
     """
-    if lacking := missing_tools():
+    board = BOARDS[architecture]
+    if lacking := missing_tools(board):
         raise GuestError("a guest needs QEMU", f"apt-get install {' '.join(lacking)}")
-    root = build_root(suite)
+    root = build_root(suite, architecture)
     chosen = find((kernel or root).resolve())
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".command").write_text(command)
     (folder / ".init").write_text(INIT)
+    _write_version(folder / ".package")
     shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
     if kernel is not None and chosen.modules is not None:
         shares["modules"] = (chosen.modules.parent, ",readonly=on")
-    make_initramfs(chosen.modules, folder / ".initramfs")
-    console = boot(chosen.image, folder / ".initramfs", shares, timeout_s, watch)
+    make_initramfs(chosen.modules, folder / ".initramfs", root / "usr/bin/busybox")
+    machine = Machine(board, chosen.image, folder / ".initramfs", shares, cpus)
+    console = boot(machine, timeout_s, watch)
     status = folder / ".status"
     if NO_ROOT in console:
         raise GuestError(
@@ -104,19 +117,51 @@ def run(
     )
     for left in (".initramfs", ".command", ".init", ".stdout", ".stderr", ".status"):
         (folder / left).unlink(missing_ok=True)
+    shutil.rmtree(folder / ".package", ignore_errors=True)
     return result
 
 
-def boot(
-    image: Path,
-    initramfs: Path,
-    shares: dict[str, tuple[Path, str]],
-    timeout_s: float,
-    watch: Callable[[], None] | None = None,
-) -> str:
-    """Boot and wait for power-off; return the console's text.
+def _write_version(folder: Path) -> None:
+    """Write what Python asks for a package's version: the guest has its files, no installation."""
+    try:
+        version = metadata.version(NAME)
+    except metadata.PackageNotFoundError:
+        version = "0+unknown"
+    information = folder / f"{NAME}-{version}.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n"
+    (information / "METADATA").write_text(text)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is booted: a board, a kernel image, its initramfs, folders to share, processors.
 
     `shares` are 9p mount tags with the folder behind each and further options of QEMU's -fsdev.
+    """
+
+    board: Board
+    image: Path
+    initramfs: Path
+    shares: dict[str, tuple[Path, str]]
+    cpus: int = 1
+
+    def command(self) -> list[str]:
+        """QEMU's command line."""
+        command = [self.board.qemu, *self.board.options, "-accel", "tcg,thread=single"]
+        command += ["-icount", "shift=1,sleep=off", "-smp", str(self.cpus), "-m", "2500"]
+        command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"]
+        command += ["-kernel", str(self.image), "-initrd", str(self.initramfs)]
+        command += ["-append", f"console={self.board.console} mitigations=off quiet panic=-1"]
+        for tag, (path, options) in self.shares.items():
+            local = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
+            command += ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+        return command
+
+
+def boot(machine: Machine, timeout_s: float, watch: Callable[[], None] | None = None) -> str:
+    """Boot and wait for power-off; return the console's text.
+
     Whatever ends this process, or the thread that waits here, ends the guest.
 
     Raises:
@@ -124,15 +169,7 @@ def boot(
     """
     # setpriv: the kernel ends QEMU with us (PR_SET_PDEATHSIG), also after kill -9. Its own process
     # group: Ctrl-C is for us to handle.
-    command = ["setpriv", "--pdeathsig", "KILL", "--"]
-    command += ["qemu-system-x86_64", "-accel", "tcg,thread=single"]
-    command += ["-icount", "shift=1,sleep=off", "-smp", "1", "-cpu", "max", "-m", "2500"]
-    command += ["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"]
-    command += ["-kernel", str(image), "-initrd", str(initramfs)]
-    command += ["-append", "console=ttyS0 mitigations=off quiet panic=-1"]
-    for tag, (path, options) in shares.items():
-        local = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
-        command += ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+    command = ["setpriv", "--pdeathsig", "KILL", "--", *machine.command()]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -14,19 +14,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
+from .board import BOARDS, Board
 
-# What a guest needs: what makes a Debian, what `collect` calls, and what makes traffic.
+# What a guest needs: what makes a Debian, what `collect` calls, and what makes traffic. Its busybox
+# is in its initramfs.
 PACKAGES = (
     "base-files base-passwd bash coreutils dash findutils grep gzip hostname libc-bin mawk mount "
-    "sed sysvinit-utils tar util-linux linux-image-amd64 bpftrace tcpdump iproute2 iperf3 ethtool "
-    "procps kmod zstd python3 python3-click python3-zstandard"
+    "sed sysvinit-utils tar util-linux bpftrace tcpdump iproute2 iperf3 ethtool "
+    "procps kmod zstd python3 python3-click python3-zstandard busybox-static"
 ).split()
+# What a suite lacks: there, only the script without Python records.
+LACKING = {"bullseye": {"python3-zstandard"}, "buster": {"python3-zstandard", "bpftrace"}}
 TOOLS = {
     "apt-get": "apt",
     "dpkg-deb": "dpkg",
     "depmod": "kmod",
-    "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
     "setpriv": "util-linux",
 }
@@ -36,8 +39,8 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # An apt of our own: its lists, packages and idea of what is installed lie in `folder`. A mirror
 # may lag behind this machine's clock; the signatures are checked all the same.
 APT = """\
-APT::Architecture "amd64";
-APT::Architectures "amd64";
+APT::Architecture "{architecture}";
+APT::Architectures "{architecture}";
 APT::Sandbox::User "root";
 APT::Install-Recommends "false";
 Acquire::Check-Valid-Until "false";
@@ -61,21 +64,22 @@ def guests_folder() -> Path:
     return Path(os.environ.get("BBRSCOPE_GUESTS") or Path.home() / ".cache" / "bbrscope-guests")
 
 
-def missing_tools() -> list[str]:
-    """Debian packages that must be installed before a guest can run."""
+def missing_tools(board: Board = BOARDS["amd64"]) -> list[str]:
+    """Debian packages that must be installed before a guest of this machine can run."""
     path = os.environ.get("PATH", "") + ":" + SBIN
-    return [package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)]
+    tools = {**TOOLS, board.qemu: board.package}
+    return [package for tool, package in tools.items() if not shutil.which(tool, path=path)]
 
 
-def build_root(suite: str) -> Path:
+def build_root(suite: str, architecture: str = "amd64") -> Path:
     """The suite's root file system, made from its packages when it is not there yet.
 
-    Whoever asks for it meanwhile waits.
+    `architecture` is Debian's name of the guest's machine. Whoever asks for it meanwhile waits.
 
     Raises:
         GuestError: its folder cannot be used, or a step of the building failed.
     """
-    root = guests_folder() / suite
+    root = guests_folder() / (suite if architecture == "amd64" else f"{suite}-{architecture}")
     try:
         if root.is_dir():
             return root
@@ -90,11 +94,11 @@ def build_root(suite: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.is_dir():
             print(f"building {root} (once)", file=sys.stderr)
-            unpack(suite, root)
+            unpack(suite, root, architecture)
     return root
 
 
-def unpack(suite: str, root: Path) -> None:
+def unpack(suite: str, root: Path, architecture: str = "amd64") -> None:
     """Fetch the suite's packages and unpack them aside, then rename the result to `root`."""
     partial, packages = root.with_suffix(".partial"), root.with_suffix(".apt")
     for folder in (partial, packages):
@@ -103,7 +107,7 @@ def unpack(suite: str, root: Path) -> None:
     for name in ("bin", "sbin", "lib", "lib64"):
         (partial / "usr" / name).mkdir(parents=True)
         (partial / name).symlink_to(f"usr/{name}")
-    for package in sorted(download(suite, packages)):
+    for package in sorted(download(suite, packages, architecture)):
         content = f"dpkg-deb --fsys-tarfile {shlex.quote(str(package))}"
         into = f"tar -x --keep-directory-symlink -C {shlex.quote(str(partial))}"
         checked(["sh", "-c", f"{content} | {into}"])
@@ -112,16 +116,19 @@ def unpack(suite: str, root: Path) -> None:
     partial.rename(root)
 
 
-def download(suite: str, folder: Path) -> list[Path]:
+def download(suite: str, folder: Path, architecture: str) -> list[Path]:
     """Fetch the suite's packages and what they depend on with an apt of our own in `folder`."""
     for name in ("state/lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
     (folder / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {suite} main\n")
-    (folder / "apt.conf").write_text(APT.format(folder=folder))
+    (folder / "apt.conf").write_text(APT.format(folder=folder, architecture=architecture))
     environment = {"APT_CONFIG": str(folder / "apt.conf")}
     checked(["apt-get", "-q", "update"], environment)
-    checked(["apt-get", "-qy", "--download-only", "install", *PACKAGES], environment)
+    lacking = LACKING.get(suite, set())
+    wanted = [name for name in PACKAGES if name not in lacking]
+    wanted.append(f"linux-image-{architecture}")
+    checked(["apt-get", "-qy", "--download-only", "install", *wanted], environment)
     return list((folder / "cache/archives").glob("*.deb"))
 
 

@@ -18,7 +18,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from ..errors import HostError
+from ...probes.base.errors import HostError
 
 # include/uapi/linux/netlink.h and rtnetlink.h
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -137,6 +137,7 @@ def _aligned(length: int) -> int:
 
 
 def main() -> None:
+    """Give this namespace's routes the feature ecn_low; exit with the reason where it cannot be."""
     try:
         add_feature(ecn_low(os.uname().release))
     except HostError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .scenario import Flow, Point
+from .lab_points import FlowSpec, LabPoint
 from .units import PACKET_BYTES
 
 # Attaching the probes, building and removing the testbed.
@@ -20,7 +20,7 @@ VM_SECOND_S = 0.2
 VM_PACKET_S = 0.0015
 
 
-def traffic_s(point: Point) -> float:
+def traffic_s(point: LabPoint) -> float:
     """Return how long the traffic takes: until all transfers of a fixed size are done."""
     sizes = sum(flow.size_bytes for flow in point.flows)
     if any(flow.kind != "fixed-size" for flow in point.flows):
@@ -28,12 +28,12 @@ def traffic_s(point: Point) -> float:
     return min(1.2 * sizes * 8 / point.path.rate_bps + 1, point.duration_us / 1e6)
 
 
-def host_s(point: Point) -> float:
+def host_s(point: LabPoint) -> float:
     """Return the seconds that a run takes on a host."""
     return HOST_S + traffic_s(point)
 
 
-def carried_bits(point: Point, seconds: float) -> float:
+def carried_bits(point: LabPoint, seconds: float) -> float:
     """Return how many bits the path carries at most, or fewer where all flows send less."""
     steps = [(0.0, point.path.rate_bps)]
     steps += [(c.at_us / 1e6, int(c.value)) for c in point.changes if c.what == "rate"]
@@ -44,7 +44,7 @@ def carried_bits(point: Point, seconds: float) -> float:
     return min(carried, sum(asked))
 
 
-def _asked_bits(flow: Flow, seconds: float) -> float:
+def _asked_bits(flow: FlowSpec, seconds: float) -> float:
     """Return the bits that a flow sends if the path lets it; infinity for bulk."""
     if flow.kind == "rate-limited":
         return flow.rate_bps * seconds
@@ -53,7 +53,7 @@ def _asked_bits(flow: Flow, seconds: float) -> float:
     return math.inf
 
 
-def vm_s(point: Point) -> float:
+def vm_s(point: LabPoint) -> float:
     """Return the wall seconds that a run takes in a guest which is up."""
     seconds = traffic_s(point)
     packets = carried_bits(point, seconds) / 8 / PACKET_BYTES
@@ -61,7 +61,7 @@ def vm_s(point: Point) -> float:
     return VM_RUN_S + attach + seconds * VM_SECOND_S + packets * VM_PACKET_S
 
 
-def total_s(points: Iterable[Point], vm: bool) -> float:
+def total_s(points: Iterable[LabPoint], vm: bool) -> float:
     """Return the seconds for all of these runs, one after the other."""
     return sum((vm_s if vm else host_s)(point) for point in points) + (BOOT_S if vm else 0)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...probes import btf
+from ...probes.base.errors import HostError
 from .. import guest
-from ..errors import HostError
 from ..record import target
 
 TOOLS = {

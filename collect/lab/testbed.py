@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import HostError
+from ...probes.base.errors import HostError
 from .host import bbr_versions, call, quietly
-from .scenario import Change, Link, Point
+from .lab_points import LabPoint, PathChange, PathSpec
 from .units import PACKET_BYTES
 
 PREFIX = "bbrlab-"
@@ -43,12 +43,12 @@ BBR2 = Path("/sys/module/tcp_bbr2/parameters")
 ECN_OF_BBR2 = {"ecn_enable": "1", "ecn_max_rtt_us": "0"}
 
 
-def extra_delays(point: Point) -> list[int]:
+def extra_delays(point: LabPoint) -> list[int]:
     """Return the extra delays, in us, in the order of their links."""
     return sorted({flow.extra_rtt_us for flow in point.flows})
 
 
-def receiver(point: Point, extra_rtt_us: int) -> str:
+def receiver(point: LabPoint, extra_rtt_us: int) -> str:
     """Return the address in d of flows with this extra delay."""
     return _addresses(point.path.ip, extra_delays(point).index(extra_rtt_us))[2]
 
@@ -61,7 +61,7 @@ def _addresses(ip: int, link: int) -> tuple[str, str, str]:
 
 
 @contextmanager
-def built(point: Point) -> Iterator[None]:
+def built(point: LabPoint) -> Iterator[None]:
     """Build the testbed for a run and remove it afterwards, whatever happens.
 
     Raises:
@@ -82,7 +82,7 @@ def built(point: Point) -> Iterator[None]:
 
 
 @contextmanager
-def heeding_ecn(point: Point) -> Iterator[None]:
+def heeding_ecn(point: LabPoint) -> Iterator[None]:
     """Have BBRv2 heed ECN on a path with it, whatever its RTT, as nsperf does.
 
     Its parameters are the kernel's, not a namespace's, so they are put back afterwards. BBRv3 goes
@@ -128,7 +128,7 @@ def clean() -> list[str]:
     return found
 
 
-def _build(point: Point) -> None:
+def _build(point: LabPoint) -> None:
     ip, link = f"-{point.path.ip}", point.path
     for name in NAMESPACES:
         call("ip", "netns", "add", name)
@@ -166,7 +166,7 @@ def _tc(namespace: str, verb: str, device: str, *words: str) -> None:
     call("tc", "-n", namespace, "qdisc", verb, "dev", device, "root", *words)
 
 
-def _number(point: Point, ip: str) -> None:
+def _number(point: LabPoint, ip: str) -> None:
     """Give every device its address, and every namespace its routes."""
     six = point.path.ip == 6
     mid, near = ("fd77:2::", "fd77:3::1") if six else ("10.78.0.", "10.79.0.1")
@@ -199,7 +199,7 @@ def _number(point: Point, ip: str) -> None:
     route(RECEIVERS, "default", "via", near)
 
 
-def _heed_ecn_low(point: Point) -> None:
+def _heed_ecn_low(point: LabPoint) -> None:
     """Have BBRv3 heed ECN on a path with it, and its receivers tell each mark, as DCTCP's do."""
     asked = point.path.ecn and any(flow.cc == "bbr" for flow in point.flows)
     if asked and bbr_versions({"bbr"})["bbr"] == "v3":
@@ -207,7 +207,7 @@ def _heed_ecn_low(point: Point) -> None:
             _in(name, sys.executable, "-m", f"{__package__}.ecn_low")
 
 
-def _settings(point: Point) -> None:
+def _settings(point: LabPoint) -> None:
     for name in (ACCESS, ROUTER):
         _set(name, "net.ipv4.ip_forward", "1")
         _set(name, "net.ipv6.conf.all.forwarding", "1")
@@ -231,7 +231,7 @@ def _set(namespace: str, name: str, value: str, may_lack: bool = False) -> None:
             raise
 
 
-def _data(link: Link, loss: float) -> list[str]:
+def _data(link: PathSpec, loss: float) -> list[str]:
     """netem's options for the data path."""
     words = [*LINE]
     if loss:
@@ -242,12 +242,12 @@ def _data(link: Link, loss: float) -> list[str]:
     return words
 
 
-def _overtake(link: Link) -> int:
+def _overtake(link: PathSpec) -> int:
     """How long packets wait, in us, so that others can overtake them; 0 without reordering."""
     return link.rtt_us // 2 if link.reorder else 0
 
 
-def _acks(link: Link, rtt_us: int) -> list[str]:
+def _acks(link: PathSpec, rtt_us: int) -> list[str]:
     """netem's options for the ACK path: the delay that the data path does not have."""
     words = [*LINE, "delay", f"{max(rtt_us - _overtake(link), 0)}us"]
     if link.jitter_us:
@@ -263,7 +263,7 @@ def _rate(rate_bps: int) -> list[str]:
     return ["rate", f"{rate_bps}bit", "burst", str(bucket)]
 
 
-def _shaper(link: Link, verb: str, rate_bps: int) -> list[str]:
+def _shaper(link: PathSpec, verb: str, rate_bps: int) -> list[str]:
     """Return tc's words that set the bottleneck's rate: of tbf, or of htb's only class.
 
     tbf has the buffer itself; htb's class has it as a queue of its own.
@@ -277,7 +277,7 @@ def _shaper(link: Link, verb: str, rate_bps: int) -> list[str]:
     return [*place, "tbf", *rate, "limit", str(link.buffer_bytes)]
 
 
-def _bottleneck(link: Link) -> None:
+def _bottleneck(link: PathSpec) -> None:
     if link.aqm == "policer":
         call("tc", "-n", ROUTER, "qdisc", "add", "dev", "rd", "clsact")
         call(
@@ -309,7 +309,7 @@ def _bottleneck(link: Link) -> None:
         call(*root, "qdisc", "add", "dev", "rd", "parent", "1:1", *inner)
 
 
-def commands(point: Point, change: Change) -> list[tuple[int, list[str]]]:
+def commands(point: LabPoint, change: PathChange) -> list[tuple[int, list[str]]]:
     """Return what makes a change happen: (time in us, command), an outage's end included."""
     link = point.path
 

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import HostError
+from ...probes.base.errors import HostError
 from . import host, testbed
-from .scenario import Flow, Point
+from .lab_points import FlowSpec, LabPoint
 
 PORT = 5201
 # iperf3 needs this many round trips before its first byte of data: control connection and its
@@ -33,18 +33,18 @@ ROUND_TRIPS = 4
 GRACE_S = 60.0
 
 
-def interval_s(point: Point) -> float:
+def interval_s(point: LabPoint) -> float:
     """Return the length of iperf3's intervals: a tenth of a second, but 2000 of them at most."""
     return max(0.1, round(point.duration_us / 2e9, 1))
 
 
-def server(point: Point, flow: Flow) -> list[str]:
+def server(point: LabPoint, flow: FlowSpec) -> list[str]:
     """Return the command of a flow's receiver."""
     words = ["iperf3", "-s", "-1", "-J", "-p", str(PORT + flow.flow_no)]
     return [*words, "-i", f"{interval_s(point):g}"]
 
 
-def client(point: Point, flow: Flow) -> list[str]:
+def client(point: LabPoint, flow: FlowSpec) -> list[str]:
     """Return the command of a flow's sender."""
     seconds = max(round((flow.stop_us - flow.start_us) / 1e6), 1)
     words = ["iperf3", "-c", testbed.receiver(point, flow.extra_rtt_us)]
@@ -66,7 +66,7 @@ def client(point: Point, flow: Flow) -> list[str]:
     return words
 
 
-def plan(point: Point, folder: Path) -> dict[str, Any]:
+def plan(point: LabPoint, folder: Path) -> dict[str, Any]:
     """Return what `main` is to do: steps with their times in s, outputs in `folder`."""
     chance = random.Random(point.seed)
     steps: list[dict[str, Any]] = []
@@ -91,6 +91,7 @@ def plan(point: Point, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Run the traffic of a plan: its flows, its changes, and what they reached."""
     wanted = json.loads(Path(sys.argv[1]).read_text())
     host.be_traffic()
     clients: dict[int, tuple[subprocess.Popen[bytes], float]] = {}

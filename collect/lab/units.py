@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from ..errors import ScenarioError
+from ...probes.base.errors import ScenarioError
 
 # A full-sized packet as tbf counts it: 1500 bytes of IP and 14 of Ethernet.
 PACKET_BYTES = 1514
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)\s*([A-Za-z%]*)")
+_NUMBER = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e-?[0-9]{1,2})?)\s*([A-Za-z%]*)")
+# The largest quantity of any unit: 1 Tbit/s, 11 days, 1 TB.
+MOST = 10**12
 _RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _TIMES = {"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20}
@@ -27,7 +29,13 @@ def _scaled(text: object, what: str, units: dict[str, int], examples: str) -> Fr
     number, unit = _split(text, what, examples)
     if unit not in units:
         raise ScenarioError(f"{what} {str(text)[:40]!r} is not understood", f"write {examples}")
-    return number * units[unit]
+    return _bounded(number * units[unit], text, what)
+
+
+def _bounded(value: Fraction, text: object, what: str) -> Fraction:
+    if value > MOST:
+        raise ScenarioError(f"{what} {str(text)[:40]!r} is too large", "write less")
+    return value
 
 
 def rate(text: object) -> int:
@@ -39,7 +47,7 @@ def time_us(text: object, duration_us: int | None = None) -> int:
     """Return microseconds; 50% is that part of the run's duration, where one is given."""
     number, unit = _split(text, "time", "30ms, 2s or 500us")
     if unit == "%" and duration_us is not None:
-        return round(number * duration_us / 100)
+        return round(_bounded(number * duration_us / 100, text, "time"))
     return round(_scaled(text, "time", {**_TIMES, "": 10**6}, "30ms, 2s or 500us"))
 
 
@@ -52,7 +60,8 @@ def size(text: object, bdp_bytes: int | None = None) -> int:
     if bdp_bytes is not None:
         units["bdp"] = bdp_bytes
     parts = str(text).split("+")
-    return round(sum(_scaled(part, "size", units, "50kB, 100pkt or 1bdp") for part in parts))
+    total = sum(_scaled(part, "size", units, "50kB, 100pkt or 1bdp") for part in parts)
+    return round(_bounded(Fraction(total), text, "size"))
 
 
 def share(text: object) -> float:

@@ -23,14 +23,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 
+from ...probes.base.errors import HostError
 from .. import guest
-from ..errors import HostError
 from ..guest.kernel import find, image_version
 from ..guest.root import build_root
 from . import estimate
 from .interrupt import in_order
-from .run import PARTIAL
-from .scenario import Point
+from .lab_points import LabPoint
+from .lab_run import PARTIAL
 
 SUITE = "bookworm"
 BATCH = 24
@@ -82,7 +82,7 @@ def congestion_controls(kernel: Path | None) -> set[str] | None:
 
 
 def run(
-    points: list[tuple[int, Point]],
+    points: list[tuple[int, LabPoint]],
     words: list[str],
     own_file: Path | None,
     kernel: Path | None,
@@ -148,7 +148,7 @@ class Guests:
     told: SimpleQueue[Path | str | list[str]] = field(default_factory=SimpleQueue)
     stop: Event = field(default_factory=Event)
 
-    def boot(self, batch: list[tuple[int, Point]]) -> None:
+    def boot(self, batch: list[tuple[int, LabPoint]]) -> None:
         """Boot one guest for these points, and wait for it."""
         failures: list[str] = []
         try:
@@ -159,7 +159,7 @@ class Guests:
         finally:
             self.told.put(failures)
 
-    def _make(self, batch: list[tuple[int, Point]], shared: Path) -> list[str]:
+    def _make(self, batch: list[tuple[int, LabPoint]], shared: Path) -> list[str]:
         inside = ["bbrscope", "lab", "run", *self.words, "--inside", "-o", "/out/bundles"]
         inside += ["--points", ",".join(str(number) for number, _ in batch)]
         if self.own_file is not None:

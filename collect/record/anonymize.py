@@ -24,15 +24,11 @@ from pathlib import Path
 
 import zstandard
 
-from ..errors import BundleError
+from ...probes.base.errors import BundleError
+from .headers_only import ETHERNET, LINKS, SLL, SLL2, TCP, network_header
 
 IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}(?:[0-9a-fA-F]{1,4}|(?:\d+\.){3}\d+)?")
-ETHERNET, RAW, SLL, SLL2 = 1, 101, 113, 276
-# Link type -> (bytes before the network header, offset of the EtherType or None).
-LINKS = {ETHERNET: (14, 12), SLL: (16, 14), SLL2: (20, 0), RAW: (0, None)}
-VLAN = (0x8100, 0x88A8)
-TCP = 6
 
 
 class Anonymizer:
@@ -134,6 +130,7 @@ def events(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
 
 
 def plain(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
+    """Map every address in lines of plain text."""
     for line in raw:
         yield with_key.everywhere(line.decode(errors="replace")).encode()
 
@@ -152,21 +149,15 @@ def packets(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
     while len(head := raw.read(16)) == 16:
         length = struct.unpack(order + "I", head[8:12])[0]
         body = bytearray(raw.read(length))
-        network_header(body, link, with_key)
+        map_addresses(body, link, with_key)
         yield head + bytes(body)
 
 
-def network_header(body: bytearray, link: int, with_key: Anonymizer) -> None:
+def map_addresses(body: bytearray, link: int, with_key: Anonymizer) -> None:
     """Map the addresses of one packet in place; what is neither IPv4 nor IPv6 is blanked."""
-    start, type_at = LINKS[link]
-    if len(body) <= start:
+    if len(body) <= LINKS[link][0]:
         return
-    kind = None
-    if type_at is not None:
-        kind = int.from_bytes(body[type_at : type_at + 2], "big")
-        while kind in VLAN and len(body) > start + 4:
-            kind = int.from_bytes(body[start + 2 : start + 4], "big")
-            start += 4
+    start, kind = network_header(body, link)
     if link == ETHERNET:
         body[0:12] = bytes(12)  # hardware addresses identify a host as well
     version = body[start] >> 4

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import HostError
+from ...probes.base.errors import HostError
 
 TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
-# Memory for rows on their way to user space, shared among the CPUs.
+# Memory for rows on their way to user space, of all CPUs together.
 BUFFER_BYTES = 256 << 20
-PAGE = 4096
+LEAST_PAGES = 64
+# From 0.19 on rows go through one BPF ring buffer that the CPUs share, where the kernel has it
+# (Linux 5.8); before, through one perf ring per CPU. The setting counts pages of a single ring.
+SHARED_RING = (0, 19)
+# Before 0.17 fentry was called kfunc, took a function's name alone, and found no module's.
+FENTRY_OF_MODULES = (0, 17)
 CLONE_NEWNS = 0x00020000
 
 
@@ -35,6 +40,12 @@ class Bpftrace:
     has_monotonic: bool
     raw_tracepoints: bool
     info: str = field(repr=False)
+    shared_ring: bool = True
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """The version as numbers: (0, 23, 2); () when it cannot be read."""
+        return version_number(self.version)
 
 
 def find() -> Bpftrace:
@@ -55,7 +66,7 @@ def find() -> Bpftrace:
 @lru_cache(maxsize=1)
 def ask(path: str, _changed_ns: int) -> Bpftrace:
     """Try out the program at a path; once for several recordings, until it is replaced."""
-    version = run([path, "--version"]).stdout.strip().removeprefix("bpftrace v")
+    version = run([path, "--version"]).stdout.strip().removeprefix("bpftrace ").removeprefix("v")
     done = run([path, "--info"])
     info = done.stdout + done.stderr
     # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
@@ -74,7 +85,19 @@ def ask(path: str, _changed_ns: int) -> Bpftrace:
         has_monotonic=compiles(path, "$x = nsecs(monotonic);"),
         raw_tracepoints=new,
         info=info,
+        # The newest no longer list what every kernel they accept should have.
+        shared_ring=version_number(version) >= SHARED_RING and "ringbuf: no" not in info,
     )
+
+
+def version_number(text: str) -> tuple[int, ...]:
+    """The numbers at the beginning of a version.
+
+    >>> version_number("0.23.2"), version_number("0.20.2-1ubuntu4")
+    ((0, 23, 2), (0, 20, 2))
+    """
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def compiles(path: str, statement: str) -> bool:
@@ -83,6 +106,7 @@ def compiles(path: str, statement: str) -> bool:
 
 
 def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
+    """Run a tool as bpftrace is run: its settings, tracefs within reach. Raises HostError."""
     try:
         return subprocess.run(
             command,
@@ -100,12 +124,22 @@ def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedPro
         raise HostError(f"{words} did not answer within {timeout_s:.0f} s") from error
 
 
-def environment(buffer_bytes: int = BUFFER_BYTES) -> dict[str, str]:
-    """bpftrace's settings: ring pages per CPU (a power of two) and map sizes."""
-    cpus = os.cpu_count() or 1
-    pages = 64
-    while 2 * pages * PAGE * cpus <= buffer_bytes and pages < 16384:
+def ring_pages(buffer_bytes: int, rings: int, page_bytes: int) -> int:
+    """Pages of each of `rings` that keep all of them within `buffer_bytes`: a power of two.
+
+    >>> ring_pages(256 << 20, 1, 4096), ring_pages(256 << 20, 64, 4096)
+    (65536, 1024)
+    """
+    pages = LEAST_PAGES
+    while 2 * pages * page_bytes * rings <= buffer_bytes:
         pages *= 2
+    return pages
+
+
+def environment(buffer_bytes: int = BUFFER_BYTES, shared_ring: bool = True) -> dict[str, str]:
+    """bpftrace's settings: pages of its ring, or of each CPU's, and map sizes."""
+    rings = 1 if shared_ring else os.cpu_count() or 1
+    pages = ring_pages(buffer_bytes, rings, os.sysconf("SC_PAGE_SIZE"))
     # The maps setting changed its name after 0.18; each version ignores the other's.
     return {
         **os.environ,

@@ -10,7 +10,7 @@ TRIES = 21
 
 
 @dataclass(frozen=True)
-class Sample:
+class ClockReading:
     """One joint reading, all in ns; `uncertainty_ns` is how long the reading itself took."""
 
     realtime_ns: int
@@ -24,6 +24,7 @@ class Sample:
         return self.realtime_ns - self.monotonic_ns
 
     def as_dict(self) -> dict[str, int]:
+        """The reading as the manifest has it."""
         return {
             "realtime_ns": self.realtime_ns,
             "monotonic_ns": self.monotonic_ns,
@@ -32,20 +33,20 @@ class Sample:
         }
 
 
-def sample() -> Sample:
+def sample() -> ClockReading:
     """Read the clocks several times and keep the reading that was interrupted least."""
     return min((_once() for _ in range(TRIES)), key=lambda each: each.uncertainty_ns)
 
 
-def _once() -> Sample:
+def _once() -> ClockReading:
     before = time.monotonic_ns()
     real = time.clock_gettime_ns(time.CLOCK_REALTIME)
     boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     after = time.monotonic_ns()
-    return Sample(real, (before + after) // 2, boot, after - before)
+    return ClockReading(real, (before + after) // 2, boot, after - before)
 
 
-def describe(start: Sample, end: Sample) -> dict[str, object]:
+def describe(start: ClockReading, end: ClockReading) -> dict[str, object]:
     """The manifest's `clocks`: both samples, offset and drift of realtime against monotonic."""
     drift = end.offset_ns - start.offset_ns
     span = max(end.monotonic_ns - start.monotonic_ns, 1)

@@ -1,33 +1,44 @@
 #!/bin/sh
 # Record a BBR run bundle with bpftrace alone (and tcpdump, tc and ss if they are there).
 #
-#   sudo sh collect.sh -d 30 [-o BUNDLE] [-i DEV]
-#   sudo sh collect.sh [-o BUNDLE] [-i DEV] -- iperf3 -c 192.0.2.7
+#   sudo sh collect.sh -d 30 [-o BUNDLE] [-i DEV] [-r fentry|kprobe|tcp_probe] [-n]
+#   sudo sh collect.sh [-o BUNDLE] [-i DEV] [-r RUNG] [-n] [-R] -- iperf3 -c 192.0.2.7
 #
 # Probes are attached first; then the command runs, or -d seconds pass, or you press Ctrl-C.
+# The command runs as the user who called sudo; -R runs it as root. -n records no packets: of each
+# the first 128 bytes are kept, which may hold some of what was sent. -r attaches in this way only.
 # Take the bundle to where bbrscope is installed: bbrscope ingest BUNDLE
-# Exit status: 0 complete, 1 something was lost or went wrong, 2 wrong usage.
+# Exit status: 0 complete, 1 something was lost or went wrong, 2 wrong usage, else the command's.
 # Written by `bbrscope collect --print-script`.
 set -u
 export LC_ALL=C
+mask=$(umask)
+umask 077
 
 fail() { echo "collect.sh: $1" >&2; [ $# -gt 1 ] && echo "  $2" >&2; exit 1; }
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-seconds= out="bbr-$(date +%Y%m%d-%H%M%S)" device=
+seconds= out="bbr-$(date +%Y%m%d-%H%M%S)" device= rungs="fentry kprobe tcp_probe" no_packets= as_root=
 while [ $# -gt 0 ]; do
   case $1 in
     -d) [ $# -gt 1 ] || usage; seconds=$2; shift 2 ;;
     -o) [ $# -gt 1 ] || usage; out=$2; shift 2 ;;
     -i) [ $# -gt 1 ] || usage; device=$2; shift 2 ;;
+    -r) [ $# -gt 1 ] || usage; rungs=$2; shift 2 ;;
+    -n) no_packets=yes; shift ;;
+    -R) as_root=yes; shift ;;
     --) shift; break ;;
     *) usage ;;
   esac
 done
-case $out in *[!A-Za-z0-9_./+@=-]*) fail "the bundle's name may hold letters, digits and ._+@=-" ;; esac
+case $rungs in fentry | kprobe | tcp_probe | "fentry kprobe tcp_probe") ;; *) usage ;; esac
+case $(basename "$out" 2>/dev/null) in '' | . | .. | /)
+  fail "'$out' does not end in a name for the bundle" "choose another -o" ;;
+esac
+case $out in -* | *[!A-Za-z0-9_./+@=-]*) fail "the bundle's name may hold letters, digits and ._+@=-" ;; esac
 
 [ "$(id -u)" = 0 ] || fail "BPF needs root" "run it with sudo"
-[ -e "$out" ] && fail "$out exists" "choose another -o"
+{ [ -e "$out" ] || [ -L "$out" ]; } && fail "$out exists" "choose another -o"
 command -v bpftrace >/dev/null || fail "bpftrace is not installed" "apt-get install bpftrace"
 btf=/sys/kernel/btf
 [ -r $btf/vmlinux ] || fail "the kernel has no BTF ($btf/vmlinux)"
@@ -37,8 +48,13 @@ btf=/sys/kernel/btf
 found=
 for candidate in vmlinux tcp_bbr tcp_bbr2; do
   [ -r $btf/$candidate ] || continue
-  tr '\0' '\n' < $btf/$candidate | grep -qx 'bbr2\{0,1\}_main' && found="$found $candidate"
+  tr '\0' '\n' < $btf/$candidate | grep -qax 'bbr2\{0,1\}_main' && found="$found $candidate"
 done
+# Before Linux 5.11 modules have no types: what mainline's BBR had then is known.
+untyped=
+if [ -z "$found" ] && [ ! -r $btf/tcp_bbr ] && grep -q ' bbr_main[[:space:]]*\[tcp_bbr\]' /proc/kallsyms; then
+  case $(uname -r) in 5.[1-9].* | 5.10.*) untyped=yes found=" tcp_bbr" ;; esac
+fi
 module=${found##* }
 if [ "$found" != " $module" ]; then
   default=$(cat /proc/sys/net/ipv4/tcp_congestion_control)
@@ -50,37 +66,61 @@ if [ "$found" != " $module" ]; then
         "modprobe tcp_bbr, or sysctl net.ipv4.tcp_congestion_control=bbr (or bbr2) says which" ;;
   esac
 fi
-names=$(tr '\0' '\n' < $btf/$module)
-has() { echo "$names" | grep -qx "$1"; }
-if has bbr2_main && has bbr_main; then fail "this kernel has two BBR versions" "use bbrscope collect"
+# Not by way of echo: a backslash among a kernel's names would cut them short.
+has() { tr '\0' '\n' < $btf/$module | grep -qax "$1"; }
+if [ -n "$untyped" ]; then version=v1
+elif has bbr2_main && has bbr_main; then fail "this kernel has two BBR versions" "use bbrscope collect"
 elif has bbr2_main; then version=v2
 elif has bbr_skb_marked_lost; then version=v3
 elif has bbr_main && has lt_use_bw; then version=v1
 else fail "no BBR that bbrscope knows in $btf/$module" "modprobe tcp_bbr"; fi
 
-# The words of this bpftrace.
-mkdir -p "$out.partial" || fail "cannot write $out.partial"
+# How this bpftrace writes probes. The folder is ours alone: what is there already is not touched.
 work=$out.partial
+mkdir "$work" 2>/dev/null || fail "cannot make $work, or it is there" \
+  "a killed recording may have left it: bbrscope ingest --salvage $work reads it, or remove it"
 try() { bpftrace -e "BEGIN { $1 exit(); }" >/dev/null 2>&1; }
 bpftrace --info > "$work/info" 2>&1
 old=no; grep -q 'kfunc: ' "$work/info" && ! grep -q 'fentry: ' "$work/info" && old=yes
+rm -f "$work/info"
 rewrite="s/@MODULE@/$module/g"
 if [ $old = yes ]; then
   rewrite="$rewrite;s/^fentry:/kfunc:/;s/^fexit:/kretfunc:/;s/args\./args->/g"
   rewrite="$rewrite;s/((uint64)\$sk + offsetof(struct inet_connection_sock, icsk_ca_priv))/\$icsk->icsk_ca_priv/"
-  rewrite="$rewrite;s/((uint64)\(args->[a-z]*\) + offsetof(struct sk_buff, cb))/((struct sk_buff *)\1)->cb/"
+  rewrite="$rewrite;s/((uint64)\(a[a-z0-9>.-]*\) + offsetof(struct sk_buff, cb))/((struct sk_buff *)\1)->cb/"
 fi
 try '$x = nsecs(monotonic);' || rewrite="$rewrite;s/nsecs(monotonic)/nsecs/g"
 try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)kaddr(\"jiffies\")/"
-has bbr_cwnd_event || rewrite="$rewrite;s/bbr_cwnd_event/bbr_cwnd_event_tx_start/;s/args\.event/0/;s/args->event/0/"
+# Since Linux 6.10 cong_control has ack and flag before the rate sample.
+release=$(uname -r | sed 's/^\([0-9]*\)\.\([0-9]*\).*/\1 \2/')
+set_release() { major=$1 minor=$2; }
+set_release $release
+{ [ "$major" -gt 6 ] || [ "$major.$minor" = 6.10 ] || { [ "$major" = 6 ] && [ "$minor" -gt 10 ]; }; } &&
+  rewrite="$rewrite;s/(struct rate_sample \*)arg1/(struct rate_sample *)arg3/"
+# Only x86 pushes a call's return address.
+[ "$(uname -m)" = x86_64 ] || rewrite="$rewrite;s/reg(\"sp\") - 8/reg(\"sp\")/g"
+# Linux 7.1 gave event 0 of cwnd_event a callback of its own: beside it, or instead of it.
+callbacks=cwnd_event
+if [ -z "$untyped" ] && has bbr_cwnd_event_tx_start; then
+  callbacks=tx_start; has bbr_cwnd_event && callbacks=both
+fi
+cwnd_events() {
+  awk -v callbacks=$callbacks '
+    { text = text $0 "\n" }
+    /^}$/ && text ~ /:bbr_cwnd_event\n/ && callbacks != "cwnd_event" {
+      if (callbacks == "both") printf "%s", text
+      sub(/bbr_cwnd_event/, "bbr_cwnd_event_tx_start", text)
+      sub(/args(\.|->)event/, "0", text); sub(/, arg1, /, ", 0, ", text)
+    }
+    /^}$/ { printf "%s", text; text = "" }
+    END { printf "%s", text }'
+}
 
 probe() {
-case $version in
+case $rung-$version in
 @PROBES@
 esac
 }
-probe | sed "$rewrite" > "$work/probe.bt"
-rm -f "$work/info"
 
 # What is on its way is printed before bpftrace is told to end: 0.17 would drop it.
 settle() {
@@ -94,13 +134,24 @@ cleanup() {
   for job in ${tcpdump:-} ${sampler:-} ${queue:-}; do kill "$job" 2>/dev/null; done
   [ -n "${tracer:-}" ] && kill -INT "$tracer" 2>/dev/null
 }
+# Nothing was recorded: what we made goes.
+give_up() { cleanup; rm -rf "$work"; fail "$@"; }
 trap 'ended=signal' INT TERM HUP
 trap cleanup EXIT
+ended=
 
-: > "$work/raw"
-BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
-BPFTRACE_MAX_MAP_KEYS=65536 bpftrace -B line "$work/probe.bt" > "$work/raw" 2> "$work/said" &
-tracer=$!
+# tracefs is missing under `ip netns exec`, which mounts a new /sys: bpftrace gets one for itself.
+enter=
+[ -d /sys/kernel/tracing/events ] || [ -d /sys/kernel/debug/tracing/events ] || enter=yes
+start_tracer() {
+  set -- bpftrace -B line "$work/probe.bt"
+  [ -z "$enter" ] || set -- unshare -m sh -c \
+    'mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"' sh "$@"
+  BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
+  BPFTRACE_MAX_MAP_KEYS=65536 "$@" > "$work/raw" 2> "$work/said" &
+  tracer=$!
+}
+attached() { grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; }
 sample_queue() {
   echo "uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues,backlog_bytes,backlog_pkts"
   while read -r up _ < /proc/uptime; do
@@ -114,37 +165,55 @@ sample_queue() {
 }
 # Older kernels look a module's function up by its name alone, and find another module's.
 check_places() {
-  for tracefs in /sys/kernel/tracing /sys/kernel/debug/tracing; do
-    [ -r $tracefs/enabled_functions ] && break
-  done
+  tracefs=/proc/$tracer/root/sys/kernel/tracing
+  [ -r $tracefs/enabled_functions ] || tracefs=/sys/kernel/debug/tracing
   home=" \[$module\]"; [ $module = vmlinux ] && home=
   pick='[^:]*:\([a-z0-9_]*\)$/\1/p'
   for name in $(sed -n "s/^fentry:$pick;s/^kfunc:$pick" "$work/probe.bt"); do
     grep -q "^$name$home (" $tracefs/enabled_functions 2>/dev/null && continue
-    rm -rf "$work"
-    fail "the kernel attached to another $name, by name alone, or $tracefs does not tell" \
+    give_up "the kernel attached to another $name, by name alone, or $tracefs does not tell" \
       "unload the module of the other BBR:$found"
   done
 }
-echo "attaching to BBR $version ($module)" >&2
-until grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; do
-  if ! kill -0 $tracer 2>/dev/null; then
-    said=$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5); rm -rf "$work"; tracer=
-    fail "bpftrace did not attach: $said"
-  fi
-  sleep 1
+ladder= tracer= why="no way to attach is left"
+for rung in $rungs; do
+  # By name alone a kprobe could land in the other BBR.
+  [ $rung = kprobe ] && [ "$found" != " $module" ] && continue
+  # fentry needs the types of what it attaches to.
+  [ $rung = fentry ] && [ -n "$untyped" ] && continue
+  probe | sed "$rewrite" | cwnd_events > "$work/probe.bt"
+  echo "attaching to BBR $version ($module) by $rung" >&2
+  : > "$work/raw"
+  start_tracer
+  until attached; do
+    [ -z "$ended" ] || give_up "stopped while bpftrace was attaching; nothing was recorded"
+    if ! kill -0 $tracer 2>/dev/null; then tracer=; break; fi
+    sleep 1
+  done
+  [ -n "$tracer" ] && break
+  why=$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5 | tr -d '\000-\037"\\')
+  echo "  $rung failed: $why" >&2
+  ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"failed\", \"reason\": \"$why\"}, "
 done
-[ "$found" = " $module" ] || check_places
+[ -n "$tracer" ] || give_up "bpftrace did not attach: $why"
+ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the first that attached\"}"
+[ $rung != fentry ] || [ "$found" = " $module" ] || check_places
+# Whoever is killed leaves this: ingest --salvage reads it.
+cat > "$work/manifest.json" <<EOF
+{"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
+ "constants": {"HZ": null}, "probe": "$rung", "events": null, "unfinished": true}
+EOF
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
 packets=null
-if [ -n "$device" ] && command -v tcpdump >/dev/null; then
+if [ -n "$device" ] && [ -z "$no_packets" ] && command -v tcpdump >/dev/null; then
+  : > "$work/tcpdump"
   tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2> "$work/tcpdump" &
   tcpdump=$!
   until grep -q 'listening on' "$work/tcpdump" || ! kill -0 $tcpdump 2>/dev/null; do
     sleep 0.2 2>/dev/null || sleep 1
   done
-  packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128}"
+  packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128, \"payload\": true}"
 fi
 if command -v ss >/dev/null; then
   while :; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
@@ -156,13 +225,20 @@ if [ -n "$device" ] && command -v tc >/dev/null; then
 fi
 
 echo "recording" >&2
-ended=
-if [ $# -gt 0 ]; then "$@" & child=$!
+run() {
+  umask "$mask"
+  [ -z "${SUDO_UID:-}" ] || [ -n "$as_root" ] || set -- sudo -u "#$SUDO_UID" -- "$@"
+  exec "$@"
+}
+status=0
+if [ $# -gt 0 ]; then run "$@" & child=$!
 elif [ -n "$seconds" ]; then sleep "$seconds" & child=$!
 else child=; fi
 while [ -z "$ended" ]; do
   kill -0 $tracer 2>/dev/null || { ended="bpftrace ended by itself"; break; }
-  if [ -n "$child" ] && ! kill -0 "$child" 2>/dev/null; then ended="command or duration"; break; fi
+  if [ -n "$child" ] && ! kill -0 "$child" 2>/dev/null; then
+    ended="command or duration"; wait "$child"; status=$?; break
+  fi
   sleep 0.2 2>/dev/null || sleep 1
 done
 [ -n "$child" ] && kill "$child" 2>/dev/null
@@ -185,13 +261,23 @@ grep -E '^#?[A-Z]+[0-9]?,' "$work/raw" > "$work/events.csv"
 told=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
 counts=$(grep -v '^#' "$work/events.csv" | cut -d, -f1 | sort | uniq -c | awk '{printf "%s\"%s\": %d", s, $2, $1; s = ", "}')
 attempted=$(sed -n 's/^@attempted_\([A-Z]*\): \([0-9]*\)$/\1 \2/p' "$work/raw")
+# An event's rows are TAG, or TAG0, TAG1 and so on: each counts, the first of them as recorded.
 account=$(echo "$attempted" | while read -r tag tried; do
-  [ -z "$tag" ] || echo "$tag $tried $(grep -c -E "^${tag}0?," "$work/events.csv")"
+  [ -n "$tag" ] || continue
+  rows=$(sed -n "s/^#\(${tag}[0-9]*\),.*/\1/p" "$work/events.csv" | sort -u)
+  missing=0
+  for row in $rows; do
+    missing=$((missing + tried - $(grep -c "^$row," "$work/events.csv")))
+  done
+  echo "$tag $tried $(grep -c -E "^${tag}0?," "$work/events.csv") $missing"
 done)
-lost=$(echo "$account" | awk '$2 > $3 {n += $2 - $3} END {print n + 0}')
+lost=$(echo "$account" | awk '$4 > 0 {n += $4} END {print n + 0}')
+# Every call of main() and init() has its exit row.
+number() { grep -c -E "^${1}0?," "$work/events.csv"; }
+no_exit=$(($(number M) - $(number X) + $(number I) - $(number IX)))
 [ "$told" -gt "$lost" ] && lost=$told
 probes=$(echo "$account" | awk 'NF {
-  printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d}", s, $1, $2, $3, $2 - $3
+  printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d, \"lost_rows\": %d}", s, $1, $2, $3, $2 - $3, $4
   s = ", " }')
 complete=true; [ -n "$probes" ] && [ "$ended" != "bpftrace ended by itself" ] || complete=false
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
@@ -201,7 +287,7 @@ clock() {
 start=$(clock start) end=$(clock end)
 hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
 [ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
-gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qx tso_max_size && gso=524280
+gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qax tso_max_size && gso=524280
 sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \
   tcp_plb_suspend_rto_sec tcp_plb_cong_thresh; do
   [ -r /proc/sys/net/ipv4/$name ] && echo "\"net.ipv4.$name\": $(cat /proc/sys/net/ipv4/$name)"
@@ -216,16 +302,21 @@ cat > "$work/manifest.json" <<EOF
  "sysctls": {$sysctls}, "module_params": {$params},
  "clocks": {"start": ${start:-null}, "end": ${end:-${start:-null}}, "drift_measured": false},
  "accounting": {"probes": {$probes}, "lost": $lost, "reported_lost_rows": $told, "complete": $complete},
- "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "fentry",
+ "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "$rung",
+ "ladder": [$ladder], "command_status": $status,
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
 rm -f "$work/raw" "$work/tcpdump"
 for file in events.csv packets.pcap ss.txt queue.csv; do [ -e "$work/$file" ] && $pack "$work/$file"; done
-mv "$work" "$out" || fail "cannot name the bundle $out" "it is $work"
+{ [ ! -e "$out" ] && mv "$work" "$out"; } || fail "cannot name the bundle $out" "it is $work"
+chown -R "${SUDO_UID:-0}:${SUDO_GID:-0}" "$out"  # tcpdump wrote as a user of its own
 trap - EXIT
 echo "$out: $(echo "$counts" | tr -d '"')" >&2
 [ $suffix = .zst ] || echo "  zstd is missing here: gunzip the files and zstd them before bbrscope ingest" >&2
 [ "$ended" = "bpftrace ended by itself" ] && fail "$(grep -v RLIMIT_MEMLOCK "$out/said" | head -3)"
-[ "$lost" -gt 0 ] && fail "$lost events were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
+[ "$lost" -gt 0 ] && fail "$lost rows were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
+[ "$no_exit" -gt 0 ] && fail "$no_exit calls have no exit row; the bundle is kept"
+[ -n "$counts" ] || fail "no socket had BBR while it was recorded; the bundle is kept"
 echo "  next: bbrscope ingest $out" >&2
+exit $status

@@ -9,9 +9,9 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...probes.base.errors import HostError
 from ...probes.program import probe
-from ..errors import HostError
-from .witnesses import output_of
+from .helpers import output_of
 
 TCP_LISTEN = 10  # include/net/tcp_states.h
 COMMON = "$sk->__sk_common"
@@ -33,6 +33,7 @@ class Filters:
         return ["ip", "netns", "exec", self.netns] if self.netns else []
 
     def describe(self) -> dict[str, object]:
+        """What was asked for, as the manifest's `setup.filters`."""
         return {name: value for name, value in vars(self).items() if value}
 
     def pcap(self) -> list[str]:
@@ -85,6 +86,7 @@ def condition(filters: Filters, argument: str) -> Condition:
 
 
 def port(number: int) -> str:
+    """The condition that either end has this port."""
     swapped = socket.htons(number)
     return f"{COMMON}.skc_num == {number} || {COMMON}.skc_dport == {swapped}"
 
@@ -123,6 +125,7 @@ def cgroup(path: str) -> str:
 
 
 def namespace(name: str) -> int:
+    """The inode number of a named network namespace. Raises HostError."""
     path = Path("/run/netns") / name
     try:
         return os.stat(path).st_ino

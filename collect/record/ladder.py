@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...probes.program import VALUES_ON_STACK, VALUES_PER_ROW, Attach
-from .bpftrace import Bpftrace, tracefs
+from ...probes.attach import VALUES_ON_STACK, VALUES_PER_ROW, Attach, return_address_bytes
+from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
 from .target import Target
 
 SS = "ss reads it from any host"
@@ -29,6 +30,7 @@ class Step:
 
 
 def has_ss() -> bool:
+    """Whether ss is installed."""
     return shutil.which("ss") is not None
 
 
@@ -44,15 +46,19 @@ def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = 
 
 
 def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach by fentry, or None, and why."""
     if bpftrace is None or target is None:
         return None, lacking(bpftrace)
     if not bpftrace.has_fentry:
         return None, "bpftrace --info: the kernel offers no fentry"
+    if target.module and bpftrace.number < FENTRY_OF_MODULES:
+        return None, f"bpftrace {bpftrace.version} cannot attach fentry to a module's functions"
     where = f"module {target.module}" if target.module else "vmlinux"
-    return spoken(bpftrace, target, "fentry"), f"fentry is there and {where} has BTF"
+    return attach_with(bpftrace, target, "fentry"), f"fentry is there and {where} has BTF"
 
 
 def kprobe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach by kprobes, or None, and why."""
     if bpftrace is None or target is None:
         return None, lacking(bpftrace)
     if target.shared:
@@ -60,13 +66,14 @@ def kprobe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | N
     if not bpftrace.has_kprobe or not Path("/sys/bus/event_source/devices/kprobe").exists():
         return None, "the kernel was built without kprobes"
     position = target.parameters.index("rs")
-    return spoken(bpftrace, target, "kprobe"), f"rs is argument {position} by BTF"
+    return attach_with(bpftrace, target, "kprobe"), f"rs is argument {position} by BTF"
 
 
 def tcp_probe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach to the tracepoint tcp_probe, or None, and why."""
     if bpftrace is None or target is None:
         return None, lacking(bpftrace)
-    attach = spoken(bpftrace, target, "tcp_probe")
+    attach = attach_with(bpftrace, target, "tcp_probe")
     if attach.raw:
         return attach, "raw tracepoint tcp_probe"
     folder = tracefs()
@@ -77,11 +84,12 @@ def tcp_probe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach 
 
 
 def lacking(bpftrace: Bpftrace | None) -> str:
+    """Why no program can be written at all."""
     return "bpftrace cannot be used" if bpftrace is None else "no BBR was found in the BTF"
 
 
-def spoken(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
-    """The rung in the words of this bpftrace."""
+def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
+    """How this version of bpftrace writes the probes of a rung."""
     if bpftrace.has_jiffies:
         jiffies = "jiffies"
     elif kernel_symbol("jiffies"):
@@ -99,6 +107,8 @@ def spoken(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
         clock="nsecs(monotonic)" if bpftrace.has_monotonic else "nsecs",
         raw=bpftrace.raw_tracepoints,
         values_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else VALUES_ON_STACK,
+        return_address_bytes=return_address_bytes(os.uname().machine),
+        names_modules=bpftrace.number >= FENTRY_OF_MODULES,
     )
 
 

@@ -1,8 +1,8 @@
 """`collect --print-script`: a POSIX shell script that records a bundle where there is no Python.
 
-The script holds the probes of all three versions, in the newest bpftrace's words; it finds out what
-the host has by asking (BTF, the keywords that bpftrace lists, programs that do or do not compile)
-and rewrites the probe with sed. It uses fentry only.
+The script holds the probes of all three versions for three rungs, as the newest bpftrace has them;
+it finds out what the host has by asking (BTF, the keywords that bpftrace lists, programs that do or
+do not compile), rewrites the probe with sed, and takes the first rung that attaches.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...probes import known
-from ...probes.columns import VERSIONS
-from ...probes.program import VALUES_ON_STACK, Attach, Host, Program
+from ...probes.attach import VALUES_ON_STACK, Attach, Host
+from ...probes.bbr_versions import VERSIONS
+from ...probes.program import Program
 
 TEMPLATE = Path(__file__).with_name("collect.sh")
 MODULE = "@MODULE@"
+RUNGS = ("fentry", "kprobe", "tcp_probe")
 # bpftrace measured once how far the wall clock is from boottime: the pair is as good as that, and
 # the end says nothing of drift.
 CLOCK = """\
@@ -24,18 +26,25 @@ CLOCK = """\
 
 
 def script() -> str:
-    """The whole script: collect.sh with the probes put in."""
-    cases = [f"{name}) cat <<'PROBE'\n{probe(name)}PROBE\n;;\n" for name in VERSIONS]
+    """The whole script: collect.sh with the probes put in, per version and rung."""
+    cases = [
+        f"{rung}-{name}) cat <<'PROBE'\n{probe(name, rung)}PROBE\n;;\n"
+        for name in VERSIONS
+        for rung in RUNGS
+    ]
     return TEMPLATE.read_text().replace("@PROBES@\n", "".join(cases))
 
 
-def probe(name: str) -> str:
-    """A version's probe with the module left open."""
+def probe(name: str, rung: str) -> str:
+    """A version's probe on one rung, as for x86 before Linux 6.10, with the module left open."""
     host = Host(known.layout(name), known.CB)
-    parameters = ("sk", "rs") if name == "v2" else ("sk", "ack", "flag", "rs")
     # Written before it is known which bpftrace will run it: rows that the oldest can print.
     rows = VALUES_ON_STACK
-    attach = Attach("fentry", module=MODULE, parameters=parameters, values_per_row=rows)
+    # Some kernels hide jiffies. Only a replay needs them, and of tcp_probe there is none.
+    jiffies = "" if rung == "tcp_probe" else "jiffies"
+    attach = Attach(
+        rung, module=MODULE, parameters=("sk", "rs"), values_per_row=rows, jiffies=jiffies
+    )
     text = Program(VERSIONS[name], host, attach).text()
     for point, line in (("start", "BEGIN\n{\n"), ("end", "END\n{\n")):
         text = text.replace(line, line + CLOCK.format(point=point))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import os
 import re
+import select
 import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import zstandard
 
@@ -26,11 +27,15 @@ ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
 # as there is a part more of them: sorting them for every few that come costs more than all else.
 WINDOW_NS = 1_000_000_000
 PART_NS = WINDOW_NS // 4
+# Where no newer rows come, rows this old are written: bpftrace may stand still for less than that.
+STALLED_NS = 5 * WINDOW_NS
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
 # A row's tag, number among the rows of one event, time and socket.
 PARTS = re.compile(rb"^([A-Z]+)([0-9]?),(\d+),([0-9a-f]+)[,\n]")
 # What main() and init() left: rows of an event that began with M or I.
 LEAVING = (b"X", b"IX", b"P")
+# Lines of talk that are kept.
+MOST_LINES = 1000
 # bpftrace has printed everything when it was silent for this long.
 QUIET_S = 0.5
 
@@ -39,7 +44,8 @@ class Sink:
     """An unbuffered file that forgets nothing: what a full disk refuses is kept for another try."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._file = open(descriptor, "wb", buffering=0)  # noqa: SIM115 - closed in close()
         self._pending = b""
         self.written = 0
         self.error: OSError | None = None
@@ -54,12 +60,14 @@ class Sink:
         return len(data)
 
     def drain(self) -> None:
+        """Write what is pending. Raises OSError; what was not written stays pending."""
         while self._pending:
             count = self._file.write(self._pending)
             self.written += count
             self._pending = self._pending[count:]
 
     def close(self) -> None:
+        """Write the rest to the disk and close. Raises OSError."""
         try:
             self.drain()
             os.fsync(self._file.fileno())
@@ -84,9 +92,11 @@ class Compressed:
 
     @property
     def written(self) -> int:
+        """Compressed bytes that are in the file."""
         return self._sink.written
 
     def write(self, data: bytes) -> None:
+        """Compress and write. Raises OSError."""
         self._writer.write(data)
         if time.monotonic() - self._flushed > FLUSH_S:
             self.flush()
@@ -99,6 +109,7 @@ class Compressed:
         self._flushed = time.monotonic()
 
     def close(self) -> None:
+        """End the stream; a second call does nothing. Raises OSError."""
         if self._closed:
             return
         self._closed = True
@@ -120,20 +131,34 @@ class Pump(threading.Thread):
         self.error: OSError | None = None
 
     def run(self) -> None:
-        while chunk := os.read(self.source, CHUNK):
+        """Read until the other end is closed."""
+        while True:
+            if not select.select([self.source], [], [], FLUSH_S)[0]:
+                self.idle()
+                continue
+            chunk = os.read(self.source, CHUNK)
+            if not chunk:
+                break
             self.accept(chunk)
             if len(chunk) < SMALL:
                 time.sleep(REST_S)
         self.accept_end()
         os.close(self.source)
 
+    def idle(self) -> None:
+        """Nothing came for a while: what came before can be read, should we be killed."""
+        if self.error is None:
+            self.target.flush()
+
     def accept(self, chunk: bytes) -> None:
+        """Take what was read; a subclass understands it."""
         self.keep(chunk)
 
     def accept_end(self) -> None:
         """Called once, after the last byte."""
 
     def keep(self, data: bytes) -> None:
+        """Write, until the first error."""
         if self.error is not None or not data:
             return
         try:
@@ -145,14 +170,16 @@ class Pump(threading.Thread):
 class Events(Pump):
     """bpftrace's output: rows go to the file, talk is understood or kept aside.
 
-    `rows` counts rows by tag, `lost` sums the "Lost N events" that bpftrace reports, `attempted`
-    holds the kernel-side counters printed at its end, `talk` the rest of what it said.
+    `rows` counts rows by tag, `lost` sums the "Lost N events" that bpftrace reports here and on its
+    stderr, `attempted` holds the kernel-side counters printed at its end, `talk` the rest of what
+    it said.
     """
 
     def __init__(self, source: int, target: Compressed) -> None:
         super().__init__(source, target)
         self.rows: Counter[str] = Counter()
-        self.lost = 0
+        self._lost_on_stdout = 0
+        self.lost_on_stderr = 0
         self.attempted: dict[str, int] = {}
         self.cut: Counter[str] = Counter()
         self.talk: list[str] = []
@@ -168,6 +195,11 @@ class Events(Pump):
         self._inside: set[bytes] = set()
         self._keeping: dict[bytes, bool] = {}
 
+    @property
+    def lost(self) -> int:
+        """Rows that bpftrace says it lost: 0.24 and later say it on stderr, earlier ones here."""
+        return self._lost_on_stdout + self.lost_on_stderr
+
     def wait_quiet(self, timeout_s: float) -> None:
         """Return when what was on its way has arrived: bpftrace is silent, or is past the cut."""
         deadline = time.monotonic() + timeout_s
@@ -180,6 +212,7 @@ class Events(Pump):
         return self.cut_after_ns is not None and self._newest_ns > self.cut_after_ns + WINDOW_NS
 
     def accept(self, chunk: bytes) -> None:
+        """Take whole lines: rows are held until they are in order, talk is understood."""
         self._heard = time.monotonic()
         data = self._tail + chunk
         end = data.rfind(b"\n") + 1
@@ -195,7 +228,13 @@ class Events(Pump):
         if self._newest_ns - WINDOW_NS > self._released_ns + PART_NS:
             self._release(self._newest_ns - WINDOW_NS)
 
+    def idle(self) -> None:
+        """Write old rows: none of another CPU comes before them, unless bpftrace stands still."""
+        self._release(max(self._released_ns, time.monotonic_ns() - STALLED_NS))
+        super().idle()
+
     def accept_end(self) -> None:
+        """Write the rows that are held."""
         # A row cut short by the death of bpftrace would be read as a whole one: the tail is left,
         # unless it is talk.
         if self._tail and not re.match(rb"[A-Z]+[0-9]?,", self._tail):
@@ -229,7 +268,7 @@ class Events(Pump):
     def _without_talk(self, data: bytes) -> bytes:
         for line in TALK.findall(data):
             for count in LOST.findall(line):
-                self.lost += int(count)
+                self._lost_on_stdout += int(count)
             for tag, count in COUNTER.findall(line):
                 self.attempted[tag.decode()] = int(count)
             if line.startswith(b"+"):
@@ -238,7 +277,7 @@ class Events(Pump):
                     self.attached.set()
                 continue
             text = line.decode(errors="replace").strip()
-            if text and not text.startswith(("@", "Attach")) and len(self.talk) < 1000:
+            if text and not text.startswith(("@", "Attach")) and len(self.talk) < MOST_LINES:
                 self.talk.append(text)
         return TALK.sub(b"", data)
 
@@ -266,3 +305,26 @@ class Events(Pump):
                 if early and tag in (b"M", b"I"):
                     self._inside.add(socket)
         return self._keeping.get(socket, True)
+
+
+class Stderr(threading.Thread):
+    """What bpftrace says on stderr: losses are counted to the end, of the rest the first lines."""
+
+    def __init__(self, source: IO[bytes], events: Events) -> None:
+        super().__init__(daemon=True)
+        self.source = source
+        self.events = events
+        self.lines: list[str] = []
+
+    def run(self) -> None:
+        """Read until bpftrace ends."""
+        with self.source:
+            for line in self.source:
+                self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        counts = LOST.findall(line)
+        self.events.lost_on_stderr += sum(int(count) for count in counts)
+        text = line.decode(errors="replace").strip()
+        if text and not counts and len(self.lines) < MOST_LINES:
+            self.lines.append(text)

@@ -7,14 +7,15 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...probes import btf
-from ...probes.columns import SIZES, TX_START, VERSIONS, Version
-from ...probes.layout import Layout
-from ...probes.program import Host
-from ..errors import HostError
+from ...probes import btf, known
+from ...probes.attach import Host
+from ...probes.base.errors import HostError
+from ...probes.bbr_layout import Layout
+from ...probes.bbr_versions import SIZES, TX_START, VERSIONS, Version
 
 CONGESTION = Path("/proc/sys/net/ipv4")
 MODULES = ("tcp_bbr", "tcp_bbr2", "tcp_bbr3")
+MODULES_HAVE_TYPES = (5, 11)
 
 
 @dataclass(frozen=True)
@@ -35,41 +36,102 @@ class Target:
     shared: tuple[str, ...] = ()
 
 
+class NotLoadedError(HostError):
+    """The kernel has no BBR loaded: no socket can use it yet."""
+
+
 class UnclearError(HostError):
     """Which BBR is meant, or where its probes would land, cannot be told."""
 
 
-def candidates(base: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Target]:
-    """Every BBR in the running kernel: built in, or in a loaded module that has BTF."""
+def candidates(types: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Target]:
+    """Every BBR in the running kernel: built in, or in a loaded module.
+
+    `types` are the kernel's own; modules' lie in `folder`, from Linux 5.11 on.
+    """
     symbols = kallsyms()
-    found = []
+    targets = []
     for module in ("", *MODULES):
-        blob = base if not module else btf.load_module(module, base, folder)
-        if blob is None:
+        blob = types if not module else btf.load_module(module, types, folder)
+        if blob is not None:
+            targets += _in_types(types, blob, module, symbols)
+        elif known := _without_types(types, module, symbols):
+            targets.append(known)
+    return targets
+
+
+def _in_types(
+    types: btf.Btf, blob: btf.Btf, module: str, symbols: list[tuple[str, str]]
+) -> list[Target]:
+    """The BBRs whose types are in one blob, told by the size of struct bbr."""
+    targets = []
+    sizes = {blob.size(i): i for i in blob.find(btf.STRUCT, "bbr")}
+    priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")
+    for size, type_id in sorted(sizes.items()):
+        version = VERSIONS.get(SIZES.get(size, ""))
+        parameters = blob.parameters(version.main) if version else None
+        if version is None or parameters is None or priv is None:
             continue
-        sizes = {blob.size(i): i for i in blob.find(btf.STRUCT, "bbr")}
-        for size, type_id in sorted(sizes.items()):
-            version = VERSIONS.get(SIZES.get(size, ""))
-            if version is None:
-                continue
-            parameters = blob.parameters(version.main)
-            if parameters is None:
-                continue
-            if blob.parameters(version.cwnd_event) is None and blob.parameters(TX_START):
-                version = replace(version, cwnd_event=TX_START)
-            absent = [name for name in version.functions if blob.parameters(name) is None]
-            if absent:
-                continue  # a BBR of another making: its callbacks are not those we know
-            priv = base.member_offset("inet_connection_sock", "icsk_ca_priv")
-            if priv is None:
-                continue
-            layout = Layout(tuple(blob.leaves(type_id)), size, priv)
-            reason = f"{version.main}() and struct bbr of {size} bytes in {module or 'vmlinux'}"
-            twice = tuple(f for f in version.functions if symbols.count((f, module)) > 1)
-            elsewhere = {name for name, home in symbols if home != module}
-            shared = tuple(f for f in version.functions if f in elsewhere)
-            found.append(Target(version, module, layout, tuple(parameters), twice, reason, shared))
-    return found
+        version = _with_cwnd_events(version, blob)
+        if any(blob.parameters(name) is None for name in version.functions):
+            continue  # a BBR of another making: its callbacks are not those we know
+        layout = Layout(tuple(blob.leaves(type_id)), size, priv)
+        reason = f"{version.main}() and struct bbr of {size} bytes in {module or 'vmlinux'}"
+        targets.append(_target(version, module, layout, tuple(parameters), symbols, reason))
+    return targets
+
+
+def _with_cwnd_events(version: Version, blob: btf.Btf) -> Version:
+    """The version with the callbacks for cwnd_event that this kernel has.
+
+    Linux 7.1 gave CA_EVENT_TX_START a callback of its own; a BBR may have it beside cwnd_event,
+    which then gets the other events, or instead of it.
+    """
+    if blob.parameters(TX_START) is None:
+        return version
+    has_both = blob.parameters(version.cwnd_event) is not None
+    cwnd_event = version.cwnd_event if has_both else ""
+    return replace(version, cwnd_event=cwnd_event, tx_start=TX_START)
+
+
+def _without_types(types: btf.Btf, module: str, symbols: list[tuple[str, str]]) -> Target | None:
+    """Mainline's v1 on kernels that have no types of modules: Linux 5.4 to 5.10.
+
+    Its struct bbr is the same from 5.1 (extra_acked) on. main() had two parameters until 6.10.
+    """
+    version = VERSIONS["v1"]
+    names = {name for name, home in symbols if home == module}
+    priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")
+    if module != version.module or priv is None or not names.issuperset(version.functions):
+        return None
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is None or not (5, 1) <= (int(release[1]), int(release[2])) < MODULES_HAVE_TYPES:
+        return None
+    layout = replace(known.layout("v1"), priv=priv)
+    reason = (
+        f"{version.main}() in {module}, by mainline's own layout: the kernel has no types of it"
+    )
+    return _target(version, module, layout, ("sk", "rs"), symbols, reason)
+
+
+def _target(
+    version: Version,
+    module: str,
+    layout: Layout,
+    parameters: tuple[str, ...],
+    symbols: list[tuple[str, str]],
+    reason: str,
+) -> Target:
+    twice = tuple(f for f in version.functions if symbols.count((f, module)) > 1)
+    elsewhere = {name for name, home in symbols if home != module}
+    shared = tuple(f for f in version.functions if f in elsewhere)
+    return Target(version, module, layout, parameters, twice, reason, shared)
+
+
+def registered() -> list[str]:
+    """The congestion controls named bbr* that sockets can have now; [] where none is loaded."""
+    available = read(CONGESTION / "tcp_available_congestion_control").split()
+    return [name for name in available if name.startswith("bbr")]
 
 
 def choose(found: list[Target], wanted: str | None = None) -> Target:
@@ -78,17 +140,23 @@ def choose(found: list[Target], wanted: str | None = None) -> Target:
     Two in one kernel: that of the default congestion control, else the caller must say which.
 
     Raises:
-        HostError: there is none.
+        NotLoadedError: no BBR is loaded.
+        HostError: there is none that is known.
         UnclearError: there are several.
     """
     if wanted:
         found = [target for target in found if target.version.name == wanted]
+    if not found and not registered():
+        raise NotLoadedError(
+            "no BBR is loaded in this kernel, so no socket can have it yet",
+            "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
+        )
     if not found:
         sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
         raise HostError(
             f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
             f"({sizes}) with its functions in the kernel's BTF",
-            "modprobe tcp_bbr (a module must be loaded to be seen); bbrscope doctor says more",
+            "bbrscope doctor says more; a BBR of another making can be sampled by --rung inet_diag",
         )
     if len(found) > 1:
         default = read(CONGESTION / "tcp_congestion_control")

@@ -9,21 +9,22 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ..errors import HostError
+from ...probes.base.errors import HostError
 from . import bpf_stats
 from .bpftrace import Bpftrace, environment, prepare
-from .stream import Compressed, Events
+from .stream import Compressed, Events, Stderr
 
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031
 STOP_S = 60.0
 AGAIN_S = 1.0
+# What bpftrace warned of while attaching has been read by then.
+SETTLE_S = 0.1
 
 
 def die_with_parent() -> None:
@@ -32,40 +33,49 @@ def die_with_parent() -> None:
 
 
 def prepare_to_trace() -> None:
+    """In a child, before bpftrace: what it needs, and its end with ours."""
     prepare()
     die_with_parent()
+
+
+@dataclass(frozen=True)
+class TracerEnd:
+    """How bpftrace ended: whether its programs' runs were counted, and whether it died by itself or
+    had to be killed, which leaves its counters unprinted.
+
+    `programs` has what the kernel says of each BPF program: run_cnt, recursion_misses (fdinfo).
+    """
+
+    programs: list[dict[str, int]]
+    counted: bool = False
+    died: bool = False
+    killed: bool = False
 
 
 class Tracer:
     """bpftrace running one program, its rows on their way into `output`."""
 
-    def __init__(self, bpftrace: Bpftrace, program: str, output: Path, buffer_bytes: int) -> None:
+    def __init__(self, bpftrace: Bpftrace, program: Path, output: Path, buffer_bytes: int) -> None:
         self.output = Compressed(output)
-        self._files = contextlib.ExitStack()
-        # Both live until stop(), so no with statement can hold them.
-        program_file = tempfile.NamedTemporaryFile("w", suffix=".bt")  # noqa: SIM115 - see above
-        self._program = self._files.enter_context(program_file)
-        self._program.write(program)
-        self._program.flush()
-        stderr_file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - see above
-        self._stderr = self._files.enter_context(stderr_file)
         self._stats = bpf_stats.enable()
         source, sink = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(sink, F_SETPIPE_SZ, 1 << 20)
         self.process = subprocess.Popen(
-            [bpftrace.path, "-B", "line", self._program.name],
+            [bpftrace.path, "-B", "line", str(program.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=sink,
-            stderr=self._stderr,
-            env=environment(buffer_bytes),
+            stderr=subprocess.PIPE,
+            env=environment(buffer_bytes, bpftrace.shared_ring),
             process_group=0,  # Ctrl-C is for the collector to pass on
             preexec_fn=prepare_to_trace,
         )
         os.close(sink)
         self.events = Events(source, self.output)
+        assert self.process.stderr is not None
+        self.stderr = Stderr(self.process.stderr, self.events)
+        self.stderr.start()
         self.events.start()
-        self.last_words = ""
 
     def wait_attached(self, stop: Callable[[], bool], timeout_s: float = 300.0) -> None:
         """Return once every probe is attached.
@@ -81,25 +91,23 @@ class Tracer:
                 raise HostError("stopped while bpftrace was attaching; nothing was recorded")
             if time.monotonic() > deadline:
                 raise HostError(f"bpftrace did not attach within {timeout_s:.0f} s")
+        time.sleep(SETTLE_S)
         if words := self.complaint(partial=True):
             raise HostError(f"bpftrace attached only in part: {words}")
 
     def complaint(self, partial: bool = False) -> str:
-        """What bpftrace said on stderr, its memory-lock remark left out."""
-        if self._stderr.closed:
-            return self.last_words
-        # pread: bpftrace writes at the offset that the two processes share.
-        said = os.pread(self._stderr.fileno(), 1 << 20, 0)
-        lines = said.decode(errors="replace").splitlines()
-        lines += self.events.talk
-        kept = [line.strip() for line in lines if line.strip() and "RLIMIT_MEMLOCK" not in line]
+        """What bpftrace said beside its rows, its memory-lock remark left out."""
+        if self.process.poll() is not None:
+            self.stderr.join(AGAIN_S)
+        said = [*self.stderr.lines, *self.events.talk]
+        lines = [line for line in said if "RLIMIT_MEMLOCK" not in line]
         if partial:
             # With the rest attached, a missing function is only a warning.
             words = ("could not attach", "cannot attach", "unable to attach", "not found")
-            kept = [line for line in kept if any(word in line.lower() for word in words)]
-        return "; ".join(kept[:6])[:1000]
+            lines = [line for line in lines if any(word in line.lower() for word in words)]
+        return "; ".join(lines[:6])[:1000]
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self) -> TracerEnd:
         """End bpftrace in order and return what it counted; safe to call when it is dead."""
         stats = bpf_stats.programs(self.process.pid)
         alive = self.process.poll() is None
@@ -116,13 +124,12 @@ class Tracer:
         self.events.join(STOP_S)
         with contextlib.suppress(OSError):
             self.output.close()
-        self.last_words = self.complaint()
-        self._files.close()
+        self.stderr.join(STOP_S)
         counted = self._stats is not None
         if self._stats is not None:
             os.close(self._stats)
             self._stats = None
-        return {"programs": stats, "counted": counted, "died": not alive, "killed": not ended}
+        return TracerEnd(stats, counted, died=not alive, killed=not ended)
 
     def _interrupt(self) -> bool:
         """Send SIGINT until bpftrace has ended; False if it has not within STOP_S.
@@ -145,6 +152,8 @@ class Tracer:
 def catches(pid: int, number: signal.Signals) -> bool:
     """Whether a process has a handler for a signal: SigCgt of proc_pid_status(5)."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
-        return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+        caught = re.search(
+            r"^SigCgt:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.M
+        )
+        return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
     return False

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ...collect.errors import BbrscopeError
-from ...collect.rungs import LADDER
+from ...collect.bundle.rungs import LADDER
+from ...probes.base.errors import BbrscopeError
+from ..options import gather
+from ..text.screen import say
+
+if TYPE_CHECKING:
+    from ...collect.record.plan import RecordingPlan
 
 # Rows that are not the first of an event.
 NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
@@ -24,6 +32,66 @@ def parse_size(_context: click.Context, _param: click.Parameter, value: str | No
     if match is None:
         raise click.BadParameter(f"{value!r} is not a size like 500M or 2G")
     return int(float(match[1]) * SIZES[match[2].lower()])
+
+
+@dataclass(frozen=True)
+class CollectRequest:
+    """The options of `collect` that say what to record, and how."""
+
+    command: tuple[str, ...]
+    duration: float | None
+    output: Path | None
+    port: tuple[int, ...]
+    address: tuple[str, ...]
+    pid: tuple[int, ...]
+    cgroup: tuple[str, ...]
+    netns: str | None
+    bbr: str | None
+    rung: str | None
+    interface: str | None
+    queue: str | None
+    no_packets: bool
+    snaplen: int | None
+    ring: int
+    buffer: int
+    max_size: int | None
+    as_root: bool
+    wait: bool
+    load_module: bool
+    quiet: bool
+
+    def plan(self) -> RecordingPlan:
+        """Return what to do on this host; a bundle without a name is called by the time.
+
+        Raises:
+            click.UsageError: COMMAND would open the socket that --wait waits for.
+        """
+        from ...collect.record.filters import Filters
+        from ...collect.record.plan import RecordingPlan
+
+        if self.wait and self.command:
+            raise click.UsageError(
+                "--wait waits for a socket that COMMAND would open: use --load-module"
+            )
+        return RecordingPlan(
+            output=self.output or Path(time.strftime("bbr-%Y%m%d-%H%M%S")),
+            command=self.command,
+            duration_s=self.duration,
+            select=Filters(self.port, self.address, self.pid, self.cgroup, self.netns),
+            bbr=self.bbr,
+            rung=self.rung,
+            interface=self.interface,
+            packets=not self.no_packets,
+            snaplen=self.snaplen,
+            ring_kib=self.ring,
+            queue=self.queue,
+            max_bytes=self.max_size,
+            buffer_bytes=self.buffer,
+            quiet=self.quiet,
+            as_root=self.as_root,
+            wait=self.wait,
+            load_module=self.load_module,
+        )
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -44,122 +112,116 @@ def parse_size(_context: click.Context, _param: click.Parameter, value: str | No
 @click.option("-i", "--interface", help="DEV or NETNS:DEV for packets and queue [by route].")
 @click.option("--queue", help="Sample the queue of DEV, NETNS:DEV or ssh://HOST/DEV instead.")
 @click.option("--no-packets", is_flag=True, help="Do not run tcpdump.")
+@click.option(
+    "--snaplen",
+    type=click.IntRange(64, 262144),
+    help="Keep this much of each packet, payload included [its headers only].",
+)
 @click.option("--ring", default=16384, show_default=True, help="tcpdump's ring, KiB.")
 @click.option("--buffer", default="256M", callback=parse_size, help="Memory for rows [256M].")
 @click.option("--max-size", callback=parse_size, help="End cleanly at this size, e.g. 2G.")
+@click.option("--as-root", is_flag=True, help="Run COMMAND as root, not as who called sudo.")
+@click.option("--wait", is_flag=True, help="Wait until a socket asks for BBR, if none has yet.")
+@click.option("--load-module", is_flag=True, help="modprobe tcp_bbr, if no BBR is loaded.")
 @click.option("--anonymize", is_flag=True, help="Replace addresses, keeping prefixes in common.")
 @click.option("--print-probe", is_flag=True, help="Print the bpftrace program and exit.")
 @click.option("--print-script", is_flag=True, help="Print a shell script that needs no Python.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@gather(CollectRequest)
 def command(
-    command: tuple[str, ...],
-    duration: float | None,
-    output: Path | None,
-    port: tuple[int, ...],
-    address: tuple[str, ...],
-    pid: tuple[int, ...],
-    cgroup: tuple[str, ...],
-    netns: str | None,
-    bbr: str | None,
-    rung: str | None,
-    interface: str | None,
-    queue: str | None,
-    no_packets: bool,
-    ring: int,
-    buffer: int,
-    max_size: int | None,
-    anonymize: bool,
-    print_probe: bool,
-    print_script: bool,
-    quiet: bool,
+    request: CollectRequest, anonymize: bool, print_probe: bool, print_script: bool
 ) -> None:
     """Record every BBR decision input on this host into a bundle.
 
     Probes are attached first; then COMMAND runs, or -d seconds pass, or you press Ctrl-C.
-    Exit status 1 says that events were lost or the recording ended badly; what there is stays
-    usable.
+    Exit status 1 says that events were lost, that nothing was recorded, or that the recording
+    ended badly; what there is stays usable. Else it is COMMAND's own. Under sudo, COMMAND runs as
+    the user who called it.
 
     \b
     Examples:
       sudo bbrscope collect -- iperf3 -c 192.0.2.7
       sudo bbrscope collect -d 30 --port 443 -o edge7
-      sudo bbrscope collect --netns s1 -i r:bottleneck -- ip netns exec s1 iperf3 -c 10.0.9.2
+      sudo bbrscope collect --as-root --netns s1 -i r:eth1 -- ip netns exec s1 iperf3 -c 10.0.9.2
+      sudo bbrscope collect --wait -d 60               (tcp_bbr is not loaded yet)
       bbrscope collect --rung inet_diag -d 60          (no root: ss-level samples only)
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
     """
-    from ...collect.record import filters, session
-
     if print_script:
         from ...collect.record.script import script
 
-        click.echo(script(), nl=False)
-        return
-    select = filters.Filters(port, address, pid, cgroup, netns)
-    name = output or Path(time.strftime("bbr-%Y%m%d-%H%M%S"))
-    plan = session.Plan(
-        output=name,
-        command=command,
-        duration_s=duration,
-        select=select,
-        bbr=bbr,
-        rung=rung,
-        interface=interface,
-        packets=not no_packets,
-        ring_kib=ring,
-        queue=queue,
-        max_bytes=max_size,
-        buffer_bytes=buffer,
-        quiet=quiet,
-    )
-    if print_probe:
-        show_probe(plan)
-        return
-    path, manifest = session.run(plan, lambda text: click.echo(text, err=True))
+        say(script(), nl=False)
+    elif print_probe:
+        show_probe(request.plan())
+    else:
+        _record(request.plan(), anonymize)
+
+
+def _record(plan: RecordingPlan, anonymize: bool) -> NoReturn:
+    """Record, say what came of it, and exit as the command that was recorded did."""
+    from ...collect.record.recording import run
+
+    path, manifest = run(plan, lambda text: say(text, err=True))
     if anonymize:
         from ...collect.record.anonymize import anonymize as replace_addresses
 
         replace_addresses(path)
     report(path, manifest)
+    sys.exit(manifest["command_status"] or 0)
 
 
-def show_probe(plan: object) -> None:
-    """Print the program of the first rung that this host does not rule out."""
-    from ...collect.record import session
+def show_probe(plan: RecordingPlan) -> None:
+    """Print the program of the first rung that this host does not rule out.
 
-    assert isinstance(plan, session.Plan)
-    prepared = session.prepare(plan)
-    for step in prepared.steps:
+    Raises:
+        BbrscopeError: it rules out all of them.
+    """
+    from ...collect.record.survey import probe_program, survey
+
+    host = survey(plan)
+    for step in host.steps:
         if step.attach is not None:
-            click.echo(session.program(prepared, step.attach, plan.select), nl=False)
+            say(probe_program(host, step.attach, plan.select), nl=False)
             return
-    reasons = prepared.problems or [f"{step.rung}: {step.reason}" for step in prepared.steps]
+    reasons = host.problems or [f"{step.rung}: {step.reason}" for step in host.steps]
     raise BbrscopeError("no probe fits this host: " + "; ".join(reasons), "bbrscope doctor")
 
 
-def report(path: Path, manifest: dict[str, object]) -> None:
-    """Say what was recorded; exit 1 when it is not complete."""
-    from ...collect.record.accounting import trouble
+def report(path: Path, manifest: dict[str, Any]) -> None:
+    """Say what was recorded.
 
-    rows = manifest["events"]
-    assert isinstance(rows, dict)
-    counted = sum(
-        n for tag, n in rows.items() if tag[-1] not in "123456789" and tag[:2] not in NO_EVENTS
-    )
-    completeness = manifest.get("completeness")
-    flows = completeness["sockets"] if isinstance(completeness, dict) else 0
-    told = f"{counted} events of {flows} flows"
-    if manifest["probe"] == "inet_diag":
-        told = f"{manifest['samples']} samples of all flows"
-    click.echo(f"{path}: {told} by {manifest['probe']}", err=True)
-    click.echo(f"  ended: {manifest['ended']}", err=True)
-    notes = manifest["notes"]
-    assert isinstance(notes, list)
-    for note in notes:
-        click.echo(f"  note: {note}", err=True)
+    Raises:
+        BbrscopeError: it is not complete, or there is nothing in it.
+    """
+    from ...collect.record.accounting import is_empty, trouble
+
+    say(f"{path}: {_contents(manifest)} by {manifest['probe']}", err=True)
+    say(f"  ended: {manifest['ended']}", err=True)
+    for note in manifest["notes"]:
+        say(f"  note: {note}", err=True)
     if problems := trouble(manifest):
         way_out = f"bbrscope doctor --bundle {path} has the account"
         way_out += "; a larger --buffer loses less" if manifest["events_lost"] else ""
         raise BbrscopeError(
             f"{path} is kept, but it is not complete: " + "; ".join(problems), way_out
         )
-    click.echo(f"  next: bbrscope ingest {path}", err=True)
+    if is_empty(manifest):
+        raise BbrscopeError(
+            f"{path} is empty: no socket had BBR while it was recorded",
+            "ss -ti shows which congestion control flows use; filters may leave out all of them",
+        )
+    say(f"  next: bbrscope ingest {path}", err=True)
+
+
+def _contents(manifest: dict[str, Any]) -> str:
+    """Return how much was recorded, in words."""
+    if manifest["probe"] == "inet_diag":
+        return f"{manifest['samples']} samples of all flows"
+    events = sum(
+        rows
+        for tag, rows in manifest["events"].items()
+        if tag[-1] not in "123456789" and tag[:2] not in NO_EVENTS
+    )
+    completeness = manifest.get("completeness")
+    flows = completeness["sockets"] if isinstance(completeness, dict) else 0
+    return f"{events} events of {flows} flows"

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..text.screen import say
+
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from ...analyze.session import FlowReplay
-    from ...collect.store import Store
+    from ...analyze.replay.replay_runs import FlowReplay
+    from ...collect.store.store import Store
 
 RECORDING = "v2_single_1bdp"
 FOLDER = "bbrscope-demo"
@@ -39,8 +41,8 @@ def command(output: Path | None) -> None:
     bbrscope demo
     bbrscope demo -o /tmp/look
     """
-    from ...analyze import warm
-    from ...collect.store import open_store
+    from ...analyze.replay import warm
+    from ...analyze.views.store_with_views import open_store
 
     folder = _make(output)
     compiling = warm.start("v2")  # ten seconds on the first run, beside the loading
@@ -60,7 +62,7 @@ def _make(output: Path | None) -> Path:
     Raises:
         BbrscopeError: it is there already, or cannot be made.
     """
-    from ...collect.errors import BbrscopeError
+    from ...probes.base.errors import BbrscopeError
 
     if output is not None:
         candidates = iter([output])
@@ -81,21 +83,23 @@ def _make(output: Path | None) -> Path:
 
 
 def _step(text: str) -> None:
-    click.secho(f"\n== {text}", bold=True)
+    say(f"\n== {text}", bold=True)
 
 
 def _ingest(store: Store) -> None:
     from ... import fixtures
-    from ...collect.ingest import ingest
+    from ...collect.ingest.ingest import ingest
     from .ingest import describe
 
     _step("Ingest: a recording of a real BBRv2 kernel becomes tables")
-    click.echo(describe(ingest(store, fixtures.path(RECORDING)), store.path))
+    say(describe(ingest(store, fixtures.path(RECORDING)), store.path))
 
 
 def _replay(store: Store, compiling: Popen[bytes]) -> None:
-    from ...analyze import results, session
-    from ..progress import progress
+    from ...analyze.replay import keep_results as results
+    from ...analyze.replay import replay_runs as session
+    from ...analyze.views.materialize import materialize_replayed
+    from ..text.progress_bar import progress
 
     _step("Replay: the estimator runs over the same inputs; does it agree with the kernel?")
     compiling.wait()
@@ -105,41 +109,45 @@ def _replay(store: Store, compiling: Popen[bytes]) -> None:
             results.keep(store, flows)
             for flow in flows:
                 _agreement(flow)
+    materialize_replayed(store)
 
 
 def _agreement(flow: FlowReplay) -> None:
     """Say how the replay of a flow agreed, in both modes, and where it first did not."""
     for mode, result in flow.passes.items():
-        click.echo(
+        say(
             f"flow {flow.flow}, {mode:8} {result.exact:>7,} of {result.compared:,} events exact in"
             " every field of struct bbr, snd_cwnd and sk_pacing_rate"
         )
         if flow.divergences[mode]:
-            click.echo(f"  first divergence: {flow.divergences[mode]}")
+            say(f"  first divergence: {flow.divergences[mode]}")
 
 
 def _diagnose(store: Store) -> None:
     from ...analyze.diagnosis.engine import diagnose
-    from .diagnose import told
+    from ..text.diagnosis_text import diagnosis_lines
 
     _step("Diagnose: is anything wrong with this flow?")
-    click.echo("\n".join(told(diagnose(store.con, store.run_id(RECORDING)))).rstrip())
+    diagnosis = diagnose(store.con, store.run_id(RECORDING))
+    say("\n".join(diagnosis_lines(diagnosis)).rstrip())
 
 
 def _explain(store: Store) -> None:
-    from ...analyze import explain, names
-    from .. import story
+    from ...analyze.story import event_flows, event_story, names
+    from ..text.change_table import ChangeTable
+    from ..text.flow_story import header
 
     _step("Explain: how the flow began")
-    flow = explain.flows_of(store.con, store.run_id(RECORDING))[0]
+    flow = event_flows.flows_of(store.con, store.run_id(RECORDING))[0]
+    table = ChangeTable(flow.zero_ns, flow.version)
     text = [
-        *story.header(flow, names.KERNEL),
-        *story.render(flow, explain.story(store.con, flow), names.KERNEL),
+        *header(flow, names.KERNEL),
+        *table.story(event_story.story(store.con, flow)),
     ]
     for line in text[:EXCERPT]:
-        click.echo(line)
+        say(line)
     if len(text) > EXCERPT:
-        click.echo(f"      ...  {len(text) - EXCERPT} more lines: bbrscope explain {RECORDING}")
+        say(f"      ...  {len(text) - EXCERPT} more lines: bbrscope explain {RECORDING}")
 
 
 def _report(store: Store, folder: Path) -> Path:
@@ -148,17 +156,17 @@ def _report(store: Store, folder: Path) -> Path:
     _step("Report: the same, drawn")
     path = folder / f"{RECORDING}.html"
     size = write_report(store, store.run_id(RECORDING), path)
-    click.echo(f"{path}: {size / 1e6:.2f} MB, one file, no network needed")
+    say(f"{path}: {size / 1e6:.2f} MB, one file, no network needed")
     return path
 
 
 def _next(store: Path, report: Path) -> None:
     _step("What to do next")
     quoted = shlex.quote(str(store))
-    click.echo(f"Open the report in a browser:  {report.resolve().as_uri()}")
-    click.echo("Or type:")
-    click.echo(f"  export BBRSCOPE_STORE={quoted}")
-    click.echo(f"  bbrscope explain {RECORDING} --only inflight_hi")
-    click.echo(f"  bbrscope explain {RECORDING} --at 12.3s")
-    click.echo(f"  bbrscope sql \"FROM phases WHERE run = '{RECORDING}' AND flow = 1 LIMIT 10\"")
-    click.echo("Your own recordings:  bbrscope doctor, bbrscope collect, bbrscope ingest BUNDLE")
+    say(f"Open the report in a browser:  {report.resolve().as_uri()}")
+    say("Or type:")
+    say(f"  export BBRSCOPE_STORE={quoted}")
+    say(f"  bbrscope explain {RECORDING} --only inflight_hi")
+    say(f"  bbrscope explain {RECORDING} --at 12.3s")
+    say(f"  bbrscope sql \"FROM phases WHERE run = '{RECORDING}' AND flow = 1 LIMIT 10\"")
+    say("Your own recordings:  bbrscope doctor, bbrscope collect, bbrscope ingest BUNDLE")

@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..choose import by_name
-from ..options import Share, complete_runs, format_option, store_option
+from ..options import complete_runs, format_option, gather, store_option
+from ..parameter_types import ShareType
+from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ...analyze.compare import Difference
-    from ...collect.store import Store
+    import pyarrow as pa
 
+    from ...analyze.compare.blocks import RunBlock
+    from ...analyze.compare.groups import Difference
+    from ...collect.store.store import Store
+
+COLUMNS = (
+    "kind name unit a b change change_in difference_low difference_high verdict noise p p_adjusted"
+    " a_runs b_runs about"
+).split()
 KINDS = ("metric", "phase", "limit", "decision")
 # People get this many of the decisions that differ; programs get all.
 MOST_DECISIONS = 12
@@ -25,6 +35,33 @@ _WORDS = {
     "noise": "noise",
     "unknown": "unknown: too few repetitions",
 }
+
+
+@dataclass(frozen=True)
+class DiffRequest:
+    """Which groups of runs to compare, and what counts as a difference."""
+
+    pair: tuple[str, ...]
+    store: Path
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    threshold: float
+    fail_on: tuple[str, ...]
+    everything: bool
+    output_format: str
+
+    def patterns(self) -> tuple[list[str], list[str]]:
+        """Return names of runs, or patterns of them, of both groups.
+
+        Raises:
+            click.UsageError: a group has none.
+        """
+        if len(self.pair) not in (0, 2):
+            raise click.UsageError("name two runs (or patterns), or use --a and --b")
+        a, b = [*self.pair[:1], *self.first], [*self.pair[1:], *self.second]
+        if not (a and b):
+            raise click.UsageError("both sides need a run: bbrscope diff A B, or --a RUN --b RUN")
+        return a, b
 
 
 @click.command()
@@ -48,7 +85,7 @@ _WORDS = {
 )
 @click.option(
     "--threshold",
-    type=Share(),
+    type=ShareType(),
     default="10%",
     show_default=True,
     help="Changes up to this are no difference; of shares of time, in points.",
@@ -63,23 +100,16 @@ _WORDS = {
 )
 @click.option("--all", "everything", is_flag=True, help="Print what does not differ, too.")
 @format_option()
-def command(
-    pair: tuple[str, ...],
-    store: Path,
-    first: tuple[str, ...],
-    second: tuple[str, ...],
-    threshold: float,
-    fail_on: tuple[str, ...],
-    everything: bool,
-    output_format: str,
-) -> None:
+@gather(DiffRequest)
+def command(request: DiffRequest) -> None:
     """Say what got better or worse from runs A to runs B.
 
     A and B are runs, or patterns of names; --a and --b add more. Metrics, the time per phase, what
-    limited sending and the rate of each decision are compared by their means. Repetitions tell
-    noise from change: an exact permutation test over the runs (p <= 0.05 is called real), which
-    takes at least 4 and 4 runs, or 3 and 5; with fewer it says that noise is unknown. One in
-    twenty quantities that did not change will still be called real.
+    limited sending and the rate of each decision are compared by their means. Runs of the same
+    scenario and seed are compared with each other, those of other scenarios are not pooled.
+    Repetitions tell noise from change: an exact permutation test over the runs (p <= 0.05), which
+    takes at least 4 and 4 runs, 3 and 5, or 6 pairs; with fewer it says that noise is unknown.
+    Called real is what stays so after Holm's correction for the number of quantities.
 
     The exit status is 1 if a metric got worse by more than the threshold and that is not noise
     (--fail-on adds phases, limits and decisions, of which any change counts), 0 if not, 2 for
@@ -90,32 +120,38 @@ def command(
     bbrscope diff 'base_*' 'new_*' --threshold 5%
     bbrscope diff --a monday1 --a monday2 --b tuesday --format json
     """
-    if len(pair) not in (0, 2):
-        raise click.UsageError("name two runs (or patterns), or use --a and --b")
-    patterns = [[*pair[:1], *first], [*pair[1:], *second]]
-    if not all(patterns):
-        raise click.UsageError("both sides need a run: bbrscope diff A B, or --a RUN --b RUN")
-    from ...analyze import compare
-    from ...collect.store import open_store
-    from ..tables import write_table
+    a, b = request.patterns()
+    from ...analyze.views.store_with_views import open_store
+    from ..text.print_table import write_table
 
-    with open_store(store, read_only=True) as opened:
-        groups = [by_name(opened, names) for names in patterns]
-        a, b = ([opened.run_id(name) for name in names] for names in groups)
-        measured = compare.measure(opened.con, sorted({*a, *b}))
-        found = compare.differences(measured, a, b, threshold)
-        notes = unlike(opened, a, b)
-    if output_format == "table":
-        _print(groups, notes, found, everything)
+    with open_store(request.store, read_only=True) as opened:
+        groups = (by_name(opened, a), by_name(opened, b))
+        differences, notes = _compare(opened, groups, request.threshold)
+    if request.output_format == "table":
+        _print(groups, notes, differences, request.everything)
     else:
-        write_table(table(found), output_format)
-    sys.exit(int(any(_fails(d, fail_on) for d in found)))
+        write_table(table(differences), request.output_format)
+    sys.exit(int(any(_fails(each, request.fail_on) for each in differences)))
 
 
-def _fails(found: Difference, kinds: Sequence[str]) -> bool:
+def _compare(
+    store: Store, groups: tuple[list[str], list[str]], threshold: float
+) -> tuple[list[Difference], list[str]]:
+    """Return what differs between two groups of runs, and what the reader must know of them."""
+    from ...analyze.compare import groups as compare
+    from ...analyze.compare.blocks import blocks
+
+    a, b = ([store.run_id(name) for name in names] for names in groups)
+    run_ids = sorted({*a, *b})
+    compared = blocks(store.con, a, b)
+    differences = compare.differences(compare.measure(store.con, run_ids), compared, threshold)
+    return differences, [*unlike(store, a, b), *_left_out(store, compared, run_ids)]
+
+
+def _fails(difference: Difference, kinds: Sequence[str]) -> bool:
     """A metric fails if it got worse; of the other kinds, any change may be one too many."""
-    verdicts = ("worse",) if found.quantity.kind == "metric" else ("worse", "differs")
-    return found.quantity.kind in kinds and found.verdict in verdicts
+    verdicts = ("worse",) if difference.quantity.kind == "metric" else ("worse", "differs")
+    return difference.quantity.kind in kinds and difference.verdict in verdicts
 
 
 def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
@@ -137,101 +173,131 @@ def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
 
 def _settings(store: Store, run_ids: list[int]) -> dict[str, set[str]]:
     """What the runs were made with: version, kernel and each line of the set-up."""
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for version, kernel, setup in store.con.execute(
         "SELECT version, kernel, setup FROM runs WHERE list_contains(?, run_id)", [run_ids]
     ).fetchall():
-        told = {"version": version, "kernel": kernel}
-        try:
-            known = json.loads(setup or "{}")
-        except ValueError:
-            known = {"set-up": setup}
-        told |= known if isinstance(known, dict) else {"set-up": known}
-        for name, value in told.items():
-            found.setdefault(str(name), set()).add(str(value))
-    return found
+        settings = {"version": version, "kernel": kernel, **_setup(setup)}
+        for name, value in settings.items():
+            values.setdefault(str(name), set()).add(str(value))
+    return values
 
 
-def table(found: Sequence[Difference]) -> Any:
+def _setup(text: str | None) -> dict[str, object]:
+    """What a run's set-up says line by line; a set-up that is no JSON object is one line."""
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        document = text
+    return document if isinstance(document, dict) else {"set-up": document}
+
+
+def table(differences: Sequence[Difference]) -> pa.Table:
     """Return differences as Arrow: one row per quantity, with every value."""
     import pyarrow as pa
 
-    return pa.Table.from_pylist(
-        [
-            {
-                "kind": d.quantity.kind,
-                "name": d.quantity.name,
-                "unit": d.quantity.unit,
-                "a": sum(d.a) / len(d.a),
-                "b": sum(d.b) / len(d.b),
-                "change": d.change,
-                "change_in": "points" if d.quantity.points else "share of a",
-                "verdict": d.verdict,
-                "noise": d.noise,
-                "p": d.p,
-                "a_runs": d.a,
-                "b_runs": d.b,
-                "about": d.quantity.about,
-            }
-            for d in found
-        ],
-        pa.schema(
-            [
-                *((name, pa.string()) for name in ("kind", "name", "unit")),
-                *((name, pa.float64()) for name in ("a", "b", "change")),
-                *((name, pa.string()) for name in ("change_in", "verdict", "noise")),
-                ("p", pa.float64()),
-                ("a_runs", pa.list_(pa.float64())),
-                ("b_runs", pa.list_(pa.float64())),
-                ("about", pa.string()),
-            ]
-        ),
-    )
+    numbers = ("a", "b", "change", "difference_low", "difference_high", "p", "p_adjusted")
+    types = {name: pa.float64() for name in numbers}
+    types |= {name: pa.list_(pa.float64()) for name in ("a_runs", "b_runs")}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
+    return pa.Table.from_pylist([_row(each) for each in differences], schema)
+
+
+def _row(difference: Difference) -> dict[str, object]:
+    quantity, interval = difference.quantity, difference.interval
+    return {
+        "kind": quantity.kind,
+        "name": quantity.name,
+        "unit": quantity.unit,
+        "a": difference.a_mean,
+        "b": difference.b_mean,
+        "change": None if difference.from_nothing else difference.change,
+        "change_in": "points" if quantity.points else "share of a",
+        "difference_low": interval[0] if interval else None,
+        "difference_high": interval[1] if interval else None,
+        "verdict": difference.verdict,
+        "noise": difference.noise,
+        "p": difference.p,
+        "p_adjusted": difference.p_adjusted,
+        "a_runs": difference.a,
+        "b_runs": difference.b,
+        "about": quantity.about,
+    }
 
 
 def _print(
-    groups: list[list[str]], notes: list[str], found: list[Difference], everything: bool
+    groups: tuple[list[str], list[str]],
+    notes: list[str],
+    differences: list[Difference],
+    everything: bool,
 ) -> None:
     import pyarrow as pa
 
-    from ..tables import printable, render
+    from ..text.print_table import printable, render
 
     for letter, names in zip("AB", groups, strict=True):
-        click.echo(printable(f"{letter}: {', '.join(names)}"))
+        say(printable(f"{letter}: {', '.join(names)}"))
     for note in notes:
-        click.echo(printable(f"  differs in {note}" if ": A " in note else f"  {note}"))
-    shown = [d for d in found if everything or d.verdict != "same"]
-    more = 0
-    if not everything:
-        decisions = [d for d in shown if d.quantity.kind == "decision"]
-        more = len(decisions[MOST_DECISIONS:])
-        shown = [d for d in shown if d not in decisions[MOST_DECISIONS:]]
+        say(printable(f"  differs in {note}" if ": A " in note else f"  {note}"))
+    shown = differences if everything else _most_telling(differences)
+    differing = [each for each in differences if each.verdict != "same"]
     if shown:
-        rows = [
-            {
-                "": d.quantity.kind,
-                "quantity": d.quantity.name,
-                "A": _spread(d.a, d.quantity.unit),
-                "B": _spread(d.b, d.quantity.unit),
-                "change": f"{100 * d.change:+.1f} {'points' if d.quantity.points else '%'}",
-                "verdict": d.verdict,
-                "noise?": _WORDS[d.noise] if d.p is None else f"{_WORDS[d.noise]}, p = {d.p:.2g}",
-            }
-            for d in shown
-        ]
-        click.echo()
-        click.echo(render(pa.Table.from_pylist(rows)))
-    if more:
-        click.echo(f"... and {more} more decisions; --all prints everything")
-    same = sum(d.verdict == "same" for d in found)
-    click.echo(f"\n{len(found) - same} of {len(found)} quantities differ")
+        say()
+        say(render(pa.Table.from_pylist([_printed_row(each) for each in shown])))
+    if len(shown) < len(differing):
+        say(f"... and {len(differing) - len(shown)} more decisions; --all prints everything")
+    say(f"\n{len(differing)} of {len(differences)} quantities differ")
 
 
-def _spread(values: list[float], unit: str) -> str:
+def _most_telling(differences: list[Difference]) -> list[Difference]:
+    """Return what differs, and of the decisions that do only the first ones."""
+    differing = [each for each in differences if each.verdict != "same"]
+    decisions = [each for each in differing if each.quantity.kind == "decision"]
+    too_many = decisions[MOST_DECISIONS:]
+    return [each for each in differing if each not in too_many]
+
+
+def _printed_row(difference: Difference) -> dict[str, str]:
+    quantity, p = difference.quantity, difference.p_adjusted
+    return {
+        "": quantity.kind,
+        "quantity": quantity.name,
+        "A": _spread(difference.a_mean, difference.a, quantity.unit),
+        "B": _spread(difference.b_mean, difference.b, quantity.unit),
+        "change": _change(difference),
+        "95 %": _between(difference),
+        "verdict": difference.verdict,
+        "noise?": _WORDS[difference.noise] + ("" if p is None else f", p = {p:.2g}"),
+    }
+
+
+def _left_out(store: Store, compared: Sequence[RunBlock], run_ids: Sequence[int]) -> list[str]:
+    """Name the runs whose scenario the other group lacks."""
+    inside = {run for block in compared for run in (*block.a, *block.b)}
+    rows = store.con.execute("SELECT run_id, run FROM runs ORDER BY run_id").fetchall()
+    names = [run for run_id, run in rows if run_id in run_ids and run_id not in inside]
+    if not names:
+        return []
+    return [f"not compared, for want of a counterpart: {', '.join(names)}"]
+
+
+def _change(d: Difference) -> str:
+    """The change in %, in points, or, from next to nothing, as it is."""
+    if d.from_nothing:
+        apart = d.b_mean - d.a_mean
+        return f"{'-' if apart < 0 else '+'}{_number(abs(apart))} {d.quantity.unit}".strip()
+    return f"{100 * d.change:+.1f} {'points' if d.quantity.points else '%'}"
+
+
+def _between(d: Difference) -> str:
+    """Where the difference of the means lies, as the bootstrap has it."""
+    return f"{d.interval[0]:+.4g} to {d.interval[1]:+.4g}" if d.interval else ""
+
+
+def _spread(mean: float, values: list[float], unit: str) -> str:
     """The mean of a group, and the range of its runs."""
-    mean = _number(sum(values) / len(values))
     spread = f" ({_number(min(values))} to {_number(max(values))})" if len(values) > 1 else ""
-    return f"{mean}{spread} {unit}".strip()
+    return f"{_number(mean)}{spread} {unit}".strip()
 
 
 def _number(value: float) -> str:

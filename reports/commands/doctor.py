@@ -7,6 +7,11 @@ from pathlib import Path
 
 import click
 
+from ...probes.base.errors import BbrscopeError
+from ..text.screen import say
+
+# What of a manifest --json prints.
+BUNDLE_FACTS = ("probe", "ended", "ladder", "accounting", "completeness", "settings_changed")
 MARKS = {"ok": "ok", "note": "--", "missing": "NO"}
 
 
@@ -38,51 +43,58 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     if bundle is not None:
         tell_bundle(bundle, as_json)
         return
-    from ...collect import doctor
+    from ...collect.record import doctor
 
-    diagnosis = doctor.diagnose(output.resolve())
+    report = doctor.diagnose(output.resolve())
     if as_json:
-        click.echo(json.dumps(diagnosis.as_dict(), indent=1))
+        say(json.dumps(report.as_dict(), indent=1))
         return
-    for finding in diagnosis.findings:
-        click.echo(f"{MARKS[finding.state]}  {finding.topic:<19}{finding.value}")
-        if finding.advice:
-            click.echo(f"{'':23}-> {finding.advice}")
-    click.echo("\nWays to record, best first:")
-    for rung in diagnosis.rungs:
+    for check in report.checks:
+        say(f"{MARKS[check.state]}  {check.topic:<19}{check.value}")
+        if check.advice:
+            say(f"{'':23}-> {check.advice}")
+    say("\nWays to record, best first:")
+    for rung in report.rungs:
         mark = "ok" if rung["usable"] else "NO"
-        click.echo(f"{mark}  {rung['rung']:<11}{rung['reason']}")
-        click.echo(f"{'':15}{rung['answers']}")
-    click.echo(f"\ncollect would use: {diagnosis.best}")
+        say(f"{mark}  {rung['rung']:<11}{rung['reason']}")
+        say(f"{'':15}{rung['answers']}")
+    say(f"\ncollect would use: {report.best}")
 
 
 def tell_bundle(folder: Path, as_json: bool) -> None:
     """Print a recording's account; a row that was lost is an error."""
-    from ...collect.bundle import EVENTS, MANIFEST, read_manifest
-    from ...collect.errors import BbrscopeError
+    from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
     from ...collect.record import accounting
-    from ...collect.record.check import check
 
     raw = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}").raw
     if (folder / EVENTS).is_file():
         # What the rows say now counts, not what they said when they were written.
-        try:
-            raw = raw | {"completeness": check(folder / EVENTS).as_dict()}
-        except (IndexError, KeyError, ValueError) as error:
-            raise BbrscopeError(
-                f"{folder}/{EVENTS} has rows that make no sense ({error})",
-                f"bbrscope ingest {folder} says where",
-            ) from error
-    told = list(accounting.lines(raw))
+        raw = raw | {"completeness": _completeness(folder / EVENTS)}
     problems = accounting.trouble(raw)
     if as_json:
-        kept = ("probe", "ended", "ladder", "accounting", "completeness", "settings_changed")
-        document = {name: raw.get(name) for name in kept}
-        click.echo(json.dumps(document | {"problems": problems}, indent=1))
+        document: dict[str, object] = {name: raw.get(name) for name in BUNDLE_FACTS}
+        say(json.dumps(document | {"problems": problems}, indent=1))
     else:
-        click.echo("\n".join(told))
+        say("\n".join(accounting.lines(raw)))
     if problems:
         raise BbrscopeError(
             f"{folder} is not complete: {'; '.join(problems)}",
             "what is there can be used: ingest names every gap, replay steps over them",
         )
+
+
+def _completeness(events: Path) -> dict[str, object]:
+    """Count again what a recording's rows say of themselves.
+
+    Raises:
+        BbrscopeError: the rows make no sense.
+    """
+    from ...collect.record.check import check
+
+    try:
+        return check(events).as_dict()
+    except (IndexError, KeyError, ValueError) as error:
+        raise BbrscopeError(
+            f"{events} has rows that make no sense ({error})",
+            f"bbrscope ingest {events.parent} says where",
+        ) from error

@@ -5,16 +5,63 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ..options import Time, names_option, run_argument, store_option
+from ...probes.base.errors import BbrscopeError
+from ..options import gather, names_option, run_argument, store_option
+from ..parameter_types import TimeType
+from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ...analyze.explain import Flow, Line
-    from ...collect.store import Store
+    from ...analyze.story.captured_flows import CapturedFlow
+    from ...analyze.story.changes import Change
+    from ...analyze.story.event_flows import EventFlow
+    from ...analyze.story.flow_stories import FlowStory
+    from ...analyze.story.instant import Instant
+    from ...analyze.story.sampled_flows import SampledFlow
+    from ...collect.bundle.rungs import Rung
+    from ...collect.store.store import Store
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """What to explain of which run, and how to print it; times are in ns on the run's clock."""
+
+    run: str
+    store: Path
+    flow: int | None
+    between: tuple[int, int] | None
+    only: str | None
+    everything: bool
+    at: int | None
+    full: bool
+    names: str
+    as_json: bool
+
+    @property
+    def asks_for_decisions(self) -> bool:
+        """Does it take recorded decisions or states to answer?"""
+        return self.at is not None or self.only is not None or self.everything
+
+    @property
+    def lists_decisions(self) -> bool:
+        """Print decisions one by one, instead of the story's lines?"""
+        return self.everything or (self.only is not None and not _is_story(self.only))
+
+    def checked(self) -> ExplainRequest:
+        """Return the request with the kernel's name of what --only asks for.
+
+        Raises:
+            click.UsageError: no decision is about that, or the window ends before it begins.
+        """
+        only = None if self.only is None else _known(self.only)
+        if self.between is not None and self.between[0] > self.between[1]:
+            raise click.UsageError("--between FROM TO: FROM is after TO")
+        return replace(self, only=only)
 
 
 @click.command()
@@ -22,30 +69,21 @@ if TYPE_CHECKING:
 @store_option
 @click.option("--flow", type=click.IntRange(1), help="One flow [all that carry data].")
 @click.option(
-    "--between", type=Time(), nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
+    "--between", type=TimeType(), nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
 )
 @click.option("--only", metavar="WHAT", help="inflight_hi, bw_lo, phase, cwnd ... or a code.")
 @click.option("--all", "everything", is_flag=True, help="Also the decisions not to change.")
-@click.option("--at", type=Time(), metavar="TIME", help="State and limits at one instant.")
+@click.option("--at", type=TimeType(), metavar="TIME", help="State and limits at one instant.")
 @click.option("--full", is_flag=True, help="Fold nothing: one line for each change.")
 @names_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, nothing folded.")
-def command(
-    run: str,
-    store: Path,
-    flow: int | None,
-    between: tuple[int, int] | None,
-    only: str | None,
-    everything: bool,
-    at: int | None,
-    full: bool,
-    names: str,
-    as_json: bool,
-) -> None:
+@gather(ExplainRequest)
+def command(request: ExplainRequest) -> None:
     """Tell what RUN's flows decided, when and why, and what limited them.
 
-    One line per phase change and per change of inflight_hi, inflight_lo and bw_lo: seconds since
-    the flow began, what, why with its numbers, and in brackets the kernel function that decided.
+    First the story in sentences. Then one line per phase change and per change of inflight_hi,
+    inflight_lo and bw_lo: seconds since the run's first flow began (the clock of the report and of
+    diagnose), what, why with its numbers, and in brackets the kernel function that decided.
     Steps of one bound within a phase are one line, and so are cycles that repeat in a long story
     (--full tells each).
 
@@ -56,158 +94,116 @@ def command(
     bbrscope explain v2_single_1bdp --at 12.3s
     bbrscope explain v2_single_1bdp --names draft --json
     """
-    from ...analyze import explain, sampled
-    from .. import captured_story
+    from ...analyze.story import captured_flows, sampled_flows
+    from ..api.replayed import open_replayed
 
-    if only is not None:
-        only = _known(only)
-    if between is not None and between[0] > between[1]:
-        raise click.UsageError("--between FROM TO: FROM is after TO")
-    with open_replayed(store, run) as opened:
-        asked = at is not None or only is not None or everything
-        if sampled.rung_of(opened.con, opened.run_id(run)):
-            _tell_samples(opened, run, flow, between, asked, as_json)
-            return
-        captured = captured_story.flows_of(opened.con, opened.run_id(run))
-        if captured is not None:
-            _tell_packets(captured, run, flow, asked or between is not None, as_json)
-            return
-        flows = explain.flows_of(opened.con, opened.run_id(run))
-        chosen = _choose(flows, run, flow)
-        if at is not None:
-            _print_instants(opened, chosen, at, names, as_json)
-            return
-        told = [
-            (one, _lines(opened, one, only, everything, between))
-            for one in chosen
-            if flow or as_json or not one.tiny
-        ]
-        for one, _ in told:
-            one.binding = explain.binding_of(opened.con, one)
-    listing = everything or (only is not None and not _is_story(only))
-    if as_json:
-        _print_json(run, told, names)
+    request = request.checked()
+    with open_replayed(request.store, request.run) as opened:
+        run_id = opened.run_id(request.run)
+        if rung := sampled_flows.rung_of(opened.con, run_id):
+            _explain_samples(request, sampled_flows.flows_of(opened.con, run_id), rung)
+        elif (captured := captured_flows.flows_of(opened.con, run_id)) is not None:
+            _explain_packets(request, captured)
+        else:
+            _explain_events(request, opened)
+
+
+def _explain_samples(request: ExplainRequest, flows: list[SampledFlow], rung: Rung) -> None:
+    """Print the story of a run that has samples of `ss` and no events."""
+    from ..text import sampled_story
+
+    run, between = request.run, request.between
+    if request.asks_for_decisions:
+        way_out = f"bbrscope explain {run} tells the modes that were seen"
+        raise BbrscopeError(_no_decisions(run, rung), way_out)
+    if between is not None and flows:
+        between = (flows[0].zero_ns + between[0], flows[0].zero_ns + between[1])
+    chosen = [flow for flow in flows if request.flow in (None, flow.flow)]
+    if not chosen:
+        raise _no_flow(run, request.flow, sorted(flow.flow for flow in flows))
+    if request.as_json:
+        documents = [sampled_story.document(flow, between) for flow in chosen]
+        say(json.dumps({"run": run, "flows": documents}))
         return
-    for one, lines in told:
-        _print_story(one, lines, names, full, between, listing, only is None)
-    if flow is None:
-        _print_tiny([one for one in flows if one.tiny], any_told=bool(told))
+    for flow in chosen:
+        if request.flow is not None or not flow.tiny:
+            say("\n".join(sampled_story.text(flow, between)))
+    tiny = [str(flow.flow) for flow in chosen if flow.tiny]
+    if request.flow is None and tiny:
+        say(f"Left out flows that carried next to no data: {', '.join(tiny)}; --flow N.")
 
 
-def open_replayed(path: Path, *runs: str) -> Store:
-    """Open the store to read; replay first what of the runs was not replayed yet.
+def _explain_packets(request: ExplainRequest, flows: list[CapturedFlow]) -> None:
+    """Print the story of a run that has packets and no events."""
+    from ...analyze.story.captured_flows import facts_of
+    from ...collect.bundle.rungs import CAPTURE
+    from ..text import captured_story
+    from ..text.quantities import plural
 
-    Raises:
-        BbrscopeError: a run was not replayed, and the store cannot be written.
-    """
-    from ...analyze import explain, results, session
-    from ...collect.errors import BbrscopeError, StoreError
-    from ...collect.store import open_store
-    from ..progress import progress
-
-    opened = open_store(path, read_only=True)
-    try:
-        ids = {opened.run_id(run): run for run in runs}
-        missing = [run_id for run_id in ids if not explain.is_told(opened.con, run_id)]
-        if not missing:
-            return opened
-    except BaseException:
-        opened.close()
-        raise
-    opened.close()
-    try:
-        writable = open_store(path)
-    except StoreError as error:
-        run = ids[missing[0]]
+    run, number = request.run, request.flow
+    if request.asks_for_decisions or request.between is not None:
         raise BbrscopeError(
-            f"{run} has not been replayed, and its decisions cannot be stored: {error.fact}",
-            f"replay it where {path} can be written: bbrscope replay {run} --store {path}",
-        ) from error
-    try:
-        with progress(session.total_events(writable.con, missing), "replaying") as advance:
-            for flows in session.replay_runs(writable.con, missing, advance=advance):
-                results.keep(writable, flows)
-    except BaseException:
-        writable.close()
-        raise
-    return writable
-
-
-def _tell_samples(
-    store: Store,
-    run: str,
-    number: int | None,
-    between: tuple[int, int] | None,
-    asked: bool,
-    as_json: bool,
-) -> None:
-    """Tell a run that has samples of `ss` alone."""
-    from ...analyze import sampled
-    from ...collect.errors import BbrscopeError
-    from .. import sampled_story
-
-    run_id = store.run_id(run)
-    rung = sampled.rung_of(store.con, run_id)
-    if asked and rung is not None:
-        raise BbrscopeError(
-            f"{run} has no decisions and no states: it was recorded by {rung.name}, which"
-            f" cannot {rung.cannot}",
-            f"bbrscope explain {run} tells the modes that were seen",
+            _no_decisions(run, CAPTURE),
+            f"bbrscope metrics {run} --by second tells how it went; bbrscope report {run} draws it",
         )
-    flows = sampled.flows_of(store.con, run_id)
-    known = ", ".join(str(flow.flow) for flow in sorted(flows, key=lambda flow: flow.flow))
     chosen = [flow for flow in flows if number in (None, flow.flow)]
     if not chosen:
-        raise BbrscopeError(f"{run} has no flow {number}", f"it has {known or 'none'}")
-    if as_json:
-        told = [sampled_story.document(flow, between) for flow in chosen]
-        click.echo(json.dumps({"run": run, "flows": told}))
+        wanted = "with data" if number is None else number
+        raise _no_flow(run, wanted, [flow.flow for flow in flows[:20]])
+    if request.as_json:
+        documents = [captured_story.document(flow) for flow in chosen]
+        say(json.dumps({"run": run, "flows": documents}))
         return
     for flow in chosen:
         if number is not None or not flow.tiny:
-            click.echo("\n".join(sampled_story.text(flow, between)))
-    if number is None and (tiny := [str(flow.flow) for flow in chosen if flow.tiny]):
-        click.echo(f"Left out flows that carried next to no data: {', '.join(tiny)}; --flow N.")
-
-
-def _tell_packets(
-    flows: list[dict[str, Any]], run: str, number: int | None, asked: bool, as_json: bool
-) -> None:
-    """Tell a run that has packets alone."""
-    from ...collect.errors import BbrscopeError
-    from ...collect.rungs import CAPTURE
-    from .. import captured_story
-    from ..html.prose import plural
-
-    if asked:
-        raise BbrscopeError(
-            f"{run} has no decisions and no states: it was recorded by {CAPTURE.name}, which"
-            f" cannot {CAPTURE.cannot}",
-            f"bbrscope metrics {run} --by second tells how it went; bbrscope report {run} draws it",
-        )
-    chosen = [flow for flow in flows if number in (None, flow["flow"])]
-    if not chosen:
-        known = ", ".join(str(flow["flow"]) for flow in flows[:20])
-        wanted = "with data" if number is None else number
-        raise BbrscopeError(f"{run} has no flow {wanted}", f"it has {known or 'none'}")
-    if as_json:
-        told = [captured_story.document(flow) for flow in chosen]
-        click.echo(json.dumps({"run": run, "flows": told}))
-        return
-    tiny = [flow for flow in chosen if captured_story.is_tiny(flow)]
-    for flow in chosen:
-        if number is not None or flow not in tiny:
-            click.echo("\n".join(captured_story.text(flow)))
+            say("\n".join(captured_story.text(flow, facts_of(flow))))
+    tiny = sum(flow.tiny for flow in chosen)
     if number is None and tiny:
-        left = plural(len(tiny), "flow")
-        click.echo(f"Left out {left} that carried next to no data; --flow N tells one.")
+        left_out = plural(tiny, "flow")
+        say(f"Left out {left_out} that carried next to no data; --flow N tells one.")
+
+
+def _no_decisions(run: str, rung: Rung) -> str:
+    return (
+        f"{run} has no decisions and no states: it was recorded by {rung.name}, which"
+        f" cannot {rung.cannot}"
+    )
+
+
+def _no_flow(run: str, wanted: int | str | None, known: list[int]) -> BbrscopeError:
+
+    numbers = ", ".join(map(str, known)) or "none"
+    return BbrscopeError(f"{run} has no flow {wanted}", f"it has {numbers}")
+
+
+def _explain_events(request: ExplainRequest, store: Store) -> None:
+    """Print the story of a run whose events were recorded."""
+    from ...analyze.story import event_flows
+
+    flows = event_flows.flows_of(store.con, store.run_id(request.run))
+    chosen = _choose(request, flows)
+    if request.at is not None:
+        _print_instants(request, store, chosen, request.at)
+        return
+    stories = [
+        _story(request, store, flow)
+        for flow in chosen
+        if request.flow or request.as_json or not flow.tiny
+    ]
+    if request.as_json:
+        _print_json(request, stories)
+        return
+    for story in stories:
+        _print_story(request, story)
+    if request.flow is None:
+        _print_tiny([flow for flow in flows if flow.tiny], any_printed=bool(stories))
 
 
 def _known(only: str) -> str:
     """The kernel's name of what --only asks for; wrong usage if no decision is about it."""
     from ...analyze.bbr.codes import CODES
-    from ...analyze.explain import matching
-    from ...analyze.names import kernel_name
+    from ...analyze.story.decision_list import matching
+    from ...analyze.story.names import kernel_name
 
     name = kernel_name(only)
     if not matching(name):
@@ -221,108 +217,121 @@ def _known(only: str) -> str:
 
 def _is_story(only: str) -> bool:
     """Do the story's own lines answer --only, with every change and not just its decision?"""
-    from ...analyze.explain import BOUNDS
+    from ...analyze.story.changes import BOUNDS
 
     return only in (*BOUNDS, "phase")
 
 
-def _choose(flows: list[Flow], run: str, number: int | None) -> list[Flow]:
-    from ...collect.errors import BbrscopeError
-
-    if number is None:
+def _choose(request: ExplainRequest, flows: list[EventFlow]) -> list[EventFlow]:
+    if request.flow is None:
         return flows
-    chosen = [flow for flow in flows if flow.flow == number]
+    chosen = [flow for flow in flows if flow.flow == request.flow]
     if not chosen:
-        have = ", ".join(str(flow.flow) for flow in sorted(flows, key=lambda flow: flow.flow))
-        raise BbrscopeError(f"{run} has no flow {number}", f"it has {have or 'none'}")
+        raise _no_flow(request.run, request.flow, sorted(flow.flow for flow in flows))
     return chosen
 
 
-def _lines(
-    store: Store, flow: Flow, only: str | None, everything: bool, between: tuple[int, int] | None
-) -> list[Line]:
-    from ...analyze import explain
+def _story(request: ExplainRequest, store: Store, flow: EventFlow) -> FlowStory:
+    """A flow's story with the changes that were asked for; its facts are of all of it."""
+    from ...analyze.story import decision_list, event_flows, flow_stories
 
-    if everything or (only is not None and not _is_story(only)):
-        lines = explain.decisions_of(store.con, flow, only, everything, between)
-    else:
-        lines = explain.story(store.con, flow)
-        if only is not None:
-            lines = [line for line in lines if line.about == only]
-    if between is None:
-        return lines
-    return [line for line in lines if between[0] <= line.t_ns <= between[1]]
+    flow.binding = event_flows.binding_of(store.con, flow)
+    story = flow_stories.story_of(store.con, flow)
+    only, between = request.only, request.between
+    window = None if between is None else (flow.zero_ns + between[0], flow.zero_ns + between[1])
+    changes: list[Change] = list(story.changes)
+    if request.lists_decisions:
+        changes = decision_list.decisions_of(store.con, flow, only, request.everything, window)
+    elif only is not None:
+        changes = [change for change in changes if change.about == only]
+    if window is not None:
+        changes = [change for change in changes if window[0] <= change.ns <= window[1]]
+    return replace(story, changes=tuple(changes))
 
 
-def _print_story(
-    flow: Flow,
-    lines: list[Line],
-    names: str,
-    full: bool,
-    between: tuple[int, int] | None,
-    listing: bool,
-    with_binding: bool,
-) -> None:
-    from .. import story
+def _print_story(request: ExplainRequest, story: FlowStory) -> None:
+    from ...analyze.story.event_flows import EventFlow
+    from ..text import flow_story
+    from ..text.change_table import ChangeTable
 
+    flow, names = story.flow, request.names
+    assert isinstance(flow, EventFlow)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in story.header(flow, names):
-        click.echo(line)
-    if listing:
-        text = story.render_decisions(flow, lines, names, width, not full)
+    table = ChangeTable(flow.zero_ns, flow.version, names, width)
+    text = flow_story.header(flow, names)
+    whole = request.only is None and request.between is None
+    if whole and not request.lists_decisions:
+        text += ["", *flow_story.summary(flow, story.facts, names, width), ""]
+    if request.lists_decisions:
+        text += table.decisions(story.changes, not request.full)
     else:
-        text = story.render(flow, lines, names, width, not full, between)
-    for line in text:
-        click.echo(line)
-    if with_binding and between is None:
-        click.echo()
-        for line in story.binding_table(flow, names):
-            click.echo(line)
-    click.echo()
+        text += table.story(story.changes, not request.full) or [_nothing(request.between)]
+    if whole:
+        text += ["", *flow_story.binding_table(flow, names)]
+    say("\n".join([*text, ""]))
 
 
-def _print_tiny(flows: list[Flow], any_told: bool) -> None:
+def _nothing(between: tuple[int, int] | None) -> str:
+    if between is None:
+        return "  nothing changed"
+    return f"  nothing changed between {between[0] / 1e9:.3f} and {between[1] / 1e9:.3f} s"
+
+
+def _print_tiny(flows: list[EventFlow], any_printed: bool) -> None:
     if not flows:
         return
     numbers = ", ".join(f"{flow.flow} ({flow.summary['events']:,} events)" for flow in flows)
-    click.echo(
-        f"{'Left out' if any_told else 'There are only'} flows that carried next to no data:"
+    say(
+        f"{'Left out' if any_printed else 'There are only'} flows that carried next to no data:"
         f" {numbers}; --flow N tells one."
     )
 
 
-def _print_json(run: str, told: list[tuple[Flow, list[Line]]], names: str) -> None:
-    from .. import story
+def _print_json(request: ExplainRequest, stories: list[FlowStory]) -> None:
+    from ..text.story_json import document
 
-    document = {
-        "run": run,
-        "names": names,
-        "flows": [story.document(flow, lines, names) for flow, lines in told],
-    }
-    click.echo(json.dumps(document))
+    flows = [document(story, request.names) for story in stories]
+    say(json.dumps({"run": request.run, "names": request.names, "flows": flows}))
 
 
-def _print_instants(store: Store, flows: list[Flow], t_ns: int, names: str, as_json: bool) -> None:
-    from ...analyze.instant import at
-    from ...collect.errors import BbrscopeError
-    from .. import story
+def _print_instants(
+    request: ExplainRequest, store: Store, flows: list[EventFlow], t_ns: int
+) -> None:
+    """Print every flow that was recorded at one instant of the run's clock.
 
-    documents = []
-    wanted = [flow for flow in flows if not flow.tiny] or flows[:1]
-    if len(flows) == 1:
-        wanted = flows
+    Raises:
+        BbrscopeError: none was.
+    """
+    from ..text import instant_text
+
+    names = request.names
+    instants, errors = _instants(store, flows, t_ns)
+    if errors and not instants:
+        raise errors[0]
+    if request.as_json:
+        documents = [
+            instant_text.instant_document(flow, instant, names) for flow, instant in instants
+        ]
+        say(json.dumps({"run": flows[0].run, "names": names, "flows": documents}))
+        return
+    for flow, instant in instants:
+        say("\n".join(instant_text.instant_text(flow, instant, names)))
+    for error in errors:
+        say(error.fact)
+
+
+def _instants(
+    store: Store, flows: list[EventFlow], t_ns: int
+) -> tuple[list[tuple[EventFlow, Instant]], list[BbrscopeError]]:
+    """Return flows with their state at an instant, and why the others have none."""
+    from ...analyze.story.instant import at
+
+    instants: list[tuple[EventFlow, Instant]] = []
     errors: list[BbrscopeError] = []
-    for flow in wanted:
+    busy = [flow for flow in flows if not flow.tiny] or flows[:1]
+    for flow in flows if len(flows) == 1 else busy:
         try:
-            instant = at(store.con, flow, t_ns)
+            instants.append((flow, at(store.con, flow, flow.zero_ns + t_ns)))
         except BbrscopeError as error:
             errors.append(error)
-            continue
-        if as_json:
-            documents.append(story.instant_document(flow, instant, names))
-        else:
-            click.echo("\n".join(story.instant_text(flow, instant, names)))
-    if errors and len(errors) == len(wanted):
-        raise errors[0]
-    if as_json:
-        click.echo(json.dumps({"run": flows[0].run, "names": names, "flows": documents}))
+    return instants, errors

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..options import runs_argument, store_option
+from ..text.screen import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of tables and views."""
-    from ...collect.export import exported
+    from ...analyze.views.parquet import exported
 
     return [name for part in exported() for name in part if name.startswith(incomplete)]
 
@@ -62,21 +63,21 @@ def command(
     duckdb -c "SELECT run, count(*) FROM 'lab/events/**/*.parquet' GROUP BY run"
     python -c "import polars; print(polars.scan_parquet('lab/events/').head().collect())"
     """
-    from ...collect.export import export, exported
-    from ...collect.store import open_store
-    from ..progress import progress
+    from ...analyze.views.parquet import export, exported, partial
+    from ...analyze.views.store_with_views import open_store
+    from ..text.progress_bar import progress
 
     tables, all_views = exported()
     names = list(chosen) or tables
     if views:
         names += [name for name in all_views if name not in names]
     _require_known(names, [*tables, *all_views])
-    with open_store(store, read_only=True) as opened:
+    with open_store(store, read_only=True, output=partial(target)) as opened:
         run_ids = [opened.run_id(name) for name in runs or opened.runs()]
         with progress(len(names), "exporting") as advance:
             counts = export(opened.con, target, run_ids, names, force, advance)
     rows = sum(counts.values())
-    click.echo(f"{target}: {len(counts)} tables of {len(run_ids)} runs, {rows:,} rows")
+    say(f"{target}: {len(counts)} tables of {len(run_ids)} runs, {rows:,} rows")
 
 
 def _require_known(names: Sequence[str], known: Sequence[str]) -> None:

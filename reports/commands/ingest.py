@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError
-from ...collect.rungs import KERNEL_LOG, RUNGS
-from ..options import store_option
+from ...collect.bundle.rungs import KERNEL_LOG, RUNGS
+from ...probes.base.errors import BbrscopeError
+from ..options import gather, store_option
+from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ...collect.ingest import Outcome
-    from ...collect.parallel import Options
-    from ...collect.store import Store
+    from ...collect.bundle.rungs import Rung
+    from ...collect.ingest.ingest import Outcome
+    from ...collect.ingest.parallel import Options
+    from ...collect.store.store import Store
+
+
+@dataclass(frozen=True)
+class IngestRequest:
+    """Which bundles to load into which store, and how."""
+
+    bundles: tuple[Path, ...]
+    store: Path
+    name: str | None
+    replace: bool
+    salvage: bool
+    kind: str | None
+    jobs: int | None
+    no_packets: bool
+
+    def options(self) -> Options:
+        """Return what holds for every bundle."""
+        from ...collect.ingest.parallel import Options
+
+        return Options(self.replace, self.salvage, not self.no_packets, self.kind)
 
 
 @click.command()
@@ -33,19 +56,13 @@ if TYPE_CHECKING:
     help="What the files are [told by their content].",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="Processes that load several bundles [one per CPU]."
+    "--jobs",
+    type=click.IntRange(1),
+    help="Processes that load several bundles [by their size, at most one per CPU].",
 )
 @click.option("--no-packets", is_flag=True, help="Leave the packet capture aside: much faster.")
-def command(
-    bundles: tuple[Path, ...],
-    store: Path,
-    name: str | None,
-    replace: bool,
-    salvage: bool,
-    kind: str | None,
-    jobs: int | None,
-    no_packets: bool,
-) -> None:
+@gather(IngestRequest)
+def command(request: IngestRequest) -> None:
     """Load run bundles: folders, or .tar.zst of one; or what you have already.
 
     Each bundle is loaded wholly or not at all, whatever becomes of the others. A bundle that the
@@ -66,31 +83,39 @@ def command(
     bbrscope ingest server.pcapng.gz
     bbrscope ingest ss.log dmesg.txt
     """
-    from ...collect.store import open_for_loading
+    from ...analyze.views.store_with_views import open_for_loading
 
-    if name is not None and len(bundles) > 1:
+    bundles = request.bundles
+    if request.name is not None and len(bundles) > 1:
         raise click.UsageError("--as names one run: give one BUNDLE with it")
-    from ...collect.parallel import Options, ingest_many
-    from ..progress import progress
-
-    options = Options(replace, salvage, not no_packets, kind)
-    with open_for_loading(store) as opened:
+    with open_for_loading(request.store) as opened:
         if len(bundles) == 1:
-            click.echo(describe(_ingest(opened, bundles[0], name, options), opened.path))
+            outcome = _ingest(opened, bundles[0], request.name, request.options())
+            say(describe(outcome, opened.path))
             return
-        if jobs == 1:
-            refused = _tell(opened, (_tried(opened, bundle, options) for bundle in bundles))
-        else:
-            with progress(len(bundles), "bundles") as advance:
-                refused = _tell(opened, ingest_many(opened, bundles, options, jobs), advance)
+        refused = _ingest_several(opened, request)
     if refused:
         raise BbrscopeError(
             f"{refused} of {len(bundles)} were not loaded, for what is said above",
-            f"the others are in {store}" if refused < len(bundles) else "",
+            f"the others are in {request.store}" if refused < len(bundles) else "",
         )
 
 
-def _tell(
+def _ingest_several(opened: Store, request: IngestRequest) -> int:
+    """Load bundles, one by one or several at once; return how many were refused."""
+    from ...collect.ingest.parallel import ingest_many, worthwhile_jobs
+    from ..text.progress_bar import progress
+
+    bundles, options = request.bundles, request.options()
+    jobs = request.jobs or worthwhile_jobs(bundles)
+    if jobs == 1:
+        return _print_outcomes(opened, (_tried(opened, bundle, options) for bundle in bundles))
+    with progress(len(bundles), "bundles") as advance:
+        outcomes = ingest_many(opened, bundles, options, jobs)
+        return _print_outcomes(opened, outcomes, advance)
+
+
+def _print_outcomes(
     opened: Store,
     outcomes: Iterable[Outcome | BbrscopeError],
     advance: Callable[[int], None] = lambda done: None,
@@ -100,9 +125,9 @@ def _tell(
     for outcome in outcomes:
         if isinstance(outcome, BbrscopeError):
             refused += 1
-            click.echo(f"{outcome.fact}\n  {outcome.way_out}", err=True)
+            say(f"{outcome.fact}\n  {outcome.way_out}", err=True)
         else:
-            click.echo(describe(outcome, opened.path))
+            say(describe(outcome, opened.path))
         advance(1)
     return refused
 
@@ -115,15 +140,15 @@ def _tried(opened: Store, bundle: Path, options: Options) -> Outcome | BbrscopeE
 
 
 def _ingest(opened: Store, bundle: Path, name: str | None, options: Options) -> Outcome:
-    from ...collect.bundle import EVENTS, PACKET_FILES
-    from ...collect.ingest import ingest
-    from ..progress import progress
+    from ...collect.bundle.bundle import EVENTS, PACKET_FILES
+    from ...collect.ingest.ingest import ingest
+    from ..text.progress_bar import progress
 
-    packets = options.packets
     stream = bundle / EVENTS
     total = (stream if stream.is_file() else bundle).stat().st_size if bundle.exists() else 0
-    captures = (bundle / name for name in PACKET_FILES) if packets and stream.is_file() else ()
-    total += sum(path.stat().st_size for path in captures if path.is_file())
+    if options.packets and stream.is_file():
+        captures = (bundle / capture for capture in PACKET_FILES)
+        total += sum(path.stat().st_size for path in captures if path.is_file())
     with progress(total, bundle.name) as advance:
         seen = 0
 
@@ -139,22 +164,8 @@ def describe(outcome: Outcome, store: Path) -> str:
     """Return one line on a loaded bundle, and one on what it lacks."""
     if outcome.already:
         return f"{outcome.run}: already in {store}, nothing changed"
-    flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
     rung = RUNGS.get(outcome.rung or "")
-    what = "events" if rung is None or rung.replays else "samples of its state"
-    text = f"{outcome.run}: {outcome.version}, {flows}, {outcome.events:,} {what}"
-    if not outcome.events:
-        label = f"{outcome.version}, {flows}, " if outcome.version else ""
-        text = f"{outcome.run}: {label}no BBR events"
-    if outcome.samples:
-        source = "the kernel's log" if outcome.rung == KERNEL_LOG.name else "ss"
-        text += f", {outcome.samples:,} samples of {source}"
-    if outcome.packets:
-        text += f", {outcome.packets:,} packets"
-    if outcome.mains:
-        text += f" (ACKs of {outcome.matched / outcome.mains:.2%} of main events)"
-    if outcome.lost:
-        text += f", {outcome.lost:,} rows lost"
+    text = f"{outcome.run}: {_contents(outcome, rung)}"
     answers = f"\n  {rung.name} cannot {rung.cannot}" if rung and not rung.replays else ""
     if not outcome.findings:
         return f"{text}, nothing missing{answers}"
@@ -164,3 +175,23 @@ def describe(outcome: Outcome, store: Path) -> str:
         f'  details: bbrscope sql "FROM capture_quality JOIN runs USING (run_id) '
         f"WHERE run = '{outcome.run}'\""
     )
+
+
+def _contents(outcome: Outcome, rung: Rung | None) -> str:
+    """Return how much of what a bundle holds, in words."""
+    flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
+    if outcome.events:
+        what = "events" if rung is None or rung.replays else "samples of its state"
+        text = f"{outcome.version}, {flows}, {outcome.events:,} {what}"
+    else:
+        text = f"{outcome.version}, {flows}, no BBR events" if outcome.version else "no BBR events"
+    if outcome.samples:
+        source = "the kernel's log" if outcome.rung == KERNEL_LOG.name else "ss"
+        text += f", {outcome.samples:,} samples of {source}"
+    if outcome.packets:
+        text += f", {outcome.packets:,} packets"
+    if outcome.mains:
+        text += f" (ACKs of {outcome.matched / outcome.mains:.2%} of main events)"
+    if outcome.lost:
+        text += f", {outcome.lost:,} rows lost"
+    return text

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars
 
-    from ...collect.store import Store
+    from ...collect.store.store import Store
+    from ..api.recordings import By
 
 # What people get of the many columns; programs get them all.
 SHORT = {
@@ -53,7 +53,7 @@ SHORT = {
 )
 @format_option()
 @names_option
-def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, names: str) -> None:
+def command(runs: tuple[str, ...], store: Path, by: By, output_format: str, names: str) -> None:
     """Print throughput, goodput, loss, RTT, queue, inflight and fairness of runs.
 
     Without RUN, of all. Columns that begin with pkt_ come from the packets alone, the others from
@@ -67,23 +67,21 @@ def command(runs: tuple[str, ...], store: Path, by: str, output_format: str, nam
     bbrscope metrics --by run
     bbrscope metrics v3_single_1bdp --by second --format csv > seconds.csv
     """
-    from ...analyze.metrics import table
-    from ...collect.store import open_store
-    from ..tables import write_table
+    from ..api.recordings import open
+    from ..text.print_table import write_table
 
-    with open_store(store, read_only=True) as opened:
-        run_ids = [opened.run_id(name) for name in runs or opened.runs()]
-        found = table(opened.con, run_ids, by)
+    with open(store) as recordings:
+        table = recordings.metrics(*runs, by=by)
         if output_format == "table":
-            found = _readable(found, by)
-            if found.num_rows == 0:
-                raise _nothing(opened, runs, by)
-    write_table(found, output_format, names)
+            table = _readable(table, by)
+            if table.is_empty():
+                raise _nothing(recordings.store, runs, by)
+    write_table(table.to_arrow(), output_format, names)
 
 
-def _nothing(store: Store, runs: tuple[str, ...], by: str) -> BbrscopeError:
+def _nothing(store: Store, runs: tuple[str, ...], by: By) -> BbrscopeError:
     """Say why there is no row to show."""
-    from ...analyze.session import measured_by_the_lab
+    from ...analyze.replay.replay_runs import measured_by_the_lab
 
     if not runs:
         fact = f"no flow in {store.path} has anything to measure"
@@ -101,15 +99,14 @@ def _nothing(store: Store, runs: tuple[str, ...], by: str) -> BbrscopeError:
     )
 
 
-def _readable(found: pa.Table, by: str) -> pa.Table:
+def _readable(table: polars.DataFrame, by: By) -> polars.DataFrame:
     """Keep the columns of `SHORT`, and flows that sent something.
 
     Of a capture without acknowledgements, segments with data are all that tells.
     """
-    import pyarrow.compute as pc
+    import polars
 
     if by != "run":
         counts = ("acked_bytes", "pkt_acked_bytes", "pkt_segments")
-        sent = (pc.greater(pc.fill_null(found.column(name), 0), 0) for name in counts)
-        found = found.filter(reduce(pc.or_, sent))
-    return found.select(SHORT[by].split())
+        table = table.filter(polars.any_horizontal(polars.col(*counts).fill_null(0) > 0))
+    return table.select(SHORT[by].split())

@@ -3,53 +3,76 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError, ScenarioError
 from ...collect.lab import units
-from ..options import F, complete_runs, format_option, store_option
+from ...probes.base.errors import BbrscopeError, ScenarioError
+from ..options import F, complete_runs, format_option, gather, store_option
+from ..parameter_types import QuantityType
+from ..text.screen import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...analyze.models.measured import Measured
     from ...analyze.models.ware import Link
-    from ...collect.store import Store
+    from ...collect.store.store import Store
+    from ..text.model_rows import Comparison, Row
 
-Row = dict[str, Any]
 DEPTHS = tuple(f"{2**power}bdp" for power in range(7))
+GAINS = (1.1, 1.25, 1.5)
+TIME = QuantityType("time", units.time_us)
+RATE = QuantityType("rate", units.rate)
 
 
-if TYPE_CHECKING:
-    _FloatType = click.ParamType[float]
-else:
-    _FloatType = click.ParamType  # generic to type checkers alone before click 8.2
+@dataclass(frozen=True)
+class LinkOptions:
+    """The link as the options give it: bit/s, us, sizes such as 64bdp, bytes of a packet."""
 
+    capacity: float | None
+    rtt: float | None
+    buffers: tuple[str, ...]
+    packet_bytes: int
 
-class Quantity(_FloatType):
-    """A quantity as the lab's scenarios write it, e.g. 15mbit; `read` makes it a number."""
+    @property
+    def given(self) -> bool:
+        """Does any option tell of the link?"""
+        return self.capacity is not None or self.rtt is not None
 
-    def __init__(self, name: str, read: Callable[[str], float]) -> None:
-        self.name = name
-        self.read = read
+    def links(self) -> list[Link]:
+        """Return a link per buffer.
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if not isinstance(value, str):
-            return float(value)
+        Raises:
+            click.UsageError: an option is missing.
+            click.BadParameter: a buffer makes no sense.
+        """
+        from ...analyze.models.ware import Link
+
+        if self.capacity is None or self.rtt is None:
+            raise click.UsageError("say --capacity and --rtt, or name runs of the lab")
+        rtt_s = self.rtt / 1e6
+        packets_per_s = self.capacity / 8 / self.packet_bytes
+        bdp_bytes = round(self.capacity * rtt_s / 8)
+        return [
+            Link(packets_per_s, rtt_s, self._queue_packets(buffer, bdp_bytes))
+            for buffer in self.buffers or DEPTHS
+        ]
+
+    def _queue_packets(self, buffer: str, bdp_bytes: int) -> float:
+        # The lab's packets are Ethernet frames; the model's are as large as said.
+        packet_bytes = units.PACKET_BYTES if buffer.endswith("pkt") else self.packet_bytes
         try:
-            found = self.read(value)
+            packets = units.size(buffer, bdp_bytes) / packet_bytes
         except ScenarioError as error:
-            self.fail(f"{error.fact}; {error.way_out}", param, ctx)
-        if found <= 0:
-            self.fail(f"{value!r} must be above 0", param, ctx)
-        return found
+            why = f"{error.fact}; {error.way_out}"
+            raise click.BadParameter(why, param_hint="--buffer") from None
+        if packets <= 0:
+            raise click.BadParameter(f"{buffer!r} must be above 0", param_hint="--buffer")
+        return packets
 
 
 @click.group()
@@ -78,8 +101,8 @@ def _path_options(function: F) -> F:
             metavar="SIZE",
             help="The bottleneck's: 64bdp, 1024pkt or 100kB; may be repeated [1 to 64bdp].",
         ),
-        click.option("--rtt", type=Quantity("time", units.time_us), help="Without any queue: 40ms"),
-        click.option("--capacity", type=Quantity("rate", units.rate), help="Of the link: 15mbit"),
+        click.option("--rtt", type=TIME, help="Without any queue: 40ms"),
+        click.option("--capacity", type=RATE, help="Of the link: 15mbit"),
     ):
         function = option(function)
     return function
@@ -103,7 +126,7 @@ def _path_options(function: F) -> F:
 )
 @click.option(
     "--duration",
-    type=Quantity("time", units.time_us),
+    type=TIME,
     default="400s",
     show_default=True,
     help="After convergence.",
@@ -112,12 +135,10 @@ def _path_options(function: F) -> F:
 @click.option("--all", "every", is_flag=True, help="Compare with all runs of the lab.")
 @store_option
 @format_option()
+@gather(LinkOptions)
 def ware(
+    link: LinkOptions,
     runs: tuple[str, ...],
-    capacity: float | None,
-    rtt: float | None,
-    buffers: tuple[str, ...],
-    packet_bytes: int,
     flows: tuple[int, ...],
     gain: float,
     duration: float,
@@ -145,155 +166,71 @@ def ware(
     bbrscope model ware v1_vs_cubic_2bdp --capacity 10mbit --rtt 40ms --buffer 66pkt
     """
 
-    def links() -> Iterable[Link]:
-        if capacity is None or rtt is None:
-            raise click.UsageError("say --capacity and --rtt, or name runs of the lab")
-        return _links(capacity, rtt / 1e6, buffers or DEPTHS, packet_bytes)
+    from ..text import model_rows
 
-    if not runs and not every:
+    if runs or every:
+        compared = _compare_stored(store, runs, link, gain)
+        if output_format == "table":
+            say("\n".join([*model_rows.error_summary(compared), ""]))
+        rows = [comparison.row() for comparison in compared]
+    else:
         rows = [
-            (_alone if alone else _prediction)(link, number, gain, duration / 1e6)
-            for link, number in itertools.product(links(), flows or (1,))
+            model_rows.prediction_without_others(one, number, gain)
+            if alone
+            else model_rows.prediction(one, number, gain, duration / 1e6)
+            for one, number in itertools.product(link.links(), flows or (1,))
         ]
-        _write(rows, output_format)
-        return
-    from ...collect.store import open_store
-
-    given = list(links()) if capacity is not None or rtt is not None else []
-    if len(given) > 1 and not buffers:
-        raise click.UsageError("say the --buffer of these runs, too")
-    with open_store(store, read_only=True) as opened:
-        rows = _compared(opened, runs, given, packet_bytes, gain)
-    if output_format == "table":
-        _tell_errors(rows)
     _write(rows, output_format)
 
 
-def _links(capacity: float, rtt_s: float, buffers: Iterable[str], packet_bytes: int) -> list[Link]:
-    from ...analyze.models.ware import Link
+def _compare_stored(
+    path: Path, runs: Sequence[str], options: LinkOptions, gain: float
+) -> list[Comparison]:
+    """Compare runs of a store with the model, on the lab's links or the one of the options."""
+    from ...analyze.views.store_with_views import open_store
 
-    made = []
-    for text in buffers:
-        # The lab's packets are Ethernet frames; the model's are as large as said.
-        size = units.PACKET_BYTES if text.endswith("pkt") else packet_bytes
-        try:
-            queue = units.size(text, round(capacity * rtt_s / 8)) / size
-        except ScenarioError as error:
-            why = f"{error.fact}; {error.way_out}"
-            raise click.BadParameter(why, param_hint="--buffer") from None
-        if queue <= 0:
-            raise click.BadParameter(f"{text!r} must be above 0", param_hint="--buffer")
-        made.append(Link(capacity / 8 / packet_bytes, rtt_s, queue))
-    return made
+    links = options.links() if options.given else []
+    if len(links) > 1 and not options.buffers:
+        raise click.UsageError("say the --buffer of these runs, too")
+    with open_store(path, read_only=True) as opened:
+        return _compare(opened, runs, links, options.packet_bytes, gain)
 
 
-def _path(link: Link) -> Row:
-    return {
-        "rtt_ms": 1e3 * link.rtt_s,
-        "buffer_bdp": link.queue / link.bdp,
-        "buffer_packets": link.queue,
-    }
-
-
-def _prediction(link: Link, flows: int, gain: float, duration_s: float) -> Row:
-    from ...analyze.models import ware
-
-    found = ware.predict(link, flows, gain, duration_s)
-    return {
-        **_path(link),
-        "flows": flows,
-        "bbr_share": found.bbr_share,
-        "simple_share": found.simple_share,
-        "p_raw": found.p_raw,
-        "rtt_est_ms": 1e3 * found.rtt_est_s,
-        "btlbw_share": found.btlbw / link.capacity,
-        "inflight_cap_packets": found.inflight_cap,
-        "probe_time_s": found.probe_time_s,
-    }
-
-
-def _alone(link: Link, flows: int, gain: float, _duration_s: float) -> Row:
-    from ...analyze.models import ware
-
-    cap = ware.inflight_cap_alone(link, flows, gain)
-    return {
-        **_path(link),
-        "flows": flows,
-        "rtt_est_ms": 1e3 * ware.rtt_estimate_alone(link, flows),
-        "inflight_cap_packets": cap,
-        "cap_per_flow_packets": cap / flows,
-    }
-
-
-def _compared(
-    store: Store, runs: tuple[str, ...], given: list[Link], packet_bytes: int, gain: float
-) -> list[Row]:
-    """Return a row per run that had BBR and other flows at the same time.
+def _compare(
+    store: Store, runs: Sequence[str], given: list[Link], packet_bytes: int, gain: float
+) -> list[Comparison]:
+    """Compare each run that had BBR and other flows at the same time.
 
     Raises:
         BbrscopeError: no such run, or nothing says what its link was.
     """
     from ...analyze.models import measured
+    from ..text.model_rows import Comparison
 
     links = measured.lab_links(store.con, packet_bytes)
     run_ids = [store.run_id(name) for name in runs] or sorted(links)
-    for name, run_id in zip(runs, run_ids, strict=False):
-        if run_id not in links and len(given) != 1:
-            raise BbrscopeError(
-                f"{name} is no run of the lab: its link is not known",
-                "say it: --capacity 10mbit --rtt 40ms --buffer 66pkt",
-            )
-    told = measured.measure(store.con, run_ids)
-    rows = [
-        _comparison(each, given[0] if given else links[run_id], gain)
-        for run_id, each in zip(run_ids, told, strict=True)
-        if each.share is not None
+    if len(given) != 1:
+        _require_links(runs, run_ids, links)
+    compared = [
+        Comparison(run, run.share, given[0] if given else links[run_id], gain)
+        for run_id, run in zip(run_ids, measured.measure(store.con, run_ids), strict=True)
+        if run.share is not None
     ]
-    if not rows:
+    if not compared:
         raise BbrscopeError(
             "no run had BBR and another flow at the same time",
             "packets or the lab's intervals must tell of the other flow",
         )
-    return rows
+    return compared
 
 
-def _comparison(found: Measured, link: Link, gain: float) -> Row:
-    from ...analyze.models import ware
-
-    assert found.share is not None
-    predicted = ware.predict(link, found.flows, gain, found.seconds).bbr_share
-    error = abs(predicted - found.share)
-    return {
-        "run": found.run,
-        "version": found.version,
-        **_path(link),
-        "flows": found.flows,
-        "others": found.others,
-        "seconds": found.seconds,
-        "predicted_share": predicted,
-        "measured_share": found.share,
-        "error_points": 100 * error,
-        "error_relative": error / found.share if found.share else None,
-    }
-
-
-def _tell_errors(rows: list[Row]) -> None:
-    """Say the median errors; of BBRv1 first, for which alone the model was made."""
-    groups = {
-        "BBRv1": [row for row in rows if row["version"] == "v1"],
-        "BBRv2 and v3, which the model is not about": [
-            row for row in rows if row["version"] in ("v2", "v3")
-        ],
-        "BBR of unknown version": [row for row in rows if row["version"] is None],
-    }
-    for name, chosen in groups.items():
-        if not chosen:
-            continue
-        points = statistics.median(row["error_points"] for row in chosen)
-        relative = [row["error_relative"] for row in chosen if row["error_relative"] is not None]
-        told = f", {statistics.median(relative):.0%} of what was measured" if relative else ""
-        click.echo(f"{name}: median error {points:.1f} percentage points{told}; n = {len(chosen)}")
-    click.echo()
+def _require_links(runs: Sequence[str], run_ids: Sequence[int], links: dict[int, Link]) -> None:
+    for name, run_id in zip(runs, run_ids, strict=False):
+        if run_id not in links:
+            raise BbrscopeError(
+                f"{name} is no run of the lab: its link is not known",
+                "say it: --capacity 10mbit --rtt 40ms --buffer 66pkt",
+            )
 
 
 @command.command()
@@ -323,64 +260,45 @@ def cliff(gains: tuple[float, ...], scenario: str | None, store: Path, output_fo
     bbrscope model cliff --gain 1.25 --format json
     bbrscope model cliff --scenario cao-cliff
     """
-    from ...analyze.models import cliff as model
+    from ..text.model_rows import cliff_prediction
 
     if scenario is None:
-        rows = [
-            {
-                "gain": gain,
-                "cliff": model.cliff(gain),
-                "cliff_with_margin": model.cliff(gain, model.PACING_MARGIN),
-                "policer_loss": model.policer_loss(),
-            }
-            for gain in gains or (1.1, 1.25, 1.5)
-        ]
+        rows = [cliff_prediction(gain) for gain in gains or GAINS]
     else:
-        from ...collect.store import open_store
-
-        with open_store(store, read_only=True) as opened:
-            rows = _collapsed(opened, scenario, gains or (model.PROBE_GAIN,))
+        rows = _collapses(store, scenario, gains)
     _write(rows, output_format)
 
 
-def _collapsed(store: Store, scenario: str, gains: tuple[float, ...]) -> list[Row]:
+def _collapses(path: Path, scenario: str, gains: tuple[float, ...]) -> list[Row]:
     """Return where each congestion control of a scenario collapsed.
 
     Raises:
         BbrscopeError: no run of it, or none with two rates of loss.
     """
     from ...analyze.models import cliff, measured
+    from ...analyze.views.store_with_views import open_store
+    from ..text.model_rows import collapse
 
-    found = measured.loss_sweep(store.con, scenario)
-    if not any(len(points) > 1 for points in found.values()):
+    with open_store(path, read_only=True) as opened:
+        sweep = measured.loss_sweep(opened.con, scenario)
+    if not any(len(points) > 1 for points in sweep.values()):
         raise BbrscopeError(
-            f"{store.path} has no sweep over random loss of a scenario called {scenario!r:.60}",
+            f"{path} has no sweep over random loss of a scenario called {scenario!r:.60}",
             "run it first: bbrscope lab run cao-cliff --quick",
         )
-    rows = []
-    for name, points in found.items():
-        seen = cliff.observed(points)
-        gain = gains[0] if name in ("v1", "bbr") else None
-        rows.append(
-            {
-                "cc": name,
-                "points": len(points),
-                "predicted_cliff": None if gain is None else cliff.cliff(gain),
-                "last_good_loss": seen.last_good,
-                "collapsed_at_loss": seen.collapsed,
-                "most_retransmits_at_loss": seen.most_retransmits,
-            }
-        )
-    return rows
+    gain = gains[0] if gains else cliff.PROBE_GAIN
+    return [
+        collapse(name, len(points), cliff.observed(points), gain) for name, points in sweep.items()
+    ]
 
 
-def _write(rows: list[Row], output_format: str) -> None:
-    from ..tables import write_table
+def _write(rows: Sequence[Row], output_format: str) -> None:
+    from ..text.print_table import write_table
 
     write_table(_table(rows, output_format), output_format)
 
 
-def _table(rows: list[Row], output_format: str) -> pa.Table:
+def _table(rows: Sequence[Row], output_format: str) -> pa.Table:
     """Make a table; people get numbers rounded to what the models are worth."""
     import pyarrow as pa
 
@@ -388,4 +306,4 @@ def _table(rows: list[Row], output_format: str) -> pa.Table:
         rows = [
             {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in rows
         ]
-    return pa.Table.from_pylist(rows)
+    return pa.Table.from_pylist([dict(row) for row in rows])

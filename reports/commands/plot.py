@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 from ..choose import by_name
 from ..html import writer
-from ..options import Time, complete_runs, store_option
-from .explain import open_replayed
+from ..options import complete_runs, gather, store_option
+from ..parameter_types import TimeType
+from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ..html.figure import Figure
+    from ..html.figure import PlottedChart
 
 FORMATS = (".svg", ".png", ".pdf")
 DATA_FORMATS = (".csv", ".parquet")
@@ -30,13 +32,58 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
+@dataclass(frozen=True)
+class PlotRequest:
+    """Which chart of which runs to draw, and the files to write."""
+
+    name: str
+    runs: tuple[str, ...]
+    store: Path
+    output: Path | None
+    data: Path | None
+    spec: bool
+    flow: int | None
+    between: tuple[int, int] | None
+    dark: bool
+    force: bool
+
+    def check(self) -> None:
+        """Find out before the work if its result could not be written.
+
+        Raises:
+            click.UsageError: there is no such chart, nothing to make, or no such file format.
+            BbrscopeError: a file is there already.
+        """
+        from ..html.figure import NAMES
+
+        if self.name not in NAMES:
+            raise click.BadParameter(
+                f"{self.name!r} is none of {', '.join(NAMES)}", param_hint="NAME"
+            )
+        if not (self.output or self.data or self.spec):
+            raise click.UsageError("say what to make: -o FILE, --data FILE or --spec")
+        if self.between is not None and self.between[0] >= self.between[1]:
+            raise click.BadParameter("FROM must be before TO", param_hint="--between")
+        self._check_file(self.output, FORMATS, "-o")
+        self._check_file(self.data, DATA_FORMATS, "--data")
+
+    def _check_file(self, path: Path | None, formats: tuple[str, ...], option: str) -> None:
+        if path is None:
+            return
+        if path.suffix.lower() not in formats:
+            raise click.BadParameter(
+                f"{path} ends in none of {', '.join(formats)}", param_hint=option
+            )
+        writer.check_free(path, self.force)
+
+
 def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
     from ..html.figure import NAMES
 
     for name, about in NAMES.items():
-        click.echo(f"{name:10} {about}")
+        say(f"{name:10} {about}")
     ctx.exit()
 
 
@@ -66,24 +113,14 @@ def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
 @click.option(
     "--between",
     nargs=2,
-    type=Time(),
+    type=TimeType(),
     metavar="FROM TO",
     help="Draw this window only, with every recorded point in it.",
 )
 @click.option("--dark", is_flag=True, help="For a dark background.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-def command(
-    name: str,
-    runs: tuple[str, ...],
-    store: Path,
-    output: Path | None,
-    data: Path | None,
-    spec: bool,
-    flow: int | None,
-    between: tuple[int, int] | None,
-    dark: bool,
-    force: bool,
-) -> None:
+@gather(PlotRequest)
+def command(request: PlotRequest) -> None:
     """Draw the chart NAME of RUN as a figure for a paper; of several, one above the other.
 
     The charts are those of `bbrscope report`, in the same colours; --list names them. No browser
@@ -96,54 +133,30 @@ def command(
     bbrscope plot scatter v2_single_1bdp v3_x_tlp5 -o scatter.png
     bbrscope plot rates v2_single_1bdp --spec > rates.vl.json
     """
-    from ..html import figure
-
-    if name not in figure.NAMES:
-        raise click.BadParameter(
-            f"{name!r} is none of {', '.join(figure.NAMES)}", param_hint="NAME"
-        )
-    if not (output or data or spec):
-        raise click.UsageError("say what to make: -o FILE, --data FILE or --spec")
-    if between is not None and between[0] >= between[1]:
-        raise click.BadParameter("FROM must be before TO", param_hint="--between")
-    for path, formats, option in ((output, FORMATS, "-o"), (data, DATA_FORMATS, "--data")):
-        if path is not None and path.suffix.lower() not in formats:
-            raise click.BadParameter(
-                f"{path} ends in none of {', '.join(formats)}", param_hint=option
-            )
-        if path is not None:
-            writer.check_free(path, force)
-    made = _make(name, runs, store, flow, between, dark)
+    request.check()
+    chart = _figure(request)
+    spec, output, data = request.spec, request.output, request.data
     if spec:
-        click.echo(json.dumps(made.spec))
+        say(json.dumps(chart.spec))
     if output:
-        writer.write_bytes(output, _drawn(made, output.suffix.lower()))
-        click.echo(f"{output}: {name} of {', '.join(runs)}", err=spec)
+        writer.write_bytes(output, _drawn(chart, output.suffix.lower()))
+        say(f"{output}: {request.name} of {', '.join(request.runs)}", err=spec)
     if data:
-        writer.write_bytes(data, _table(made, data.suffix.lower()))
-        click.echo(f"{data}: {len(made.rows):,} rows", err=spec)
+        writer.write_bytes(data, _table(chart, data.suffix.lower()))
+        say(f"{data}: {len(chart.rows):,} rows", err=spec)
 
 
-def _make(
-    name: str,
-    runs: tuple[str, ...],
-    store: Path,
-    flow: int | None,
-    between: tuple[int, int] | None,
-    dark: bool,
-) -> Figure:
-    from ...collect.store import open_store
-    from ..html.figure import figure
+def _figure(request: PlotRequest) -> PlottedChart:
+    from ..api.recordings import open
 
-    with open_store(store, read_only=True) as opened:
-        chosen = by_name(opened, runs)
+    between = request.between
     window = (between[0] / 1e9, between[1] / 1e9) if between else None
-    with open_replayed(store, *chosen) as opened:
-        ids = [opened.run_id(run) for run in chosen]
-        return figure(opened.con, name, ids, flow, window, dark)
+    with open(request.store) as recordings:
+        runs = by_name(recordings.store, request.runs)
+        return recordings.figure(request.name, runs, request.flow, window, request.dark)
 
 
-def _drawn(made: Figure, suffix: str) -> bytes:
+def _drawn(chart: PlottedChart, suffix: str) -> bytes:
     """Draw a figure with the Vega that vl-convert brings along.
 
     Raises:
@@ -153,21 +166,21 @@ def _drawn(made: Figure, suffix: str) -> bytes:
 
     try:
         if suffix == ".svg":
-            return str(vl_convert.vegalite_to_svg(made.spec)).encode("utf-8")
+            return str(vl_convert.vegalite_to_svg(chart.spec)).encode("utf-8")
         if suffix == ".png":
-            return bytes(vl_convert.vegalite_to_png(made.spec, scale=SCALE))
-        return bytes(vl_convert.vegalite_to_pdf(made.spec))
+            return bytes(vl_convert.vegalite_to_png(chart.spec, scale=SCALE))
+        return bytes(vl_convert.vegalite_to_pdf(chart.spec))
     except ValueError as error:
         raise BbrscopeError(
             f"the figure cannot be drawn: {error}", "look at it with --spec, and report it"
         ) from error
 
 
-def _table(made: Figure, suffix: str) -> bytes:
+def _table(chart: PlottedChart, suffix: str) -> bytes:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    table = pa.Table.from_pylist(made.rows)
+    table = pa.Table.from_pylist(chart.rows)
     sink = pa.BufferOutputStream()
     if suffix == ".csv":
         csv.write_csv(table, sink)

@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from .. import agreement
-from ..options import names_option, runs_argument, store_option
+from ..options import gather, names_option, runs_argument, store_option
+from ..text import agreement
+from ..text.screen import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...collect.store import Store
+    from ...collect.store.store import Store
+
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """Which runs to replay, and what to store and print of it."""
+
+    runs: tuple[str, ...]
+    store: Path
+    as_json: bool
+    fields: bool
+    no_decisions: bool
+    jobs: int | None
+    names: str
 
 
 @click.command()
@@ -42,19 +60,14 @@ if TYPE_CHECKING:
 @names_option
 @click.option("--flow", type=int, default=None, help="With --set or --as: this flow only.")
 @click.option("--seed", type=int, default=0, help="With --set or --as: for new random draws.")
+@gather(ReplayRequest)
 def command(
-    runs: tuple[str, ...],
-    store: Path,
-    as_json: bool,
-    fields: bool,
-    no_decisions: bool,
+    request: ReplayRequest,
     plain: bool,
-    jobs: int | None,
     settings: tuple[str, ...],
     as_version: str | None,
     flow: int | None,
     seed: int,
-    names: str,
 ) -> None:
     """Replay RUNS (default: all) and compare every field with the kernel after every event.
 
@@ -76,29 +89,53 @@ def command(
         # The switch is read when the estimator is imported, which has not happened yet.
         os.environ["BBRSCOPE_PLAIN"] = "1"
     if settings or as_version:
-        from ..what_if import show
+        from ..text.what_if_text import show
 
-        show(runs, store, settings, as_version, flow, seed, as_json, names)
-        return
-    from ...analyze.names import translate
-
-    def say(text: str) -> None:
-        click.echo(translate(text, names))
-
-    tell = None if as_json else agreement.Teller(say, fields)
-    documents, exact = _replay(runs, store, not no_decisions, jobs, tell)
-    if as_json:
-        say(json.dumps({"runs": documents}))
-    if not exact:
+        show(
+            request.runs,
+            request.store,
+            settings,
+            as_version,
+            flow,
+            seed,
+            request.as_json,
+            request.names,
+        )
+    elif not _replay_and_print(request):
         sys.exit(1)
 
 
-def _replayable(opened: Store) -> tuple[list[int], list[dict[str, Any]]]:
-    """The runs that can be replayed, and documents that say why the others cannot."""
-    from ...analyze.session import require_callbacks
-    from ...collect.errors import BbrscopeError
+def _replay_and_print(request: ReplayRequest) -> bool:
+    """Replay and say how it agrees with the kernel; return whether it does throughout."""
+    from ...analyze.story.names import translate
+    from ...analyze.views.store_with_views import open_store
 
-    run_ids, documents = [], []
+    def say_translated(text: str) -> None:
+        say(translate(text, request.names))
+
+    printer = None if request.as_json else agreement.Teller(say_translated, request.fields)
+    with open_store(request.store) as opened:
+        run_ids, documents = _chosen(opened, request.runs)
+        for refused in documents if printer is not None else ():
+            say(str(refused["refused"]))
+        replayed, exact = _replay(opened, run_ids, request, printer)
+    if request.as_json:
+        say_translated(json.dumps({"runs": documents + replayed}))
+    return exact
+
+
+def _chosen(opened: Store, runs: tuple[str, ...]) -> tuple[list[int], list[Document]]:
+    """The ids of these runs; without any, of those that can be replayed, and why others cannot."""
+    return ([opened.run_id(run) for run in runs], []) if runs else _replayable(opened)
+
+
+def _replayable(opened: Store) -> tuple[list[int], list[Document]]:
+    """The runs that can be replayed, and documents that say why the others cannot."""
+    from ...analyze.replay.replay_runs import require_callbacks
+    from ...probes.base.errors import BbrscopeError
+
+    run_ids: list[int] = []
+    documents: list[Document] = []
     for run in opened.runs():
         run_id = opened.run_id(run)
         try:
@@ -111,33 +148,24 @@ def _replayable(opened: Store) -> tuple[list[int], list[dict[str, Any]]]:
 
 
 def _replay(
-    runs: tuple[str, ...],
-    path: Path,
-    decisions: bool,
-    jobs: int | None,
-    tell: agreement.Teller | None,
-) -> tuple[list[dict[str, Any]], bool]:
-    from ...analyze import results, session
-    from ...collect.store import open_store
-    from ..progress import progress
+    opened: Store, run_ids: list[int], request: ReplayRequest, printer: agreement.Teller | None
+) -> tuple[list[Document], bool]:
+    """Replay runs and store the results; return a document for each, and if all are exact."""
+    from ...analyze.replay import keep_results as results
+    from ...analyze.replay import replay_runs as session
+    from ...analyze.views.materialize import materialize_replayed
+    from ..text.progress_bar import progress
 
-    documents: list[dict[str, Any]] = []
+    decisions, jobs = not request.no_decisions, request.jobs or os.cpu_count() or 1
+    documents: list[Document] = []
     exact = True
-    with open_store(path) as opened:
-        if runs:
-            run_ids = [opened.run_id(run) for run in runs]
-        else:
-            run_ids, documents = _replayable(opened)
-            for left_out in documents if tell is not None else ():
-                click.echo(left_out["refused"])
-        total = session.total_events(opened.con, run_ids)
-        with progress(total, "replaying") as advance:
-            workers = jobs or os.cpu_count() or 1
-            for flows in session.replay_runs(opened.con, run_ids, decisions, workers, advance):
-                if decisions:
-                    results.keep(opened, flows)
-                documents.append(results.as_document(flows))
-                exact = exact and all(flow.exact for flow in flows)
-                if tell is not None:
-                    tell.run(flows)
+    with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
+        for flows in session.replay_runs(opened.con, run_ids, decisions, jobs, advance):
+            if decisions:
+                results.keep(opened, flows)
+            documents.append(results.as_document(flows))
+            exact = exact and all(flow.exact for flow in flows)
+            if printer is not None:
+                printer.run(flows)
+    materialize_replayed(opened)
     return documents, exact

@@ -2,23 +2,62 @@
 
 from __future__ import annotations
 
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..api.replayed import open_replayed
 from ..choose import by_condition, by_name
 from ..html import writer
-from ..options import Time, names_option, runs_argument, store_option
-from .explain import open_replayed
+from ..options import gather, names_option, runs_argument, store_option
+from ..parameter_types import TimeType
+from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ...collect.store import Store
+    from ...collect.store.store import Store
 
 # Of the 1 GB that a report of a million events with packets may take.
 DATABASE_MEMORY = "256MB"
 SEVERAL = "comparison.html"
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """Which runs a report is of, and how and where it is written."""
+
+    runs: tuple[str, ...]
+    store: Path
+    output: Path | None
+    where: str | None
+    between: tuple[int, int] | None
+    names: str
+    force: bool
+
+    @property
+    def window_s(self) -> tuple[float, float] | None:
+        """The window of --between in seconds."""
+        return (self.between[0] / 1e9, self.between[1] / 1e9) if self.between else None
+
+    def chosen(self) -> list[str]:
+        """Return the names of the runs.
+
+        Raises:
+            click.UsageError: the options contradict each other.
+            BbrscopeError: there is no such run.
+        """
+        if bool(self.runs) == bool(self.where):
+            raise click.UsageError("name runs, or give a condition: --where SQL")
+        if self.between is not None and self.between[0] >= self.between[1]:
+            raise click.BadParameter("FROM must be before TO", param_hint="--between")
+        if self.where:
+            chosen = by_condition(self.store, self.where)
+        else:
+            chosen = _named(self.store, self.runs)
+        if self.between is not None and len(chosen) > 1:
+            raise click.UsageError("--between is for the report of one run")
+        return chosen
 
 
 @click.command()
@@ -35,21 +74,14 @@ SEVERAL = "comparison.html"
 @click.option(
     "--between",
     nargs=2,
-    type=Time(),
+    type=TimeType(),
     metavar="FROM TO",
     help="Open with this window, and keep every recorded point in it (one RUN).",
 )
 @names_option
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
-def command(
-    runs: tuple[str, ...],
-    store: Path,
-    output: Path | None,
-    where: str | None,
-    between: tuple[int, int] | None,
-    names: str,
-    force: bool,
-) -> None:
+@gather(ReportRequest)
+def command(request: ReportRequest) -> None:
     """Write one self-contained HTML file about RUN, or one that compares several.
 
     Of one run: first what happened, in words; then charts that share one time axis, with the
@@ -69,27 +101,20 @@ def command(
     bbrscope report v2_single_1bdp v2_x_spur
     bbrscope report --where "version = 'v3' AND duration_ns > 10e9"
     """
-    if bool(runs) == bool(where):
-        raise click.UsageError("name runs, or give a condition: --where SQL")
-    if between is not None and between[0] >= between[1]:
-        raise click.BadParameter("FROM must be before TO", param_hint="--between")
-    chosen = by_condition(store, where) if where else _named(store, runs)
-    if between is not None and len(chosen) > 1:
-        raise click.UsageError("--between is for the report of one run")
-    path = output or Path(f"{chosen[0]}.html" if len(chosen) == 1 else SEVERAL)
-    writer.check_free(path, force)
-    with open_replayed(store, *chosen) as opened:
+    chosen = request.chosen()
+    path = request.output or Path(f"{chosen[0]}.html" if len(chosen) == 1 else SEVERAL)
+    writer.check_free(path, request.force)
+    with open_replayed(request.store, *chosen) as opened:
         run_ids = [opened.run_id(name) for name in chosen]
         if len(run_ids) > 1:
-            size = _write_comparison(opened, run_ids, path, names)
+            size = _write_comparison(opened, run_ids, path, request.names)
         else:
-            window = (between[0] / 1e9, between[1] / 1e9) if between else None
-            size = write_report(opened, run_ids[0], path, window, names)
-    click.echo(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
+            size = write_report(opened, run_ids[0], path, request.window_s, request.names)
+    say(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
 
 
 def _named(store: Path, patterns: tuple[str, ...]) -> list[str]:
-    from ...collect.store import open_store
+    from ...analyze.views.store_with_views import open_store
 
     with open_store(store, read_only=True) as opened:
         return by_name(opened, patterns)
@@ -98,7 +123,7 @@ def _named(store: Path, patterns: tuple[str, ...]) -> list[str]:
 def _write_comparison(store: Store, run_ids: list[int], path: Path, names: str) -> int:
     """Build and write the comparison of runs. Return its size in bytes."""
     from ..html import compared
-    from ..progress import progress
+    from ..text.progress_bar import progress
 
     bound_memory(store)
     rows = store.con.execute(
@@ -119,7 +144,7 @@ def write_report(
 ) -> int:
     """Build and write the report of a run; `between` is in seconds. Return its size in bytes."""
     from ..html import page
-    from ..progress import progress
+    from ..text.progress_bar import progress
 
     bound_memory(store)
     row = store.con.execute("SELECT events FROM runs WHERE run_id = ?", [run_id]).fetchone()
@@ -132,4 +157,3 @@ def write_report(
 def bound_memory(store: Store) -> None:
     """Let DuckDB keep less of the store in memory than it would, and spill what does not fit."""
     store.con.execute(f"SET memory_limit = '{DATABASE_MEMORY}'")
-    store.con.execute("SET temp_directory = ?", [tempfile.gettempdir()])

@@ -7,23 +7,10 @@ from pathlib import Path
 import click
 
 from ..options import complete_runs, format_option, store_option
+from ..text.screen import say
 
-# What programs get; people get `SHORT` of it.
-QUERY = """
-SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
-  greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) AS rows_lost,
-  half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest,
-  (SELECT any_value(value) FROM host_facts h WHERE h.run_id = runs.run_id
-    AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
-  (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,
-  (SELECT sum(lost)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS events_lost
-FROM runs ORDER BY run_id
-"""
-SHORT = f"""
-SELECT run, version, rung, kernel, round(duration_ns / 1e9, 2) AS seconds, flows, events, rows_lost,
-  findings
-FROM ({QUERY})
-"""
+# What people get of the columns; programs get them all.
+SHORT = "run version rung kernel seconds flows events rows_lost findings".split()
 
 
 @click.command()
@@ -47,7 +34,7 @@ def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
     bbrscope runs --format json | jq '.[] | select(.rows_lost > 0) | .run'
     bbrscope runs --remove monday
     """
-    from ...collect.store import open_store
+    from ...analyze.views.store_with_views import open_store
 
     if remove:
         with open_store(store) as opened:
@@ -55,14 +42,19 @@ def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
             with opened.transaction():
                 for run_id in run_ids:
                     opened.delete_run(run_id)
-        click.echo(f"removed {', '.join(remove)}")
+        say(f"removed {', '.join(remove)}")
         return
-    from ..tables import write_table
+    import polars
 
-    with open_store(store, read_only=True) as opened:
-        query = SHORT if output_format == "table" else QUERY
-        table = opened.con.sql(query).to_arrow_table()
-    if table.num_rows == 0 and output_format == "table":
-        click.echo(f"{store} holds no run; load one with `bbrscope ingest BUNDLE`")
+    from ..api.recordings import open
+    from ..text.print_table import write_table
+
+    with open(store) as recordings:
+        table = recordings.runs()
+    if output_format == "table":
+        seconds = (polars.col("duration_ns") / 1e9).round(2).alias("seconds")
+        table = table.with_columns(seconds).select(SHORT)
+    if table.is_empty() and output_format == "table":
+        say(f"{store} holds no run; load one with `bbrscope ingest BUNDLE`")
     else:
-        write_table(table, output_format)
+        write_table(table.to_arrow(), output_format)

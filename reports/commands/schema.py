@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 from ..options import format_option
+from ..text.screen import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...collect.schema import Table, View
+    from ...analyze.views.view import View
+    from ...collect.store.schema import Table
 
 
 def complete_relations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -23,23 +25,35 @@ def complete_relations(ctx: click.Context, param: click.Parameter, incomplete: s
 
 def relation_names() -> list[str]:
     """Return the names of all tables and views."""
-    from ...collect.schema import TABLES, VIEWS
+    from ...analyze.views.registry import TABLES, VIEWS
 
     return [table.name for table in TABLES] + [view.name for view in VIEWS]
+
+
+def describe_macros() -> str:
+    """Return the text on the functions that queries can call."""
+    from ...analyze.views.registry import MACROS
+
+    calls = [f"{macro.name}({', '.join(macro.parameters)})" for macro in MACROS]
+    lines = ["macros: the kernel's arithmetic, for queries"]
+    for call, macro in zip(calls, MACROS, strict=True):
+        unit = f" [{macro.unit}]" if macro.unit else ""
+        lines += [f"  {call}{unit}", click.wrap_text(macro.meaning, 78, "    ", "    ")]
+    return "\n".join(lines)
 
 
 @click.command()
 @click.argument("table", required=False, shell_complete=complete_relations)
 @format_option()
 def command(table: str | None, output_format: str) -> None:
-    """Print the store's tables and views: columns, types, units and meaning.
+    """Print the store's tables, views and macros: columns, types, units and meaning.
 
     \b
     bbrscope schema
     bbrscope schema events
     bbrscope schema --format csv > schema.csv
     """
-    from ...collect.schema import relation
+    from ...analyze.views.registry import relation
 
     names = relation_names() if table is None else [table]
     chosen = [item for name in names if (item := relation(name)) is not None]
@@ -48,9 +62,10 @@ def command(table: str | None, output_format: str) -> None:
         way = f"near: {', '.join(near)}" if near else f"there are {', '.join(relation_names())}"
         raise BbrscopeError(f"no table or view called {table!r}", way)
     if output_format == "table":
-        click.echo("\n\n".join(describe(item) for item in chosen))
+        texts = [describe(item) for item in chosen]
+        say("\n\n".join(texts if table else [*texts, describe_macros()]))
     else:
-        from ..tables import write_table
+        from ..text.print_table import write_table
 
         write_table(as_table(chosen), output_format)
 

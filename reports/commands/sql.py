@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ...collect.errors import BbrscopeError
 from .. import examples
 from ..options import format_option, names_option, store_option
+from ..text.screen import say
 
 
 def complete_examples(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -52,7 +52,7 @@ def command(
     if show + (example is not None) + (query is not None) != 1:
         raise click.UsageError("give a QUERY, --example NAME or --examples")
     if show:
-        click.echo("\n\n".join(f"-- {name}\n{examples.text(name)}" for name in examples.names()))
+        say("\n\n".join(f"-- {name}\n{examples.text(name)}" for name in examples.names()))
         return
     if example is not None:
         query = _example(example)
@@ -77,26 +77,12 @@ def run_query(store: Path, query: str, output_format: str, names: str = "kernel"
     import duckdb
     import pyarrow as pa
 
-    from ...collect.store import open_store
-    from ..tables import write_table
+    from ..api.queries import query_error
+    from ..api.recordings import open
+    from ..text.print_table import write_table
 
-    with open_store(store, read_only=True) as opened:
-        opened.seal()
+    with open(store) as recordings:
         try:
-            result = opened.con.sql(query)
-            if result is None:
-                raise BbrscopeError("the query returns nothing", "begin it with SELECT or FROM")
-            write_table(result.to_arrow_reader(), output_format, names)
+            write_table(recordings.relation(query).to_arrow_reader(), output_format, names)
         except (duckdb.Error, pa.ArrowException) as error:
-            raise explain(error) from error
-
-
-def explain(error: Exception) -> BbrscopeError:
-    """Turn DuckDB's words into fact and way out; it names candidates itself."""
-    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    outside = ("disabled by configuration", "has been locked", "read-only mode")
-    if any(words in lines[0] for words in outside):
-        way = "a query can only read the store"
-    else:
-        way = "`bbrscope schema` lists tables, views and columns"
-    return BbrscopeError(lines[0] if lines else "the query failed", "\n  ".join([*lines[1:], way]))
+            raise query_error(error) from error

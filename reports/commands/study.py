@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.errors import BbrscopeError
-from ..options import FORMATS, complete_runs, store_option
-from .explain import open_replayed
+from ...probes.base.errors import BbrscopeError
+from ..api.replayed import open_replayed
+from ..options import FORMATS, complete_runs, gather, store_option
+from ..text.screen import say
 from .lab import complete_scenarios
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from altair.typing import ChartType
 
-    from ...analyze.study.study import Study
+    from ...analyze.study.claims import Verdict
+    from ...analyze.study.study import Drawn, Study
+    from ...collect.lab.scenario import Scenario
 
 VERDICTS, RUNS = "verdicts", "runs"
+VERDICT_COLUMNS = "id verdict claim source expected tolerance measured why runs quick".split()
+COLOURS = {"reproduced": "green", "not reproduced": "red"}
+KINDS = ("svg", "png")
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """Which runs of a scenario to judge, and what to print and write."""
+
+    scenario: str
+    runs: tuple[str, ...]
+    store: Path
+    output: Path | None
+    force: bool
+    quick: bool | None
+    output_format: str | None
+    table_name: str
+    folder: Path | None
+
+    @property
+    def writes_report(self) -> bool:
+        """A table on standard output replaces the report, unless -o asks for both."""
+        return self.output_format is None or self.output is not None
 
 
 @click.command()
@@ -53,17 +81,8 @@ VERDICTS, RUNS = "verdicts", "runs"
     type=click.Path(path_type=Path, file_okay=False),
     help="Also write every figure into this folder, as svg and png.",
 )
-def command(
-    scenario: str,
-    runs: tuple[str, ...],
-    store: Path,
-    output: Path | None,
-    force: bool,
-    quick: bool | None,
-    output_format: str | None,
-    table_name: str,
-    folder: Path | None,
-) -> None:
+@gather(StudyRequest)
+def command(request: StudyRequest) -> None:
     """Judge what the runs of SCENARIO say, beside what its source says.
 
     Each claim of the source gets a verdict: reproduced, not reproduced, or not comparable, with the
@@ -78,40 +97,50 @@ def command(
     bbrscope study song-cubic --format csv > verdicts.csv
     bbrscope study song-cubic --table share-by-buffer --format json
     """
-    from ...analyze.study import study
-    from ...collect.lab import scenario as catalogue
-    from ...collect.store import open_store
+    from ...collect.lab import scenario
     from ..html import writer
 
-    loaded = catalogue.load(scenario)
-    path = output or Path(f"{loaded.name}.study.html")
-    if output_format is None or output is not None:
-        writer.check_free(path, force)
-    if study.needs_replay(loaded):
-        _replay(store, loaded.name, runs, quick)
-    with open_store(store, read_only=True) as opened:
-        found = study.conduct(opened, loaded, runs, quick)
-    if folder is not None:
-        _write_figures(found, folder, force)
-    if output_format is not None:
-        from ..tables import write_table
-
-        write_table(_table(found, table_name), output_format)
+    loaded = scenario.load(request.scenario)
+    path = request.output or Path(f"{loaded.name}.study.html")
+    if request.writes_report:
+        writer.check_free(path, request.force)
+    study = _conduct(request, loaded)
+    if request.folder is not None:
+        _write_figures(study, request.folder, request.force)
+    if request.output_format is None:
+        _print(study)
     else:
-        _tell(found)
-    if output_format is None or output is not None:
-        from ..html import study_page
+        from ..text.print_table import write_table
 
-        html = study_page.build(found)
-        writer.write(path, html)
-        size = len(html.encode()) / 1e6
-        click.echo(f"{path}: {size:.2f} MB; open it in any browser, no network needed", err=True)
+        write_table(_table(study, request.table_name), request.output_format)
+    if request.writes_report:
+        _write_report(study, path)
+
+
+def _conduct(request: StudyRequest, scenario: Scenario) -> Study:
+    """Judge the runs that the store holds; replay first what the claims need replayed."""
+    from ...analyze.study import study
+    from ...analyze.views.store_with_views import open_store
+
+    if study.needs_replay(scenario):
+        _replay(request.store, scenario.name, request.runs, request.quick)
+    with open_store(request.store, read_only=True) as opened:
+        return study.conduct(opened, scenario, request.runs, request.quick)
+
+
+def _write_report(study: Study, path: Path) -> None:
+    from ..html import study_page, writer
+
+    html = study_page.build(study)
+    writer.write(path, html)
+    size = len(html.encode()) / 1e6
+    say(f"{path}: {size:.2f} MB; open it in any browser, no network needed", err=True)
 
 
 def _replay(path: Path, scenario: str, runs: tuple[str, ...], quick: bool | None) -> None:
     """Replay what of the runs was not replayed yet."""
     from ...analyze.study import points
-    from ...collect.store import open_store
+    from ...analyze.views.store_with_views import open_store
 
     with open_store(path, read_only=True) as opened:
         chosen = points.choose(opened, scenario, runs, quick).run_ids
@@ -121,41 +150,29 @@ def _replay(path: Path, scenario: str, runs: tuple[str, ...], quick: bool | None
     open_replayed(path, *(row[0] for row in names)).close()
 
 
-def _table(found: Study, name: str) -> pa.Table:
+def _table(study: Study, name: str) -> pa.Table:
     """Return a table of the study by its name.
 
     Raises:
         BbrscopeError: it has none of that name.
     """
     if name == VERDICTS:
-        return verdicts(found)
+        return verdicts(study)
     if name == RUNS:
-        return found.runs
-    for drawn in found.drawn:
+        return study.runs
+    for drawn in study.drawn:
         if drawn.figure.name == name:
             import pyarrow as pa
 
             return drawn.rows if drawn.tree is None else pa.Table.from_pylist(drawn.tree.rows())
-    known = [VERDICTS, RUNS, *(drawn.figure.name for drawn in found.drawn)]
+    known = [VERDICTS, RUNS, *(drawn.figure.name for drawn in study.drawn)]
     raise BbrscopeError(f"no table called {name!r:.60}", f"there are {', '.join(known)}")
 
 
-def verdicts(found: Study) -> pa.Table:
+def verdicts(study: Study) -> pa.Table:
     """Return the verdicts as a table."""
     import pyarrow as pa
 
-    columns = {
-        "id": pa.string(),
-        "verdict": pa.string(),
-        "claim": pa.string(),
-        "source": pa.string(),
-        "expected": pa.float64(),
-        "tolerance": pa.float64(),
-        "measured": pa.string(),
-        "why": pa.string(),
-        "runs": pa.int64(),
-        "quick": pa.bool_(),
-    }
     rows = [
         {
             "id": each.claim.id,
@@ -167,64 +184,88 @@ def verdicts(found: Study) -> pa.Table:
             "measured": each.measured or None,
             "why": each.why or None,
             "runs": each.n,
-            "quick": found.chosen.quick,
+            "quick": study.chosen.quick,
         }
-        for each in found.verdicts
+        for each in study.verdicts
     ]
-    return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
+    types = {
+        "expected": pa.float64(),
+        "tolerance": pa.float64(),
+        "runs": pa.int64(),
+        "quick": pa.bool_(),
+    }
+    schema = [(name, types.get(name, pa.string())) for name in VERDICT_COLUMNS]
+    return pa.Table.from_pylist(rows, pa.schema(schema))
 
 
-def _tell(found: Study) -> None:
+def _print(study: Study) -> None:
     """Print the verdicts for people: one paragraph per claim."""
-    from ..html.prose import plural
-    from ..tables import printable
+    _print_runs(study)
+    for verdict in study.verdicts:
+        _print_verdict(verdict)
+    for drawn in study.drawn:
+        if drawn.tree is not None:
+            say(f"\n{drawn.figure.title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
+        elif drawn.why_none and drawn.rows.num_rows:
+            say(f"\n{drawn.figure.title}\n  {drawn.why_none}")
+    say()
 
-    chosen = found.chosen
+
+def _print_runs(study: Study) -> None:
+    """Print what the scenario is, and which of its runs were judged."""
+    from ..text.print_table import printable
+    from ..text.quantities import plural
+
+    chosen = study.chosen
     form = "quick form" if chosen.quick else "full form"
-    click.secho(printable(f"{found.scenario.name}: {found.scenario.title}"), bold=True)
-    click.echo(
-        f"{printable(found.scenario.source)}; {plural(len(chosen.run_ids), 'valid run')}, {form}"
+    say(printable(f"{study.scenario.name}: {study.scenario.title}"), bold=True)
+    say(
+        f"{printable(study.scenario.source)}; {plural(len(chosen.run_ids), 'valid run')}, {form}"
         + (f"; {chosen.other_form} of the other form left out" if chosen.other_form else "")
         + (f"; {len(chosen.invalid)} left out as invalid" if chosen.invalid else "")
     )
-    colours = {"reproduced": "green", "not reproduced": "red"}
-    for each in found.verdicts:
-        click.secho(f"\n{each.state}", fg=colours.get(each.state), bold=True, nl=False)
-        click.echo(printable(f": {each.claim.text} ({each.claim.source})"))
-        told = "; ".join(filter(None, [each.measured, each.why]))
-        click.echo(printable(f"  {told}") + (f"; {plural(each.n, 'run')}" if each.n else ""))
-    for drawn in found.drawn:
-        if drawn.tree is not None:
-            click.echo(f"\n{drawn.figure.title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
-        elif drawn.why_none and drawn.rows.num_rows:
-            click.echo(f"\n{drawn.figure.title}\n  {drawn.why_none}")
-    click.echo()
 
 
-def _write_figures(found: Study, folder: Path, force: bool) -> None:
-    """Write every chart as svg and png; several charts of a figure get numbers.
+def _print_verdict(verdict: Verdict) -> None:
+    from ..text.print_table import printable
+    from ..text.quantities import plural
+
+    say(f"\n{verdict.state}", fg=COLOURS.get(verdict.state), bold=True, nl=False)
+    say(printable(f": {verdict.claim.text} ({verdict.claim.source})"))
+    numbers = "; ".join(filter(None, [verdict.measured, verdict.why]))
+    runs = f"; {plural(verdict.n, 'run')}" if verdict.n else ""
+    say(printable(f"  {numbers}") + runs)
+
+
+def _write_figures(study: Study, folder: Path, force: bool) -> None:
+    """Write every chart as svg and png.
 
     Raises:
         BbrscopeError: a file is there already, or cannot be written.
     """
     from ..html import study_charts, writer
 
-    charts = []
-    for drawn in found.drawn:
-        panels = study_charts.panels(drawn) if drawn.rows.num_rows else []
-        for number, (name, chart) in enumerate(panels, 1):
-            tail = f"-{number}" if len(panels) > 1 else ""
-            titled = chart.properties(title=name) if name else chart
-            charts += [
-                (folder / f"{drawn.figure.name}{tail}.{kind}", titled, kind)
-                for kind in ("svg", "png")
-            ]
+    charts = [chart for drawn in study.drawn for chart in _charts(drawn)]
+    files = [(folder / f"{name}.{kind}", chart, kind) for name, chart in charts for kind in KINDS]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BbrscopeError(f"cannot make {folder}: {error.strerror}", "name another") from error
-    for path, _, _ in charts:
+    for path, _, _ in files:
         writer.check_free(path, force)
-    for path, chart, kind in charts:
+    for path, chart, kind in files:
         writer.write_bytes(path, study_charts.picture(chart, kind))
-    click.echo(f"{folder}: {len(charts)} files", err=True)
+    say(f"{folder}: {len(files)} files", err=True)
+
+
+def _charts(drawn: Drawn) -> list[tuple[str, ChartType]]:
+    """Return a figure's charts by file name; several charts of a figure get numbers."""
+    from ..html import study_charts
+
+    panels = study_charts.panels(drawn) if drawn.rows.num_rows else []
+    charts = []
+    for number, (title, chart) in enumerate(panels, 1):
+        tail = f"-{number}" if len(panels) > 1 else ""
+        titled = chart.properties(title=title) if title else chart
+        charts.append((f"{drawn.figure.name}{tail}", titled))
+    return charts

@@ -8,7 +8,7 @@ WITH resent AS (
   SELECT run_id, ns, row_number() OVER (PARTITION BY run_id ORDER BY ns) AS loss
   FROM resent WHERE quiet_ns IS NULL OR quiet_ns > 1000000000
 ), bounds AS (
-  SELECT run_id, run, flow, ns, nullif(bbr_inflight_hi, 4294967295) AS inflight_hi
+  SELECT run_id, run, flow, ns, if_set(bbr_inflight_hi) AS inflight_hi
   FROM events JOIN runs USING (run_id) WHERE kind = 'main' AND bbr_inflight_hi IS NOT NULL
 )
 SELECT b.run, b.flow, l.loss, round((l.ns - r.first_ns) / 1e9, 2) AS t_s,

@@ -8,5 +8,5 @@ JOIN (
   SELECT run_id, min(rs_rtt_us) AS base_us FROM events
   WHERE kind = 'main' AND rs_rtt_us > 0 GROUP BY run_id
 ) b USING (run_id)
-WHERE e.kind = 'main' AND e.bbr_min_rtt_us < 4294967295
+WHERE e.kind = 'main' AND e.bbr_min_rtt_us < unset()
 GROUP BY r.run, e.flow HAVING count(*) > 100 ORDER BY inflation DESC, r.run, e.flow

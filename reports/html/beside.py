@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 # Pixels of the plot, and of a letter in the page's small type.
 WIDTH, HEIGHT = 900, 300
 LETTER = 6.2
 RADIUS = 6
+
+
+class ScatterRow(TypedDict):
+    """A flow in the chart of goodput against RTT: `c` names the colour of its run."""
+
+    rtt: float  # median, ms
+    goodput: float  # Mbit/s
+    c: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -34,16 +43,12 @@ _SIDES = (
 )
 
 
-def sided(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Side]]:
+def sided(rows: list[ScatterRow]) -> list[tuple[ScatterRow, Side]]:
     """Give each point's name the first side where it is in the chart and covers nothing.
 
-    Rows have `label`, `rtt` and `goodput`; both axes begin at zero. On a page of usual width: on a
-    narrow one some may meet.
+    Both axes begin at zero. On a page of usual width: on a narrow one some may meet.
     """
-    most = [1.1 * max(max(row[key] for row in rows), 1e-9) for key in ("rtt", "goodput")]
-    places = [
-        (WIDTH * row["rtt"] / most[0], HEIGHT * (1 - row["goodput"] / most[1])) for row in rows
-    ]
+    places = _places(rows)
     taken = [(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS) for x, y in places]
     chosen = []
     for row, (x, y) in zip(rows, places, strict=True):
@@ -54,6 +59,13 @@ def sided(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Side]]:
         taken.append(boxes[side])
         chosen.append((row, side))
     return chosen
+
+
+def _places(rows: list[ScatterRow]) -> list[tuple[float, float]]:
+    """Where the points are in the chart, in pixels from the left and from the top."""
+    rtt = 1.1 * max(*(row["rtt"] for row in rows), 1e-9)
+    goodput = 1.1 * max(*(row["goodput"] for row in rows), 1e-9)
+    return [(WIDTH * row["rtt"] / rtt, HEIGHT * (1 - row["goodput"] / goodput)) for row in rows]
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -7,12 +7,12 @@ view needs and sets the parameters t0 and t1, the ends of the time axis in secon
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import altair as alt
 
-from .beside import HEIGHT, sided
-from .palette import AXIS, PHASES, variable
+from .beside import HEIGHT, ScatterRow, sided
+from .palette import AXIS, PHASES, colour_of, variable
 from .signals import Panel, Signal
 
 # Pixels around a plot; static/panels.js knows left and right, too.
@@ -54,7 +54,7 @@ def lanes_chart(lanes: list[str], categories: list[str]) -> alt.LayerChart:
         fill=alt.Fill(
             "c:N",
             legend=None,
-            scale=alt.Scale(domain=categories, range=[variable(name) for name in categories]),
+            scale=alt.Scale(domain=categories, range=[colour_of(name) for name in categories]),
         ),
     )
     # Black or white on every lane colour would fail one theme: a halo of paper serves both.
@@ -66,7 +66,7 @@ def lanes_chart(lanes: list[str], categories: list[str]) -> alt.LayerChart:
     return _finish(alt.layer(rects, *named), LANE_HEIGHT * len(lanes))
 
 
-def scatter_chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
+def scatter_chart(rows: list[ScatterRow]) -> alt.LayerChart:
     """Return goodput against RTT: one point per flow, in its run's colour, with its name."""
     x = alt.X(
         "rtt:Q",
@@ -232,7 +232,9 @@ def _stroke(signals: list[Signal]) -> alt.Stroke:
     )
 
 
-def _finish(chart: Any, height: int, padding: dict[str, int] = PADDING) -> alt.LayerChart:
+def _finish(
+    chart: alt.LayerChart | alt.FacetChart, height: int, padding: dict[str, int] = PADDING
+) -> alt.LayerChart:
     finished: alt.LayerChart = (
         chart.resolve_scale(
             stroke="independent", strokeDash="independent", strokeWidth="independent"
@@ -257,12 +259,3 @@ def _finish(chart: Any, height: int, padding: dict[str, int] = PADDING) -> alt.L
         .configure_text(font="inherit", fontSize=11)
     )
     return finished
-
-
-def compiled(chart: alt.LayerChart) -> dict[str, Any]:
-    """Return the chart as a Vega specification, so that the page needs no Vega-Lite."""
-    import vl_convert
-
-    spec: dict[str, Any] = vl_convert.vegalite_to_vega(chart.to_dict())
-    spec.pop("$schema", None)
-    return spec

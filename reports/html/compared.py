@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...analyze import compare
-from ...analyze.metrics import scoped
-from ...collect import query
-from ...collect.rungs import RUNGS
-from . import charts, document, facts, frame, select
-from .document import Document, Shown
+from ...analyze.compare import groups as compare
+from ...analyze.compare.run_metrics import scoped
+from ...collect.bundle.rungs import RUNGS
+from ...collect.store import query
+from ..text.quantities import number_of, plural, seconds
+from . import about_run, document, frame, select, vega
+from .beside import ScatterRow
+from .charts import scatter_chart
+from .document import Document, PlacedChart
+from .flow_panels import RTT, VOLUMES
+from .narrowed_views import run_views
 from .palette import PHASES
-from .prose import number_of, plural, seconds
 from .shares import COLOURS, SHARES, Shares, load, one_of
-from .signals import RTT, VOLUMES, Panel, Signal
+from .signals import Panel, Signal
 from .spans import Spans
 from .thin import Points
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 MOST_DRAWN, MOST_FLOWS = 12, 6
 # Bins of goodput in a run: coarse, so that runs laid over each other can be told apart.
 MOST_BINS = 200
+# So many runs stand side by side in the table of numbers; more stand one below the other.
+MOST_BESIDE = 7
+_UNITS = ("us", "mbps", "packets", "s")
 # A change of less than this is not coloured, and what never changes by more is not listed.
 WORTH_TELLING = 0.1
 
@@ -40,8 +47,8 @@ _JAINS = Panel("jains", "Fairness: Jain's index per second", "Jain's index", (),
 
 
 @dataclass
-class One:
-    """A run of the page: its place among them, its signals by panel, and the lanes of its flows."""
+class DrawnRun:
+    """A run that is drawn: its place on the page, its signals by panel, the lanes of its flows."""
 
     run: select.Run
     place: int
@@ -52,10 +59,12 @@ class One:
 
     @property
     def name(self) -> str:
+        """What the store calls the run."""
         return str(self.run.row["run"])
 
     @property
     def phases(self) -> set[str]:
+        """Every phase that any of its flows was in."""
         return {phase for spans in self.lanes.values() for phase in spans.category}
 
     @property
@@ -94,25 +103,40 @@ def build(
     for place, run_id in enumerate(run_ids[:MOST_DRAWN]):
         drawn.append(_load(con, run_id, place, min(len(run_ids), MOST_DRAWN)))
         advance(drawn[-1].run.row["events"] or 0)
-    made, overlays = _document(drawn)
+    charts, overlays = _document(drawn)
+    values = _values(con, run_ids, drawn) | {"overlays": overlays}
+    rows = scatter_rows(con, run_ids, _names(con, run_ids))
+    charts.data["still"] = vega.compiled(scatter_chart(rows)) if rows else None
+    return frame.render("compare.html.j2", charts, names, values | {"flows": len(rows)})
+
+
+def _names(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[str]:
+    """The names of runs, in the order of their ids."""
+    names = dict(con.execute("SELECT run_id, run FROM runs").fetchall())
+    return [names[run_id] for run_id in run_ids]
+
+
+def _values(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], drawn: list[DrawnRun]
+) -> dict[str, object]:
+    """What the template shows beside the charts: facts, numbers and changes of every run."""
     measured = compare.measure(con, run_ids)
     runs = [
         query.one(con, "SELECT * FROM runs WHERE run_id = ?", run_id) | _agreement(con, run_id)
         for run_id in run_ids
     ]
-    values: dict[str, Any] = {
+    return {
         "runs": [_about(row, place) for place, row in enumerate(runs)],
         "drawn": drawn,
-        "told": any(row["compared"] for row in runs),
-        "overlays": overlays,
+        "has_decisions": any(row["compared"] for row in runs),
         "phases": [phase for phase in PHASES if any(phase in one.phases for one in drawn)],
         "metrics": _metrics(measured, run_ids),
+        "most_beside": MOST_BESIDE,
+        "heading": heading,
         "changes": _changes(measured, run_ids[:MOST_DRAWN]),
-        "flows": _scatter(con, made, run_ids, [row["run"] for row in runs]),
         "swatch": swatch,
         "reduced": any(not points.exact for one in drawn for points in one.points.values()),
     }
-    return frame.render("compare.html.j2", made, names, values)
 
 
 def swatch(place: int) -> str:
@@ -120,17 +144,17 @@ def swatch(place: int) -> str:
     return f"flow{place % COLOURS + 1}"
 
 
-def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) -> One:
+def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) -> DrawnRun:
     run = select.load_run(con, run_id)
     run.beside = beside
     for flow in run.main[MOST_FLOWS:]:
         flow.main = False
     panels = None if run.sampled or run.captured else (VOLUMES, RTT)
-    with select.views_held(con, run):
+    with run_views(con, run.row):
         for flow in run.main:
             select.load_flow(con, run, flow, None, panels)
     shared = load(con, run, least=1, most_bins=MOST_BINS)
-    one = One(run, place, shared, [], {}, {})
+    one = DrawnRun(run, place, shared, [], {}, {})
     if shared:
         one.panels.append(_GOODPUT.of(shared.signals()))
         one.points |= shared.points(run)
@@ -162,7 +186,7 @@ def _flow_signal(panel: Panel, key: str, number: int, flow: int) -> Signal:
     return replace(made, shape=model.shape, scale=model.scale, width=model.width)
 
 
-def _document(drawn: list[One]) -> tuple[Document, list[Shown]]:
+def _document(drawn: list[DrawnRun]) -> tuple[Document, list[PlacedChart]]:
     """The data and charts of the page; runs have the same axes, so that they can be compared."""
     last = max((one.end for one in drawn), default=0) or 1e-3
     made = Document(
@@ -194,7 +218,7 @@ def _document(drawn: list[One]) -> tuple[Document, list[Shown]]:
     return made, overlays
 
 
-def _entry(one: One) -> dict[str, Any]:
+def _entry(one: DrawnRun) -> dict[str, Any]:
     gaps = one.run.main[0].gaps if len(one.run.main) == 1 else []
     return {
         "flow": one.place,
@@ -205,7 +229,7 @@ def _entry(one: One) -> dict[str, Any]:
     }
 
 
-def _domains(drawn: list[One]) -> dict[str, tuple[float, float]]:
+def _domains(drawn: list[DrawnRun]) -> dict[str, tuple[float, float]]:
     """The range of each panel's values over all runs."""
     found: dict[str, list[float]] = {}
     for one in drawn:
@@ -216,7 +240,7 @@ def _domains(drawn: list[One]) -> dict[str, tuple[float, float]]:
     return {key: (0.0, max(tops)) for key, tops in found.items() if max(tops) > 0}
 
 
-def _over(drawn: list[One]) -> list[tuple[Panel, dict[str, Points]]]:
+def _over(drawn: list[DrawnRun]) -> list[tuple[Panel, dict[str, Points]]]:
     """Charts that lay all runs over each other: goodput, RTT, fairness."""
     made = []
     for panel, key, shape, scale in (
@@ -260,12 +284,22 @@ def _about(row: query.Row, place: int) -> dict[str, Any]:
         "name": row["run"],
         "version": row["version"],
         "kernel": row["kernel"] or "not recorded",
-        "setup": facts.setup(row["setup"]),
+        "setup": about_run.setup(row["setup"]),
         "lasted": seconds((row["duration_ns"] or 0) / 1e9),
         "events": row["events"] or 0,
         "trust": ", ".join(wrong) or whole,
         "good": not wrong,
     }
+
+
+def heading(quantity: compare.Quantity) -> str:
+    """Return a quantity's name without its stored unit: each cell is shown with its own.
+
+    >>> heading(compare.Quantity("metric", "rtt_p50_us", "us", "median RTT"))
+    'rtt p50'
+    """
+    name, _, unit = quantity.name.rpartition("_")
+    return (name if unit in _UNITS else quantity.name).replace("_", " ")
 
 
 def _metrics(
@@ -312,18 +346,9 @@ def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_
     return Cell(text, told, "good" if change * quantity.better > 0 else "bad")
 
 
-def _scatter(
-    con: duckdb.DuckDBPyConnection, made: Document, run_ids: Sequence[int], names: Sequence[str]
-) -> int:
-    """Put the chart of goodput against RTT into the document; return how many flows it shows."""
-    rows = scatter_rows(con, run_ids, names)
-    made.data["still"] = charts.compiled(charts.scatter_chart(rows)) if rows else None
-    return len(rows)
-
-
 def scatter_rows(
     con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], names: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[ScatterRow]:
     """Return a row per flow that counts: median RTT [ms], goodput [Mbit/s], colour and name."""
     found = con.execute(scoped(compare.FLOWS, run_ids)).fetchall()
     place = {run_id: number for number, run_id in enumerate(run_ids)}

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...analyze.diagnosis.engine import Diagnosis, Finding, diagnose
-from .. import findings
-from .prose import At, Prose
+from ..text import finding_text as findings
+from ..text.quantities import fixed
+from .links import At, Linked
 from .select import Run
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ class Card:
     finding: Finding
     weight: str
     cost: str
-    sentence: Prose
-    evidence: list[Prose]
+    sentence: Linked
+    evidence: list[Linked]
     codes: list[str]
     window: At
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FindingsSection:
     """The findings of a run, why to trust them, rules that are clear, or unchecked by need."""
 
     head: str
@@ -38,7 +39,7 @@ class Verdict:
     unchecked: list[tuple[str, list[str]]]
 
 
-def verdict(con: duckdb.DuckDBPyConnection, run: Run) -> Verdict:
+def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSection:
     """Diagnose a run for its page."""
     made = diagnose(con, run.row["run_id"])
     unchecked = [
@@ -46,7 +47,9 @@ def verdict(con: duckdb.DuckDBPyConnection, run: Run) -> Verdict:
     ]
     clear = [check.rule.title for check in made.outcomes("clear")]
     cards = [_card(run, made, finding) for finding in made.findings]
-    return Verdict(findings.head(made), cards, findings.trust(made), clear, unchecked)
+    # How far the replay and the recording can be trusted is said once, in the page's head.
+    trust = [line for line in findings.trust(made) if line[0] == "soft" or not made.flows]
+    return FindingsSection(findings.head(made), cards, trust, clear, unchecked)
 
 
 def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
@@ -56,18 +59,18 @@ def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
         finding,
         findings.weight(finding),
         findings.cost(finding),
-        _prose(run, findings.sentence(made, finding)),
-        [_prose(run, told) for told in findings.evidence(made, finding)],
+        _linked(run, findings.sentence(made, finding)),
+        [_linked(run, told) for told in findings.evidence(made, finding)],
         findings.codes(finding),
-        At(f"{a:.2f} s to {b:.2f} s", a - pad, b + pad),
+        At(f"{fixed(a, 2)} s to {fixed(b, 2)} s", a - pad, b + pad),
     )
 
 
-def _prose(run: Run, told: findings.Told) -> Prose:
+def _linked(run: Run, told: findings.Sentence) -> Linked:
     return [part if isinstance(part, str) else _place(run, part) for part in told]
 
 
-def _place(run: Run, time: findings.Time) -> At:
+def _place(run: Run, time: findings.InstantText) -> At:
     """An instant with a little around it."""
     at = run.us(time.ns) / 1e6
     return At(time.text, at - 0.5, at + 0.5)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...collect.schema.bindings import BINDINGS
-from . import charts
+from ...analyze.views.binding_views import BINDINGS
+from . import charts, vega
 from .pack import pack
 from .palette import CA_STATES, PHASES
-from .select import Flow, Run, drawn
+from .path_panels import QUEUE
+from .select import ReportFlow, Run, drawn
 from .shares import JAIN, SHARES, Shares
-from .signals import QUEUE, Panel, Signal
+from .signals import Panel, Signal
 from .spans import Spans
 from .thin import Points
 
@@ -29,7 +30,7 @@ SHORT = {name: name.removeprefix("PROBE_BW_") for name in PHASES} | {
 
 
 @dataclass(frozen=True)
-class Shown:
+class PlacedChart:
     """A chart on the page: its place in the data, heading, and what its legend lists."""
 
     index: int
@@ -48,15 +49,15 @@ class Document:
     """
 
     data: dict[str, Any]
-    shown: list[list[Shown]] = field(default_factory=list)
-    strip: list[Shown] = field(default_factory=list)
+    shown: list[list[PlacedChart]] = field(default_factory=list)
+    strip: list[PlacedChart] = field(default_factory=list)
 
     def json(self) -> str:
         """Return the data as JSON that may stand inside a script element."""
         return embedded(self.data)
 
 
-def embedded(data: Any) -> str:
+def embedded(data: object) -> str:
     """Return data as JSON that may stand inside a script element."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -94,7 +95,7 @@ def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -
     return document
 
 
-def _flow(run: Run, flow: Flow) -> dict[str, Any]:
+def _flow(run: Run, flow: ReportFlow) -> dict[str, Any]:
     return {
         "flow": flow.number,
         "end": run.us(flow.row["last_ns"]) / 1e6,
@@ -118,12 +119,13 @@ def _all(
     }
 
 
-def together(flows: Sequence[Flow]) -> dict[str, Spans]:
+def together(flows: Sequence[ReportFlow]) -> dict[str, Spans]:
     """The phases of every flow, by its name: synchronised ones are seen at once."""
     return {f"flow {f.number}": f.lanes["phase"] for f in flows if "phase" in f.lanes}
 
 
 def packed_signals(panels: Sequence[Panel], points: dict[str, Points]) -> list[dict[str, Any]]:
+    """The points of every signal that the panels draw, packed as ``static/data.js`` reads them."""
     return [
         _signal(signal, points[signal.key]) for panel in panels for signal in drawn(panel, points)
     ]
@@ -147,19 +149,20 @@ def packed_gaps(gaps: Sequence[tuple[int, int]]) -> dict[str, str]:
 
 
 def packed_spans(spans: Spans) -> dict[str, Any]:
+    """A lane: ends of its spans, in us on the axis, and which of `names` each span is."""
     names = sorted(set(spans.category))
     numbers = np.array([names.index(name) for name in spans.category], np.int64)
     return {"a": pack(spans.a), "b": pack(spans.b), "c": pack(numbers), "names": names}
 
 
-def _flow_charts(document: Document, run: Run, flow: Flow, index: int) -> list[Shown]:
+def _flow_charts(document: Document, run: Run, flow: ReportFlow, index: int) -> list[PlacedChart]:
     shown = lanes_shown(document, flow.lanes, index)
     for panel in run.panels:
         shown += panel_shown(document, panel, flow.signals, index, index)
     return shown
 
 
-def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list[Shown]:
+def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list[PlacedChart]:
     """The lanes of a flow, or the phases of several; nothing if there are none."""
     if not lanes:
         return []
@@ -168,18 +171,18 @@ def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list
     if spec not in document.data["specs"]:
         categories = [*PHASES, *CA_STATES, *BINDINGS]
         chart = charts.lanes_chart(list(names.values()), categories)
-        document.data["specs"][spec] = charts.compiled(chart)
+        document.data["specs"][spec] = vega.compiled(chart)
     number = _place(document, {"flow": index, "spec": spec, "lanes": names, "labels": SHORT})
     legend = [(lane, name, "", None) for lane, name in names.items()]
     height = charts.LANE_HEIGHT * len(names)
     alone = "Phases" if "phase" in lanes else "Phases of every flow"
     title = "What the flow was doing" if "ca" in lanes else alone
-    return [Shown(number, "lanes", title, "", height, legend)]
+    return [PlacedChart(number, "lanes", title, "", height, legend)]
 
 
 def panel_shown(
     document: Document, panel: Panel, points: dict[str, Points], index: int, bands: int
-) -> list[Shown]:
+) -> list[PlacedChart]:
     """A chart of what `index` has, in front of the phases of `bands`."""
     signals = drawn(panel, points)
     if not signals:
@@ -187,7 +190,7 @@ def panel_shown(
     spec = "-".join([panel.key, *(signal.key for signal in signals)])
     if spec not in document.data["specs"]:
         chart = charts.panel_chart(panel, signals)
-        document.data["specs"][spec] = charts.compiled(chart)
+        document.data["specs"][spec] = vega.compiled(chart)
     about = {
         "flow": index,
         "bands": bands,
@@ -198,7 +201,7 @@ def panel_shown(
     }
     legend = [(s.key, s.label, s.about, s) for s in signals]
     number = _place(document, about)
-    return [Shown(number, panel.key, panel.title, panel.unit, panel.height, legend)]
+    return [PlacedChart(number, panel.key, panel.title, panel.unit, panel.height, legend)]
 
 
 def _place(document: Document, about: dict[str, Any]) -> int:

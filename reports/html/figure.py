@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 from . import charts, select, shares
+from .beside import ScatterRow
 from .compared import scatter_rows
 from .document import LANE_NAMES, SHORT
+from .flow_panels import FLOW_PANELS
+from .narrowed_views import run_views
 from .palette import COLOURS
-from .signals import FLOW_PANELS, QUEUE, Panel, Signal
+from .path_panels import QUEUE
+from .signals import Panel, Signal
 from .thin import Points
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ _LANE_LABEL = 7
 
 
 @dataclass(frozen=True)
-class Figure:
+class PlottedChart:
     """A chart as a Vega-Lite specification, and the rows behind it."""
 
     spec: dict[str, Any]
@@ -53,7 +57,7 @@ def figure(
     number: int | None = None,
     between: tuple[float, float] | None = None,
     dark: bool = False,
-) -> Figure:
+) -> PlottedChart:
     """Return the chart `name` of `NAMES`, of several runs one above the other.
 
     Args:
@@ -71,7 +75,7 @@ def figure(
         if not rows:
             raise BbrscopeError("no flow of these runs has goodput and RTT", "choose other runs")
         spec = charts.scatter_chart(rows).to_dict()
-        return Figure(_finished(spec, dark), [_plain(row) for row in rows])
+        return PlottedChart(_finished(spec, dark), [_plain(row) for row in rows])
     parts = [_part(con, name, run_id, number, between) for run_id in run_ids]
     spec = parts[0].spec if len(parts) == 1 else {"vconcat": [part.spec for part in parts]}
     if len(parts) > 1:
@@ -79,10 +83,10 @@ def figure(
         spec["datasets"] = {}
         for place, part in enumerate(parts):
             _prefix(part.spec, spec["datasets"], f"run{place}-")
-    return Figure(_finished(spec, dark), [row for part in parts for row in part.rows])
+    return PlottedChart(_finished(spec, dark), [row for part in parts for row in part.rows])
 
 
-def _plain(row: Row) -> Row:
+def _plain(row: ScatterRow) -> Row:
     return {"name": row["label"], "rtt_p50_ms": row["rtt"], "goodput_mbps": row["goodput"]}
 
 
@@ -92,14 +96,14 @@ def _part(
     run_id: int,
     number: int | None,
     between: tuple[float, float] | None,
-) -> Figure:
+) -> PlottedChart:
     run = select.load_run(con, run_id)
     run.beside = _BESIDE
     window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
     flow = None if name in _OF_RUNS else _flow(run, number)
     if flow is not None:
         panels = [panel for panel in run.panels if panel.key == name]
-        with select.views_held(con, run):
+        with run_views(con, run.row):
             select.load_flow(con, run, flow, window, panels)
     ends = [run.us(one.row["last_ns"]) for one in run.main or run.flows]
     end = run.us(flow.row["last_ns"]) if flow else max(ends, default=0)
@@ -124,7 +128,7 @@ def _part(
     return made
 
 
-def _flow(run: select.Run, number: int | None) -> select.Flow:
+def _flow(run: select.Run, number: int | None) -> select.ReportFlow:
     found = [flow for flow in run.flows if number in (None, flow.number)]
     if not found:
         there = ", ".join(str(flow.number) for flow in run.flows) or "none"
@@ -134,7 +138,11 @@ def _flow(run: select.Run, number: int | None) -> select.Flow:
 
 
 def _panel(
-    con: duckdb.DuckDBPyConnection, name: str, run: select.Run, flow: select.Flow | None, end: int
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    run: select.Run,
+    flow: select.ReportFlow | None,
+    end: int,
 ) -> tuple[Panel, dict[str, Points]]:
     """The chart and its signals; one of several flows if they shared the link."""
     if flow is not None:
@@ -156,8 +164,8 @@ def _panel(
 
 
 def _drawn(
-    panel: Panel, points: dict[str, Points], flow: select.Flow | None, t0: float, t1: float
-) -> Figure:
+    panel: Panel, points: dict[str, Points], flow: select.ReportFlow | None, t0: float, t1: float
+) -> PlottedChart:
     signals = select.drawn(panel, points)
     data: dict[str, list[Row]] = {"bands": [], "gaps": []}
     if flow is not None:
@@ -177,7 +185,7 @@ def _drawn(
     spec = charts.panel_chart(panel, signals).to_dict()
     spec["datasets"] = data
     _legends(spec, {signal.key: signal.label for signal in signals}, data["bands"])
-    return Figure(spec, rows)
+    return PlottedChart(spec, rows)
 
 
 def _rows(
@@ -208,7 +216,7 @@ def _rows(
     return rows
 
 
-def _spans(flow: select.Flow, lane: str, t0: float, t1: float) -> list[Row]:
+def _spans(flow: select.ReportFlow, lane: str, t0: float, t1: float) -> list[Row]:
     spans = flow.lanes.get(lane)
     if spans is None:
         return []
@@ -219,7 +227,7 @@ def _spans(flow: select.Flow, lane: str, t0: float, t1: float) -> list[Row]:
     ]
 
 
-def _lanes(flow: select.Flow, t0: float, t1: float) -> Figure:
+def _lanes(flow: select.ReportFlow, t0: float, t1: float) -> PlottedChart:
     data: dict[str, list[Row]] = {"lanes": [], "labels": []}
     rows: list[Row] = []
     pixels = WIDTH / max(t1 - t0, 1e-9)
@@ -236,7 +244,7 @@ def _lanes(flow: select.Flow, t0: float, t1: float) -> Figure:
     spec = charts.lanes_chart([LANE_NAMES[lane] for lane in flow.lanes], categories).to_dict()
     spec["datasets"] = data
     _legends(spec, {}, data["lanes"])
-    return Figure(spec, rows)
+    return PlottedChart(spec, rows)
 
 
 def _legends(spec: dict[str, Any], labels: dict[str, str], spans: list[Row]) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...analyze.names import DRAFT_NAMES
-from . import palette, prose, vega
+from ...analyze.story.names import DRAFT_NAMES
+from ..text import quantities
+from . import palette, vega
 
 if TYPE_CHECKING:
+    import jinja2
+
     from .document import Document
 
 _STATIC = resources.files(__package__) / "static"
 _SCRIPTS = ("data.js", "window.js", "panels.js", "gestures.js", "page.js")
 
 
-def render(template: str, made: Document, names: str, values: dict[str, Any]) -> str:
+def render(template: str, charts: Document, names: str, values: dict[str, object]) -> str:
     """Return a page of `static/` with its document and `values`; everything in them is escaped.
 
     Args:
@@ -25,11 +28,11 @@ def render(template: str, made: Document, names: str, values: dict[str, Any]) ->
     scripts = "\n".join(text(name) for name in _SCRIPTS)
     if names != "kernel":
         scripts += "\n" + text("names.js").replace("NAMES", json.dumps(DRAFT_NAMES))
-    drawn = {"charts": made.shown, "strip": made.strip}
-    return fill(template, made.json(), f"(() => {{\n{scripts}\n}})();", drawn | values)
+    drawn: dict[str, object] = {"charts": charts.shown, "strip": charts.strip}
+    return fill(template, charts.json(), f"(() => {{\n{scripts}\n}})();", drawn | values)
 
 
-def fill(template: str, data: str, script: str, values: dict[str, Any]) -> str:
+def fill(template: str, data: str, script: str, values: dict[str, object]) -> str:
     """Return a page of `static/`; everything in `values` is escaped.
 
     Args:
@@ -38,7 +41,7 @@ def fill(template: str, data: str, script: str, values: dict[str, Any]) -> str:
     """
     from markupsafe import Markup
 
-    ours: dict[str, Any] = {
+    ours: dict[str, object] = {
         "style": Markup(text("page.css")),
         "light": Markup(palette.declarations(dark=False)),
         "dark": Markup(palette.declarations(dark=True)),
@@ -46,10 +49,11 @@ def fill(template: str, data: str, script: str, values: dict[str, Any]) -> str:
         "script": Markup(script),
         "data": Markup(data),
         "variable": palette.variable,
-        "quantity": prose.quantity,
-        "seconds": prose.seconds,
-        "share": prose.share,
-        "plural": prose.plural,
+        "colour_of": palette.colour_of,
+        "quantity": quantities.quantity,
+        "seconds": quantities.seconds,
+        "share": quantities.share,
+        "plural": quantities.plural,
     }
     html: str = _environment().get_template(template).render(ours | values)
     return html
@@ -60,7 +64,7 @@ def text(name: str) -> str:
     return (_STATIC / name).read_text("utf-8")
 
 
-def _environment() -> Any:
+def _environment() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(

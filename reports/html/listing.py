@@ -1,35 +1,42 @@
-"""The tables under the charts: every phase change and every change of a bound, with its reason."""
+"""The tables under the charts: every phase change and every change of a bound, with its reason.
+
+Long tables are cut and say so; nothing but the tables is made from these rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ...analyze import explain
-from ...analyze.bbr.codes import kernel_function
-from ...analyze.sentences import value
-from .prose import fragment
-from .select import Flow, Run
-
-if TYPE_CHECKING:
-    import duckdb
+from ...analyze.bbr.citations import kernel_function
+from ...analyze.story.changes import BOUNDS, GAP, MID_FLOW, SAMPLED, Change
+from ...analyze.story.flow_stories import FlowStory
+from ...analyze.story.sampled_flows import SampledFlow
+from ..text.quantities import plural
+from ..text.sampled_story import sentence
+from ..text.story_prose import value_of
+from .links import fragment
 
 # Longer tables slow a browser down, so flows share as many rows; what is left out is in `bbrscope
 # explain`.
 MOST_ROWS, LEAST_ROWS = 1500, 150
 _WITHOUT = {
-    "GAP": "The recording lacks events here: why it happened is not known.",
-    "SAMPLED": "Seen by sampling: why it happened is not recorded.",
-    "MID_FLOW": "The recording starts in the middle of the flow, in this phase.",
+    GAP: "The recording lacks events here: why it happened is not known.",
+    SAMPLED: "Seen by sampling: why it happened is not recorded.",
+    MID_FLOW: "The recording starts in the middle of the flow, in this phase.",
     None: "No decision is known: the run was not replayed.",
 }
+# What a change is called in the table that is not of a bound.
+_CALLED = {"core": "cwnd", "mss": "MSS", "max_pacing_rate": "SO_MAX_PACING_RATE"}
+_CALLED |= {"tlp": "tail loss probe", "loss_state": "state Loss"}
 
 
 @dataclass(frozen=True)
-class Line:
+class ChangeRow:
     """A row of a table: when (seconds, on the axis and since the flow began), what and why.
 
-    `a` and `b` are the window that a click opens; `source` is the kernel function that decided.
+    `a` and `b` are the window that a click opens; `source` is the kernel function that decided;
+    `colour` names one of the palette.
     """
 
     at: float
@@ -42,18 +49,20 @@ class Line:
     code: str
     source: str
     why: str
+    colour: str
 
     @property
     def href(self) -> str:
+        """The link that opens the charts there."""
         return fragment(self.a, self.b)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows of a table, and how many were left out of it."""
+    """Rows of a table, and what was left out of it, in words; empty: nothing."""
 
-    lines: list[Line]
-    left_out: int = 0
+    lines: list[ChangeRow]
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,33 +73,35 @@ class Listings:
     bounds: Listing
 
 
-def listings(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> Listings:
-    """Return the tables of a flow."""
-    (facts,) = [one for one in explain.flows_of(con, run.row["run_id"]) if one.flow == flow.number]
-    story = explain.story(con, facts)
-    phases = [line for line in story if line.about == "phase"]
-    return Listings(
-        _phases(run, flow, phases),
-        _bounds(run, flow, [line for line in story if line.about != "phase"]),
-    )
+def listings(story: FlowStory, flows_drawn: int) -> Listings:
+    """Return the tables of a flow; the more flows are drawn, the fewer rows each has."""
+    most = max(LEAST_ROWS, MOST_ROWS // max(1, flows_drawn))
+    phases = [change for change in story.changes if change.is_phase]
+    others = [change for change in story.changes if not change.is_phase]
+    return Listings(_phases(story, phases, most), _bounds(story, others, most))
 
 
-def _phases(run: Run, flow: Flow, lines: list[explain.Line]) -> Listing:
-    """Of very many changes, those of the mode alone."""
-    made = []
-    for index, line in enumerate(lines):
-        before = line.t_ns - lines[index - 1].t_ns if index else 0
-        after = lines[index + 1].t_ns - line.t_ns if index + 1 < len(lines) else 0
-        made.append(_line(run, flow, line, _around(before), _around(after)))
-    most = _most(run)
-    if len(made) <= most:
-        return Listing(made)
-    kept = [line for line in made if _mode(line.old) != _mode(line.new)][:most]
-    return Listing(kept, len(made) - len(kept))
+def _phases(story: FlowStory, changes: Sequence[Change], most: int) -> Listing:
+    """Of very many changes, those of the mode alone, and of these the first."""
+    rows = []
+    for index, change in enumerate(changes):
+        before = change.ns - changes[index - 1].ns if index else 0
+        after = changes[index + 1].ns - change.ns if index + 1 < len(changes) else 0
+        rows.append(_row(story, change, _around(before), _around(after)))
+    if len(rows) <= most:
+        return Listing(rows)
+    modes = [row for row in rows if _mode(row.old) != _mode(row.new)]
+    left = len(rows) - len(modes[:most])
+    first = f"the first {most:,} changes" if len(modes) > most else "changes"
+    return Listing(modes[:most], f"Only {first} of the mode are listed: {left:,} more of the phase")
 
 
-def _most(run: Run) -> int:
-    return max(LEAST_ROWS, MOST_ROWS // max(1, len(run.main)))
+def _bounds(story: FlowStory, changes: Sequence[Change], most: int) -> Listing:
+    """Of very many changes, the first."""
+    rows = [_row(story, change, 0.25, 0.25) for change in changes[:most]]
+    left = len(changes) - len(rows)
+    words = f"Only the first {most:,} of {plural(len(changes), 'change')} are listed: the others"
+    return Listing(rows, words if left else "")
 
 
 def _mode(phase: str) -> str:
@@ -102,38 +113,41 @@ def _around(ns: int) -> float:
     return min(max(0.7 * ns / 1e9, 0.03), 1.0)
 
 
-def _bounds(run: Run, flow: Flow, lines: list[explain.Line]) -> Listing:
-    """Of very many changes, the first."""
-    made = [_line(run, flow, line, 0.25, 0.25) for line in lines[: _most(run)]]
-    return Listing(made, len(lines) - len(made))
-
-
-def _line(run: Run, flow: Flow, line: explain.Line, before: float, after: float) -> Line:
-    at = run.us(line.t_ns + flow.row["first_ns"]) / 1e6
-    version = run.row["version"]
-    return Line(
+def _row(story: FlowStory, change: Change, before: float, after: float) -> ChangeRow:
+    flow = story.flow
+    at = (change.ns - flow.zero_ns) // 1000 / 1e6
+    version = story.facts.version or ""
+    return ChangeRow(
         at,
-        line.t_ns / 1e9,
+        (change.ns - flow.first_ns) / 1e9,
         at - before,
         at + after,
-        line.about,
-        _value(line, line.old),
-        _value(line, line.new),
-        line.name or "",
-        kernel_function(line.reasons[0].code, version) if line.reasons else "",
-        _why(line),
+        _CALLED.get(change.about, change.about),
+        value_of(change, change.old),
+        value_of(change, change.new),
+        change.name or "",
+        kernel_function(change.reasons[0].code, version) if change.reasons else "",
+        _why(change),
+        change.about if change.about in BOUNDS else "cwnd",
     )
 
 
-def _value(line: explain.Line, number: str | int | None) -> str:
-    """A phase's name, packets, or Mbit/s for a bandwidth."""
-    if number is None or isinstance(number, str):
-        return number or ""
-    return value("old_bw" if line.about == "bw_lo" else "old", number, line.mss)
+def _why(change: Change) -> str:
+    words = [reason.sentence for reason in change.reasons] or [_WITHOUT.get(change.name, "")]
+    if change.doubt:
+        words.append(f"({change.doubt})")
+    return " ".join(words)
 
 
-def _why(line: explain.Line) -> str:
-    told = [reason.sentence for reason in line.reasons] or [_WITHOUT.get(line.name, "")]
-    if line.doubt:
-        told.append(f"({line.doubt})")
-    return " ".join(told)
+def modes(flow: SampledFlow) -> Listing:
+    """Return the modes that samples show, as rows of the table of phases."""
+    rows, old = [], ""
+    for seen in flow.modes:
+        at = (seen.first_ns - flow.zero_ns) // 1000 / 1e6
+        began = at if seen.before_ns is None else at - (seen.first_ns - seen.before_ns) / 1e9
+        why = sentence(seen, flow.zero_ns).capitalize() + "."
+        since = (seen.first_ns - flow.first_ns) / 1e9
+        ends = (began - 0.5, at + 0.5)
+        rows.append(ChangeRow(at, since, *ends, "phase", old, seen.mode, SAMPLED, "", why, "cwnd"))
+        old = seen.mode
+    return Listing(rows)

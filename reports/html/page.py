@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...collect import query
-from ...collect.errors import BbrscopeError
-from .. import captured_story
+from ...analyze.story.facts import StoryFacts
+from ...analyze.story.flow_stories import RecordedFlow, flows_of, story_of
+from ...analyze.story.sampled_flows import SampledFlow
+from ...collect.store import query
+from ...probes.base.errors import BbrscopeError
 from . import (
+    about_run,
     diagnosis,
     document,
-    facts,
     frame,
+    links,
     listing,
     palette,
-    prose,
-    sampled,
     select,
     shares,
     words,
 )
+from .flow_table import flow_table
+from .narrowed_views import run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,22 +35,19 @@ if TYPE_CHECKING:
 MOST_DRAWN, MOST_LISTED = 12, 200
 
 
-# No phases, bounds or time in phases: packets do not tell them.
-_NOTHING = (listing.Listing([]), listing.Listing([]), list[query.Row]())
-
-
 @dataclass(frozen=True)
 class Section:
     """One drawn flow of the page."""
 
-    flow: select.Flow
+    flow: select.ReportFlow
     name: str
-    story: list[prose.Prose]
-    limits: list[words.Limit]
+    story: list[links.Linked]
+    limits: list[words.LimitBar]
     colours: list[tuple[str, list[str]]]
     phases: listing.Listing
     bounds: listing.Listing
     accounting: list[query.Row]
+    facts: StoryFacts
 
 
 def build(
@@ -69,6 +69,22 @@ def build(
     Raises:
         BbrscopeError: the run has no flow.
     """
+    run = _run(con, run_id)
+    window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
+    recorded = {flow.flow: flow for flow in flows_of(con, run_id)}
+    sections = []
+    with run_views(con, run.row):
+        for flow in run.main:
+            select.load_flow(con, run, flow, window)
+            sections.append(_section(con, run, flow, recorded[flow.number]))
+            advance(flow.row["events"])
+        select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
+        charts = document.build(run, between, shares.load(con, run))
+        return _render(con, run, charts, sections, names)
+
+
+def _run(con: duckdb.DuckDBPyConnection, run_id: int) -> select.Run:
+    """Return a run with the flows marked that are drawn: some, but not too many."""
     run = select.load_run(con, run_id)
     if not run.flows:
         raise BbrscopeError(
@@ -78,50 +94,40 @@ def build(
         )
     for flow in run.main[MOST_DRAWN:]:
         flow.main = False
-    if not run.main and run.flows:
+    if not run.main:
         run.flows[0].main = True
-    window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
-    sections = []
-    with select.views_held(con, run):
-        for flow in run.main:
-            select.load_flow(con, run, flow, window)
-            sections.append(_section(con, run, flow))
-            advance(flow.row["events"])
-        select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-        made = document.build(run, between, shares.load(con, run))
-        return _render(con, run, made, sections, names)
+    return run
 
 
 def _section(
     con: duckdb.DuckDBPyConnection,
     run: select.Run,
-    flow: select.Flow,
+    flow: select.ReportFlow,
+    recorded: RecordedFlow,
 ) -> Section:
     order = list(palette.COLOURS)
     colours = [
         (document.LANE_NAMES[lane], sorted(set(spans.category), key=order.index))
         for lane, spans in flow.lanes.items()
     ]
-    if run.sampled:
-        told, modes = sampled.story(run, flow), sampled.modes(con, run, flow)
-        return Section(flow, name_of(flow), told, [], colours, modes, listing.Listing([]), [])
-    if run.captured:
-        told = [[captured_story.story(flow.row)], [captured_story.BEYOND]]
-        return Section(flow, name_of(flow), told, [], colours, *_NOTHING)
-    listings = listing.listings(con, run, flow)
+    story = story_of(con, recorded)
+    tables = listing.listings(story, len(run.main))
+    if isinstance(recorded, SampledFlow):
+        tables = listing.Listings(listing.modes(recorded), listing.Listing([]))
     return Section(
         flow,
         name_of(flow),
-        words.story(con, run, flow, listings),
-        words.limits(con),
+        words.story(story),
+        words.limits(story),
         colours,
-        listings.phases,
-        listings.bounds,
-        facts.accounting(con, run, flow),
+        tables.phases,
+        tables.bounds,
+        about_run.accounting(con, run, flow),
+        story.facts,
     )
 
 
-def name_of(flow: select.Flow) -> str:
+def name_of(flow: select.ReportFlow) -> str:
     """Return how a flow is called: its number and, if known, its ends."""
     local, remote = flow.row["local"], flow.row["remote"]
     return f"Flow {flow.number}" + (f": {local} \u2192 {remote}" if local and remote else "")
@@ -130,26 +136,29 @@ def name_of(flow: select.Flow) -> str:
 def _render(
     con: duckdb.DuckDBPyConnection,
     run: select.Run,
-    made: document.Document,
+    charts: document.Document,
     sections: list[Section],
     names: str,
 ) -> str:
-    replays, findings = facts.agreement(con, run), facts.quality(con, run)
-    values: dict[str, Any] = {
+    replays, notes = about_run.agreement(con, run), about_run.quality(con, run)
+    values: dict[str, object] = {
         "run": run,
         "sections": sections,
         "others": [flow for flow in run.flows if not flow.main],
         "most_listed": MOST_LISTED,
-        "title": facts.title(con, run),
-        "diagnosis": diagnosis.verdict(con, run),
-        "verdict": facts.verdict(run, replays, findings),
+        "title": about_run.title(con, run),
+        "flow_table": flow_table(
+            con, run, {section.flow.number: section.facts for section in sections}
+        ),
+        "diagnosis": diagnosis.findings_section(con, run),
+        "verdict": about_run.verdict(run, replays, notes),
         "replays": replays,
-        "rung": facts.rung(run),
-        "findings": findings,
-        "counted": facts.counted(con, run),
-        "recording": facts.recording(con, run),
-        "manifest": facts.manifest(con, run),
-        "reductions": facts.reductions(run),
+        "rung": about_run.rung(run),
+        "findings": notes,
+        "counted": about_run.counted(con, run),
+        "recording": about_run.recording(con, run),
+        "manifest": about_run.manifest(con, run),
+        "reductions": about_run.reductions(run),
         "name_of": name_of,
     }
-    return frame.render("page.html.j2", made, names, values)
+    return frame.render("page.html.j2", charts, names, values)

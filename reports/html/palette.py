@@ -74,7 +74,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     # what limits sending: bounds look like their lines, the rest is quiet
     "pacing_max_bw": ("#8cc9b3", "#2b6b57"),
     "pacing_bw_lo": ("#f2a36b", "#a85a22"),
-    "max_pacing_rate": ("#4f9f86", "#3f8f76"),
+    "max_pacing_rate": ("#4a7fb5", "#5b93cc"),
     "policer": ("#b3261e", "#ff8a7a"),
     "cwnd_target": ("#e0b24f", "#8f6a14"),
     "inflight_hi_headroom": ("#d58fbd", "#8e4a78"),
@@ -133,6 +133,18 @@ def variable(name: str) -> str:
     """
     assert name in COLOURS, name
     return f"var(--{name.replace('.', '_')})"
+
+
+def colour_of(name: str | None) -> str:
+    """Return the colour of a phase, state or limit as a recording has it.
+
+    One that is not known, because the recording lacks the row that tells it, has a colour of its
+    own.
+
+    >>> colour_of(None)
+    'var(--unknown)'
+    """
+    return variable(name if name in COLOURS else "unknown")
 
 
 # How every chart draws its axes.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collect.query import Row, one, rows
-from ...collect.rungs import CAPTURE, SAMPLED
-from ...collect.schema import VIEWS
-from .captured_signals import CAPTURED_PANELS
-from .sampled_signals import SAMPLED_PANELS
-from .signals import FLOW_PANELS, QUEUE, Panel, Signal
+from ...analyze.story.clock import carries_data, run_zero
+from ...collect.bundle.rungs import CAPTURE, SAMPLED
+from ...collect.store.query import Row, one, rows
+from .captured_panels import CAPTURED_PANELS
+from .flow_panels import FLOW_PANELS
+from .narrowed_views import narrow_views
+from .path_panels import QUEUE
+from .sampled_panels import SAMPLED_PANELS
+from .signals import Panel, Signal
 from .sources import SOURCES
 from .spans import Spans, coarse, spans
 from .thin import Points, outline, tallest, thin
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# A flow that delivered less than this share of the largest is not what the run is about (iperf3's
-# control connection, a receiver's own acknowledgements).
-MAIN_SHARE = 0.01
 # Each of this many spans of a run keeps its extremes, shared out among the flows that are drawn; a
 # chart is seldom wider than the least.
 COLUMNS, LEAST_COLUMNS = 5000, 1500
@@ -65,7 +64,7 @@ _CAPTURED = """(
 
 
 @dataclass
-class Flow:
+class ReportFlow:
     """A flow: its row of `flows` and, if it is drawn, its signals and lanes."""
 
     row: Row
@@ -76,6 +75,7 @@ class Flow:
 
     @property
     def number(self) -> int:
+        """Its number in the run, as column `flow` of every table has it."""
         return int(self.row["flow"])
 
 
@@ -87,13 +87,14 @@ class Run:
     """
 
     row: Row
-    flows: list[Flow]
+    flows: list[ReportFlow]
     zero_ns: int
     queue: dict[str, Points] = field(default_factory=dict)
     beside: int = 1
 
     @property
-    def main(self) -> list[Flow]:
+    def main(self) -> list[ReportFlow]:
+        """The flows that are drawn: those that count."""
         return [flow for flow in self.flows if flow.main]
 
     @property
@@ -126,84 +127,115 @@ class Run:
 def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     """Return a run with the list of its flows, nothing drawn yet."""
     run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
+    summaries = _flow_summaries(con, run)
+    most = max((row["delivered_bytes"] or 0 for row in summaries), default=0)
+    flows = [ReportFlow(row, carries_data(row["delivered_bytes"], most)) for row in summaries]
+    zero_ns = run_zero(con, run_id) or 0
+    return Run(run, sorted(flows, key=lambda flow: not flow.main), zero_ns)
+
+
+def _flow_summaries(con: duckdb.DuckDBPyConnection, run: Row) -> list[Row]:
+    """A row per flow, by number: of `flows`, its summary, and `origin`, its first byte."""
     captured = run["rung"] == CAPTURE.name
     without_events = captured or run["rung"] in SAMPLED
     view = _CAPTURED if captured else _SAMPLED if without_events else "flow_summary"
-    found = rows(
+    summaries = rows(
         con,
         f"SELECT f.*, s.* EXCLUDE (run_id, run, flow) FROM flows f JOIN (SELECT * EXCLUDE ("
         f"events, has_init) FROM {view}) s USING (run_id, flow)"
         " WHERE f.run_id = ? AND s.run = ? ORDER BY flow",
-        run_id,
+        run["run_id"],
         run["run"],
     )
-    most = max((row["delivered_bytes"] or 0 for row in found), default=0)
     query = _ORIGINS_OF_PACKETS if without_events else _ORIGINS
-    origins = dict(con.execute(query, [run_id]).fetchall())
-    for row in found:
+    origins = dict(con.execute(query, [run["run_id"]]).fetchall())
+    for row in summaries:
         row["origin"] = origins.get(row["flow"]) or 0
-    flows = [
-        Flow(row, most > 0 and (row["delivered_bytes"] or 0) >= MAIN_SHARE * most) for row in found
-    ]
-    first = min((flow.row["first_ns"] for flow in flows if flow.main), default=run["first_ns"])
-    if first is None:
-        first = con.execute(
-            "SELECT coalesce(min(first_ns), 0) FROM streams WHERE run_id = ?", [run_id]
-        ).fetchall()[0][0]
-    return Run(run, sorted(flows, key=lambda flow: not flow.main), int(first))
+    return summaries
 
 
 def load_flow(
     con: duckdb.DuckDBPyConnection,
     run: Run,
-    flow: Flow,
+    flow: ReportFlow,
     window: tuple[int, int] | None,
     panels: Sequence[Panel] | None = None,
 ) -> None:
-    """Read a flow's signals in `panels` [its own], lanes and gaps, while `views_held`.
+    """Read a flow's signals in `panels` [its own], lanes and gaps, while `run_views`.
 
     `window` (us) keeps every point.
     """
-    _tell_flow(con, flow)
+    narrow_views(con, flow.number)
     clocks = _clocks(con, run, flow)
-    events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
     for panel in run.panels if panels is None else panels:
         for source in dict.fromkeys(signal.source for signal in panel.signals):
             signals = [signal for signal in panel.signals if signal.source == source]
-            if source == "events":
-                columns = _over_events(con, run, flow, signals)
-                times = {signal.key: held if signal.state else events for signal in signals}
-            else:
-                columns = _over(con, run, flow, signals)
-                times = dict.fromkeys(columns, _axis(columns["ns"], run))
+            columns, times = _values(con, run, flow, signals, clocks)
             for signal in signals:
                 points = _points(signal, times[signal.key], columns, run, flow, window)
                 if points is not None:
                     flow.signals[signal.key] = points
-    if run.captured:
-        return
-    end = run.us(flow.row["last_ns"])
     if run.sampled:
-        modes = con.execute(
-            "SELECT first_ns AS ns, mode FROM sampled_modes WHERE run_id = ? AND flow = ?"
-            " ORDER BY first_ns",
-            [run.row["run_id"], flow.number],
-        ).fetchnumpy()
-        flow.lanes["phase"] = spans(_axis(modes["ns"], run), _strings(modes["mode"]), end)
-        return
-    flow.lanes["phase"] = spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end)
-    flow.lanes["ca"] = spans(events, _CA_NAMES[np.ma.getdata(clocks["ca"])], end)
+        flow.lanes["phase"] = _sampled_modes(con, run, flow)
+    elif not run.captured:
+        flow.lanes |= _lanes(con, run, flow, clocks, window)
+        flow.gaps = _gaps(con, run, flow)
+
+
+def _values(
+    con: duckdb.DuckDBPyConnection,
+    run: Run,
+    flow: ReportFlow,
+    signals: list[Signal],
+    clocks: dict[str, Array],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Values of signals of one source, and the times [us] of each signal's."""
+    if signals[0].source != "events":
+        columns = _over(con, run, flow, signals)
+        return columns, dict.fromkeys(columns, _axis(columns["ns"], run))
+    events, held = _axis(clocks["ns"], run), _axis(clocks["held_ns"], run)
+    times = {signal.key: held if signal.state else events for signal in signals}
+    return _over_events(con, run, flow, signals), times
+
+
+def _sampled_modes(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> Spans:
+    """The modes that a flow was seen in when it was sampled."""
+    modes = con.execute(
+        "SELECT first_ns AS ns, mode FROM sampled_modes WHERE run_id = ? AND flow = ?"
+        " ORDER BY first_ns",
+        [run.row["run_id"], flow.number],
+    ).fetchnumpy()
+    end = run.us(flow.row["last_ns"])
+    return spans(_axis(modes["ns"], run), _strings(modes["mode"]), end)
+
+
+def _lanes(
+    con: duckdb.DuckDBPyConnection,
+    run: Run,
+    flow: ReportFlow,
+    clocks: dict[str, Array],
+    window: tuple[int, int] | None,
+) -> dict[str, Spans]:
+    """A flow's phases, congestion states, and what limited sending."""
+    end = run.us(flow.row["last_ns"])
+    states = _CA_NAMES[np.ma.getdata(clocks["ca"])]
     binding = spans(*_timed(con, run, "ns, binding", "flow_binding"), end)
-    flow.lanes["binding"] = coarse(binding, 4 * run.columns, window)
-    flow.gaps = [
-        (run.us(gap["ns"]), run.us(gap["next_ns"]))
-        for gap in rows(
-            con,
-            "SELECT ns, next_ns FROM gaps WHERE run_id = ? AND flow = ? ORDER BY seq",
-            run.row["run_id"],
-            flow.number,
-        )
-    ]
+    return {
+        "phase": spans(*_timed(con, run, "start_ns, phase", "flow_phases"), end),
+        "ca": spans(_axis(clocks["ns"], run), states, end),
+        "binding": coarse(binding, 4 * run.columns, window),
+    }
+
+
+def _gaps(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> list[tuple[int, int]]:
+    """From when to when the recording lacks events of a flow, in us on the axis."""
+    gaps = rows(
+        con,
+        "SELECT ns, next_ns FROM gaps WHERE run_id = ? AND flow = ? ORDER BY seq",
+        run.row["run_id"],
+        flow.number,
+    )
+    return [(run.us(gap["ns"]), run.us(gap["next_ns"])) for gap in gaps]
 
 
 def load_queue(con: duckdb.DuckDBPyConnection, run: Run, end_us: int) -> None:
@@ -220,8 +252,8 @@ def load_queue(con: duckdb.DuckDBPyConnection, run: Run, end_us: int) -> None:
 
 def drawn(panel: Panel, points: dict[str, Points]) -> list[Signal]:
     """Signals of a panel that have something to draw; none if all there is stays at zero."""
-    found = [signal for signal in panel.signals if signal.key in points]
-    return found if any((points[signal.key].v > 0).any() for signal in found) else []
+    signals = [signal for signal in panel.signals if signal.key in points]
+    return signals if any((points[signal.key].v > 0).any() for signal in signals) else []
 
 
 def _column(signal: Signal) -> str:
@@ -233,7 +265,7 @@ def _column(signal: Signal) -> str:
     return f"{column}, ({signal.base})::BIGINT AS {signal.key}_down" if signal.base else column
 
 
-def _clocks(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> dict[str, Array]:
+def _clocks(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> dict[str, Array]:
     """Two clocks of a flow's events, and TCP's congestion state.
 
     held_ns is when the state that a row shows began to hold: at the event before, or for init,
@@ -249,7 +281,7 @@ def _clocks(con: duckdb.DuckDBPyConnection, run: Run, flow: Flow) -> dict[str, A
 
 
 def _over_events(
-    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow, signals: list[Signal]
+    con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow, signals: list[Signal]
 ) -> dict[str, Array]:
     """Signals over a flow's events, masked where one has no value.
 
@@ -264,7 +296,7 @@ def _over_events(
 
 
 def _over(
-    con: duckdb.DuckDBPyConnection, run: Run, flow: Flow | None, signals: list[Signal]
+    con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow | None, signals: list[Signal]
 ) -> dict[str, Array]:
     """Signals over the rows of another source, and their clock `ns`."""
     query = SOURCES[signals[0].source]
@@ -298,7 +330,7 @@ def _points(
     t: Array,
     columns: dict[str, Array],
     run: Run,
-    flow: Flow | None,
+    flow: ReportFlow | None,
     window: tuple[int, int] | None,
 ) -> Points | None:
     """Thin a signal; None if it never has a value, or never anything but zero as a stem."""
@@ -329,57 +361,10 @@ def _unwrapped(numbers: Array, masked: Array, origin: int) -> Array:
     return out
 
 
-# Views that several parts of a report ask, and what is asked of them about one flow.
-_HELD = {"phases": "flow_phases", "binding": "flow_binding"}
-
-
-@contextmanager
-def views_held(con: duckdb.DuckDBPyConnection, run: Run) -> Iterator[None]:
-    """Work out what a run's phases are and what limited it once, for as long as this lasts.
-
-    Temporary views stand in front of those of the same name: whoever asks them is answered by a
-    table, which holds this run alone.
-    """
-    # A store that is only read may have temporary views of its own, see Store.
-    before = {
-        name
-        for (name,) in con.execute(
-            "SELECT view_name FROM duckdb_views() WHERE temporary"
-        ).fetchall()
-    }
-    try:
-        for view in _HELD:
-            con.execute(
-                f"CREATE OR REPLACE TEMP TABLE held_{view} AS FROM {view}"
-                " WHERE run = ? AND run_id = ?",
-                [run.row["run"], run.row["run_id"]],
-            )
-        for view in _HELD:
-            con.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM held_{view}")
-        yield
-    finally:
-        for known in VIEWS:
-            if known.name in _HELD and known.name in before:
-                con.execute(known.ddl(temporary=True))
-            elif known.name in _HELD:
-                con.execute(f"DROP VIEW IF EXISTS temp.{known.name}")
-        for name, of_flow in _HELD.items():
-            con.execute(f"DROP VIEW IF EXISTS temp.{of_flow}")
-            con.execute(f"DROP TABLE IF EXISTS temp.held_{name}")
-
-
-def _tell_flow(con: duckdb.DuckDBPyConnection, flow: Flow) -> None:
-    """Let flow_phases and flow_binding be those of the flow that is being told."""
-    for view, of_flow in _HELD.items():
-        con.execute(
-            f"CREATE OR REPLACE TEMP VIEW {of_flow} AS FROM held_{view} WHERE flow = {flow.number}"
-        )
-
-
 def _timed(
     con: duckdb.DuckDBPyConnection, run: Run, columns: str, table: str
 ) -> tuple[Array, Array]:
-    """A time, on the page's axis, and a name, out of one of the views of `_tell_flow`."""
+    """A time, on the page's axis, and a name, out of one of the views of `narrow_views`."""
     # A row a change: a run has some, but events by the million.
     name = columns.rpartition(", ")[2]
     result = con.execute(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collect.query import Row, rows
-from .select import MAIN_SHARE, MOST_BINS, UNSET, Run, bin_ns
+from ...analyze.views.sender_views import LEAST_SHARE
+from ...collect.store.query import Row, rows
+from .select import MOST_BINS, UNSET, Run, bin_ns
 from .signals import Panel, Signal
 from .thin import Points, thin
 
@@ -75,7 +76,7 @@ def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
 
 
 @dataclass(frozen=True)
-class Share:
+class FlowShare:
     """One competitor: what it is called, and the bytes it got acknowledged in each bin."""
 
     name: str
@@ -91,7 +92,7 @@ class Shares:
     source: str
     zero_ns: int
     bin_ns: int
-    flows: list[Share]
+    flows: list[FlowShare]
 
     def signals(self) -> tuple[Signal, ...]:
         """One signal per competitor, and their sum."""
@@ -124,7 +125,7 @@ class Shares:
         """Goodput in kbit/s, and Jain's index in steps of 1e-4, over the page's time, by signal."""
         bins = [bin for share in self.flows for bin in share.bytes]
         every = np.arange(min(bins), max(bins) + 2)
-        t = (self.zero_ns - run.zero_ns + every * self.bin_ns) // 1000
+        t = every * self.bin_ns // 1000
         rates = [
             np.array([share.bytes.get(int(bin), 0) for bin in every]) * 8_000_000 // self.bin_ns
             for share in self.flows
@@ -136,7 +137,7 @@ class Shares:
         jain = self.jain()
         if jain:
             seconds = np.arange(min(jain), max(jain) + 2)
-            t = (self.zero_ns - run.zero_ns + seconds * SECOND_NS) // 1000
+            t = seconds * SECOND_NS // 1000
             values = [round(1e4 * jain[s]) if s in jain else UNSET for s in seconds.tolist()]
             found["jain"] = thin(t, np.array(values), run.columns, None, keep=True)
         return found
@@ -153,13 +154,13 @@ def load(
     query = _BY_PACKETS
     if not rows(con, "SELECT 1 FROM packets WHERE run_id = ? LIMIT 1", run.row["run_id"]):
         source, query = "kernel events", _BY_EVENTS
-    zero = int(run.row["first_ns"] or run.zero_ns)
+    zero = run.zero_ns
     by_flow: dict[tuple[int | None, int | None], list[Row]] = {}
     for row in rows(con, query, run_id=run.row["run_id"], zero=zero, bin_ns=size):
         by_flow.setdefault((row["flow"], row["stream"]), []).append(row)
     flows = [_share(key, found) for key, found in by_flow.items()]
     most = max((sum(flow.bytes.values()) for flow in flows), default=0)
-    flows = [flow for flow in flows if sum(flow.bytes.values()) >= max(MAIN_SHARE * most, 1)]
+    flows = [flow for flow in flows if sum(flow.bytes.values()) >= max(LEAST_SHARE * most, 1)]
     flows.sort(key=lambda flow: flow.first_ns)
     return Shares(source, zero, size, flows[:MOST]) if len(flows) >= least else None
 
@@ -174,14 +175,14 @@ def _may_compete(con: duckdb.DuckDBPyConnection, run: Run) -> bool:
             run.row["run_id"],
         )
     ]
-    large = [size for size in sizes if size >= MAIN_SHARE * max(sizes) / 2]
+    large = [size for size in sizes if size >= LEAST_SHARE * max(sizes) / 2]
     return len(run.main) > 1 or len(large) > 1
 
 
-def _share(key: tuple[int | None, int | None], found: list[Row]) -> Share:
+def _share(key: tuple[int | None, int | None], found: list[Row]) -> FlowShare:
     flow, stream = key
     name = f"flow {flow}" if flow is not None else f"connection {stream} (no events)"
-    return Share(
+    return FlowShare(
         name,
         min(row["first_ns"] for row in found),
         max(row["last_ns"] for row in found),

@@ -27,7 +27,7 @@ FROM grown GROUP BY round
 _AGAIN = "coalesce(retransmission OR out_of_order, false)"
 
 _SEGMENTS = f"""
-SELECT ns, packet AS seq, (seq_raw::BIGINT + len) % 4294967296 AS edge, len, {_AGAIN} AS again,
+SELECT ns, packet AS seq, increase32(seq_raw::BIGINT + len, 0) AS edge, len, {_AGAIN} AS again,
   coalesce(ecn = 3, false) AS ce, bytes_in_flight AS in_flight
 FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
 """
@@ -36,8 +36,8 @@ FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT N
 _ACKS = """
 SELECT ns, packet AS seq, CASE WHEN sack_left IS NULL AND lag(sack_left) OVER (ORDER BY packet)
   IS NULL THEN ack_rtt_ns // 1000 END AS rtt_us,
-  (sack_right[1]::BIGINT - ack + ack_raw + 4294967296) % 4294967296 AS sack_edge,
-  (sack_right[1]::BIGINT - sack_left[1] + 4294967296) % 4294967296 AS sack_len,
+  increase32(sack_right[1]::BIGINT - ack + ack_raw, 0) AS sack_edge,
+  increase32(sack_right[1], sack_left[1]) AS sack_len,
   coalesce(ece, false) AS ece
 FROM packets
 WHERE run_id = $run_id AND ack_flow = $flow AND ack_raw IS NOT NULL AND ns IS NOT NULL
@@ -50,8 +50,7 @@ WITH sent AS (
   FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL GROUP BY bin
 ), acks AS (
   -- Sequence numbers wrap: growth is the difference of 32 bits with a sign.
-  SELECT ns, (ack::BIGINT - lag(ack) OVER (ORDER BY packet) + 6442450944) % 4294967296
-    - 2147483648 AS grown
+  SELECT ns, distance32(ack, lag(ack) OVER (ORDER BY packet)) AS grown
   FROM packets
   WHERE run_id = $run_id AND ack_flow = $flow AND ack IS NOT NULL AND ns IS NOT NULL
 ), acked AS (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...analyze.study import claims
-from ..tables import cell
-from . import document, frame, study_charts
-from .prose import plural
+from ..text.print_table import cell
+from ..text.quantities import plural
+from . import document, frame, study_charts, vega
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table for the page: heads, whether a column is of numbers, and cells as text."""
 
     heads: list[str]
@@ -37,7 +37,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Shown:
+class FigureSection:
     """A figure of the page: its charts (name and number), its rows, and text of a tree."""
 
     name: str
@@ -45,7 +45,7 @@ class Shown:
     about: str
     charts: list[tuple[str, int]]
     charts_left_out: int
-    table: Table
+    table: TextTable
     is_table: bool
     text: str
     wide: bool
@@ -100,7 +100,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     return facts
 
 
-def table(rows: pa.Table) -> Table:
+def table(rows: pa.Table) -> TextTable:
     """Return the rows as text, no more than a page takes."""
     import pyarrow as pa
 
@@ -111,20 +111,20 @@ def table(rows: pa.Table) -> Table:
         for kind in first.schema.types
     ]
     lines = [list(line) for line in zip(*columns, strict=True)]
-    return Table(list(rows.column_names), right, lines, rows.num_rows - first.num_rows)
+    return TextTable(list(rows.column_names), right, lines, rows.num_rows - first.num_rows)
 
 
-def _shown(drawn: Drawn, specs: list[dict[str, Any]]) -> Shown:
+def _shown(drawn: Drawn, specs: list[dict[str, Any]]) -> FigureSection:
     figure = drawn.figure
     panels = study_charts.panels(drawn)
     charts = []
     for name, chart in panels[:MOST_PANELS]:
         charts.append((name, len(specs)))
-        specs.append(study_charts.compiled(chart))
+        specs.append(vega.compiled(chart))
     about, text = figure.about, drawn.why_none
     if drawn.tree is not None:
         about, text = f"{drawn.tree.summary()} {about}", drawn.tree.text()
-    return Shown(
+    return FigureSection(
         figure.name,
         figure.title,
         about,

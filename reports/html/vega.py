@@ -1,9 +1,13 @@
-"""Vega's JavaScript, from the copy that vl-convert ships, so that the page needs no network."""
+"""Vega for pages that need no network: its JavaScript as vl-convert ships it, and its charts."""
 
 from __future__ import annotations
 
 import functools
 import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
 
 
 @functools.cache
@@ -16,3 +20,12 @@ def javascript() -> str:
     # Inside JavaScript strings and regular expressions \/ and \! are / and !, so nothing changes.
     bundle = re.sub(r"</(?=script)", r"<\/", bundle, flags=re.IGNORECASE)
     return bundle.replace("<!--", r"<\!--")
+
+
+def compiled(chart: ChartType) -> dict[str, Any]:
+    """Return a chart as a Vega specification, so that the page needs no Vega-Lite."""
+    import vl_convert
+
+    spec: dict[str, Any] = vl_convert.vegalite_to_vega(chart.to_dict())
+    spec.pop("$schema", None)
+    return spec

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ...collect.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError
 
 
 def check_free(path: Path, force: bool) -> None:

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import zstandard
 from bbrscope import fixtures
-from bbrscope.collect.events import EventReader
-from bbrscope.collect.ingest import ingest
-from bbrscope.collect.store import open_store
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.events.read_events import EventReader
+from bbrscope.collect.ingest.ingest import ingest
 
 PAUSE_NS = 1_000_000_000
 SOCKET_STEP = 1 << 12

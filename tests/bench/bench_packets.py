@@ -25,10 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bbrscope.collect.packets_fields import FIELDS
-from bbrscope.collect.packets_source import pieces
-from bbrscope.collect.packets_tshark import OPTIONS
-from bbrscope.collect.store import open_store
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.packets.capture_file import pieces
+from bbrscope.collect.packets.tshark import OPTIONS
+from bbrscope.collect.packets.tshark_fields import FIELDS
 
 # Offsets of the third bytes of source and destination address in an Ethernet frame with IPv4.
 ADDRESSES = (28, 32)

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import numpy as np
 from bbrscope import fixtures
-from bbrscope.analyze import run_params, session
 from bbrscope.analyze.bbr import params
-from bbrscope.analyze.prepare import FlowEvents, prepare
-from bbrscope.analyze.replay import MODES, run_pass
-from bbrscope.collect.store import Store, open_store
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.replay import run_params
+from bbrscope.analyze.replay.passes import MODES, run_pass
+from bbrscope.analyze.replay.prepare import FlowEvents, prepare
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.store.store import Store
 
 
 def largest_flow(store: Store, run_id: int) -> tuple[FlowEvents, str, np.ndarray]:
@@ -82,7 +84,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = options.store
         if path is None:
-            from bbrscope.collect.ingest import ingest
+            from bbrscope.collect.ingest.ingest import ingest
 
             path = Path(folder) / "bench.duckdb"
             with open_store(path) as store:

@@ -20,10 +20,12 @@ import time
 from pathlib import Path
 
 from bbrscope import fixtures
-from bbrscope.analyze import results, session
-from bbrscope.collect import kept
-from bbrscope.collect.ingest import ingest
-from bbrscope.collect.store import Store, open_store
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views.materialize import forget, materialize
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
 
 # Counters of 32 bits that go on growing from one repetition to the next.
 COUNTERS = (
@@ -148,9 +150,9 @@ def prepare(path: Path, bundle: Path, events: int, flows: int) -> tuple[str, int
         run_id = ingest(store, bundle).run_id
         for found in session.replay_runs(store.con, [run_id]):
             results.keep(store, found)
-        kept.forget(store.con, [run_id])
+        forget(store.con, [run_id])
         count = enlarge(store, run_id, events, flows)
-        kept.keep(store.con, [run_id])
+        materialize(store.con, [run_id])
         return store.runs()[0], count
 
 

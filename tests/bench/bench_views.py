@@ -21,11 +21,14 @@ from pathlib import Path
 
 import duckdb
 from bbrscope import fixtures
-from bbrscope.analyze import results, session
-from bbrscope.collect import kept, schema
-from bbrscope.collect.ingest import ingest
-from bbrscope.collect.schema import View
-from bbrscope.collect.store import Store, open_store
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views import materialize
+from bbrscope.analyze.views.registry import TABLES, VIEWS
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.analyze.views.view import View
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
 
 LIMIT_S = 1.0
 SHARED = "v2_single_1bdp"
@@ -41,6 +44,7 @@ def build(path: Path, events: int) -> None:
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
+        materialize.materialize_replayed(store)
         repeat(store, events)
 
 
@@ -53,7 +57,7 @@ def share(store: Store, run: str) -> None:
     ).fetchall()[0]
     ahead = {"flow": flows, "ack_flow": flows, "stream": stream, "packet": packet}
     with store.transaction():
-        for table in schema.TABLES:
+        for table in TABLES:
             types = {column.name: column.type for column in table.columns}
             moved = [f"({n} + {ahead[n]})::{types[n]} AS {n}" for n in ahead if n in types]
             if moved and "run_id" in types:
@@ -70,7 +74,7 @@ def repeat(store: Store, events: int) -> None:
     """Repeat what is in a store under other numbers and names, one transaction per table."""
     con = store.con
     have, runs = con.execute("SELECT sum(events), max(run_id) FROM runs").fetchall()[0]
-    for table in (*schema.TABLES, *kept.TABLES):
+    for table in (*TABLES, *materialize.TABLES):
         names = [column.name for column in table.columns]
         if "run_id" not in names:
             continue
@@ -128,7 +132,7 @@ def main() -> None:
             events, runs = con.execute("SELECT sum(events), count(*) FROM runs").fetchall()[0]
             print(f"{events:,} events in {runs:,} runs, {path.stat().st_size / 1e9:.1f} GB")
             print(f"{'view':22} {'rows':>12}  count s (CPU)  aggregate s (CPU)  one run s (CPU)")
-            for view in schema.VIEWS:
+            for view in VIEWS:
                 rows = con.execute(f'SELECT count(*) FROM "{view.name}"').fetchall()[0][0]
                 told = [measure(con, query) for query in questions(view).values()]
                 slow = " SLOW" if any(wall > LIMIT_S for wall, _ in told) else ""

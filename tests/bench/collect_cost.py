@@ -27,7 +27,7 @@ from bbrscope.collect import guest
 
 SECONDS = 15
 SCRIPT = f"""
-. /opt/bbrscope/tests/guest/bottleneck.sh
+. /opt/bbrscope/tests/collect/guest/bottleneck.sh
 ip netns exec d iperf3 -s -D
 sleep 1
 busy() {{ read -r up idle < /proc/uptime; echo "$up $idle"; }}

@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 from bbrscope import fixtures
-from bbrscope.collect.schema.fields import (
-    EVENT_FIELDS,
-    EXIT_FIELDS,
-    column_name,
-    exit_column_name,
-)
+from bbrscope.probes.fields import EVENT_FIELDS, EXIT_FIELDS, column_name, exit_column_name
 
 KINDS = {
     "I": "init",

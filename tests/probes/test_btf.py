@@ -6,9 +6,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from bbrscope.collect.errors import HostError
-from bbrscope.probes import btf, known, layout
-from bbrscope.probes.columns import SIZES
+from bbrscope.probes import bbr_layout as layout
+from bbrscope.probes import btf, known
+from bbrscope.probes.base.errors import HostError
+from bbrscope.probes.bbr_versions import SIZES
 
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
 

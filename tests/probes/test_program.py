@@ -9,8 +9,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bbrscope.probes import columns, known, layout, shipped
-from bbrscope.probes.program import VALUES_ON_STACK, VALUES_PER_ROW, Attach, Host, Program
+from bbrscope.probes import bbr_layout as layout
+from bbrscope.probes import bbr_versions, known, shipped
+from bbrscope.probes.attach import (
+    VALUES_ON_STACK,
+    VALUES_PER_ROW,
+    Attach,
+    Host,
+    return_address_bytes,
+)
+from bbrscope.probes.program import Program
 
 VERSIONS = ("v1", "v2", "v3")
 RUNGS = ("fentry", "kprobe", "tcp_probe")
@@ -21,7 +29,7 @@ def program(version: str, rung: str, condition: str = "", values: int = VALUES_P
     parameters = ("sk", "rs") if version == "v2" else ("sk", "ack", "flag", "rs")
     host = Host(known.layout(version), known.CB, marks=True)
     attach = Attach(rung, parameters=parameters, values_per_row=values)
-    return Program(columns.VERSIONS[version], host, attach, condition).text()
+    return Program(bbr_versions.VERSIONS[version], host, attach, condition).text()
 
 
 def headers(text: str) -> dict[str, list[str]]:
@@ -84,7 +92,7 @@ def test_every_callback_is_attached_once_and_main_and_init_at_their_exit_too(
     version: str, rung: str
 ) -> None:
     text = program(version, rung)
-    kind = columns.VERSIONS[version]
+    kind = bbr_versions.VERSIONS[version]
     points = re.findall(r"^(fentry|fexit|kprobe|kretprobe):(?:vmlinux:)?(\w+)$", text, re.MULTILINE)
     entries = [name for how, name in points if how in ("fentry", "kprobe")]
     exits = [name for how, name in points if how in ("fexit", "kretprobe")]
@@ -111,16 +119,19 @@ def test_a_shipped_program_is_what_the_writer_writes_and_explains_itself(version
         assert f" * {section}\n" in path.read_text()
 
 
-def test_no_program_in_the_folder_lacks_a_writer() -> None:
-    assert {path.name for path in shipped.FOLDER.glob("*.bt")} == set(shipped.FILES.values())
+def test_a_program_in_the_folder_is_generated_and_says_so_or_is_written_by_hand() -> None:
+    texts = {path.name: path.read_text() for path in shipped.FOLDER.glob("*.bt")}
+    generated = {name for name, text in texts.items() if "\n * Generated: " in text}
+    assert generated == set(shipped.FILES.values())
+    assert all("python -m bbrscope.probes.shipped" in texts[name] for name in generated)
 
 
 def test_a_renamed_cwnd_event_prints_the_only_event_it_stands_for() -> None:
     from dataclasses import replace
 
-    kind = replace(columns.VERSIONS["v1"], cwnd_event=columns.TX_START)
+    kind = replace(bbr_versions.VERSIONS["v1"], cwnd_event="", tx_start=bbr_versions.TX_START)
     text = Program(kind, Host(known.layout("v1"), known.CB), Attach("fentry")).text()
-    body = text[text.index(f":{columns.TX_START}\n") :]
+    body = text[text.index(f":{bbr_versions.TX_START}\n") :]
     assert "args.event" not in text
     assert "(uint64)$sk, 0, $n," in body
 
@@ -155,8 +166,10 @@ def test_rows_of_the_patched_kernels_structs_fit_the_stack_of_this_bpftrace(
     struct_bbr = known.layout(version)
     names = [*Host(struct_bbr, 40).layout.columns[:VALUES_ON_STACK], "icsk_ca_state"]
     attach = Attach("fentry", clock="nsecs")
-    writer = Program(columns.VERSIONS[version], Host(struct_bbr, 40), attach)
-    rows = [writer.print_rows(tag, names[:VALUES_ON_STACK], {}) for tag in ("M0", "M1", "M2")]
+    writer = Program(bbr_versions.VERSIONS[version], Host(struct_bbr, 40), attach)
+    rows = [
+        writer.printer.statements(tag, names[:VALUES_ON_STACK], {}) for tag in ("M0", "M1", "M2")
+    ]
     body = ["$sk = (struct sock *)0;", "$icsk = (struct inet_connection_sock *)$sk;"]
     body += ["$bbr = (struct bbrscope_bbr *)((uint64)$sk + 8);", *rows, "exit();"]
     path = tmp_path / "rows.bt"
@@ -165,3 +178,20 @@ def test_rows_of_the_patched_kernels_structs_fit_the_stack_of_this_bpftrace(
     assert "stack limit" not in done.stderr
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^M[012],", done.stdout, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "at_return"), [("x86_64", 'reg("sp") - 8'), ("aarch64", 'reg("sp")')]
+)
+def test_a_call_has_the_same_key_at_entry_and_at_return_on_every_machine(
+    machine: str, at_return: str
+) -> None:
+    """x86 pushes the return address before the entry probe; arm64 keeps it in its link register."""
+    pushed = return_address_bytes(machine)
+    attach = Attach("kprobe", parameters=("sk", "rs"), return_address_bytes=pushed)
+    host = Host(known.layout("v1"), known.CB, marks=True)
+    text = Program(bbr_versions.VERSIONS["v1"], host, attach).text()
+    for _, body in re.findall(r"^(kretprobe:\w+)\n\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        assert f"@calls[{at_return}];" in body
+        assert f"delete(@calls[{at_return}]);" in body
+    assert text.count('@calls[reg("sp")] = (uint64)$sk;') == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bbrscope.collect.store import open_store
+from bbrscope.analyze.views.store_with_views import open_store
 
 HOSTILE = "<script>alert(1)</script>' OR 1=1; --\" </table> &amp;"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from bbrscope.analyze.study import figures, study
 from bbrscope.analyze.study.claims import NOT_COMPARABLE
-from bbrscope.collect.errors import ScenarioError
+from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.lab import scenario as catalogue
-from bbrscope.collect.store import open_store
+from bbrscope.probes.base.errors import ScenarioError
 
 from tests import lab_rows
 
@@ -79,6 +79,11 @@ def test_a_scenario_may_draw_its_own_but_nothing_unknown() -> None:
     for wrong in (
         {"own_figures": ({**own, "kind": "pie"},)},
         {"own_figures": ({**own, "colour": "red"},)},
+        {"own_figures": ({**own, "name": "../../escape"},)},
+        {"own_figures": ({**own, "name": "/tmp/escape"},)},
+        {"own_figures": ({**own, "name": ".."},)},
+        {"own_figures": ({**own, "name": "--help"},)},
+        {"own_figures": ({**own, "name": "a\x1b[2Jb"},)},
         {"own_figures": ({"title": "t", "kind": "table"},)},
         {"own_figures": ({**own, "scale": "wide"},)},
         {"figures": ("goodput-by-bufer",)},
@@ -88,9 +93,28 @@ def test_a_scenario_may_draw_its_own_but_nothing_unknown() -> None:
 
 
 def test_a_figure_whose_query_fails_or_lacks_a_column_is_told(empty: Path) -> None:
-    for sql, words in (("FROM nosuch", "nosuch"), ("SELECT 1 AS x", "lacks y, series")):
+    copy = f"COPY (SELECT 1) TO '{empty}' (USE_TMP_FILE false)"
+    before = empty.read_bytes()
+    for sql, words in (
+        ("FROM nosuch", "nosuch"),
+        ("SELECT 1 AS x", "lacks y, series"),
+        ("FROM read_text('/etc/passwd')", "'read_text'"),
+        (copy, "COPY is not a query"),
+        (f"WITH a AS ({copy}) FROM a", "cannot hold COPY"),
+    ):
         own = {"title": "t", "kind": "lines", "sql": sql}
         scenario = replace(catalogue.load(NAMES[0]), figures=(), own_figures=(own,), claims=())
         with open_store(empty, read_only=True) as store, pytest.raises(ScenarioError) as told:
             study.conduct(store, scenario)
         assert words in told.value.fact
+        assert empty.read_bytes() == before
+
+
+def test_decimals_of_a_query_become_numbers_that_a_chart_can_draw(filled: Path) -> None:
+    own = {"title": "t", "kind": "lines"}
+    own["sql"] = "SELECT 1.5 AS x, 2::DECIMAL(20, 3) AS y, 'a' AS series"
+    scenario = replace(catalogue.load(NAMES[0]), figures=(), own_figures=(own,), claims=())
+    with open_store(filled, read_only=True) as store:
+        (drawn,) = study.conduct(store, scenario).drawn
+    assert drawn.rows.to_pylist() == [{"x": 1.5, "y": 2.0, "series": "a"}]
+    assert isinstance(drawn.rows["x"][0].as_py(), float)

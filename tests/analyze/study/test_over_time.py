@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from bbrscope.analyze.study import points
-from bbrscope.collect.ingest import ingest
-from bbrscope.collect.store import Store, open_store
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
 
 from tests import lab_bundles
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from bbrscope.analyze.study import points, tree
-from bbrscope.collect.errors import BbrscopeError
-from bbrscope.collect.store import open_store
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.probes.base.errors import BbrscopeError
 
 pytest.importorskip("sklearn", reason="pip install 'bbrscope[study]'")
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from bbrscope.analyze.study import study
 from bbrscope.analyze.study.claims import NOT_COMPARABLE, NOT_REPRODUCED, REPRODUCED, Verdict
-from bbrscope.collect.errors import BbrscopeError, ScenarioError
+from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.lab import scenario as catalogue
-from bbrscope.collect.lab.scenario import Claim, Scenario
-from bbrscope.collect.store import open_store
+from bbrscope.collect.lab.scenario import Scenario
+from bbrscope.collect.lab.scenario_claims import Claim
+from bbrscope.probes.base.errors import BbrscopeError, ScenarioError
 
 from tests import lab_rows
 
@@ -111,17 +112,26 @@ def test_without_a_valid_run_nothing_is_comparable(tmp_path: Path) -> None:
         "SELECT 1",
         "SELECT true AS reproduced, '' AS measured WHERE false",
         "FROM nosuch",
+        "SELECT true AS reproduced, 'much' AS measured, 'three' AS n",
+        "SELECT true AS reproduced, 'much' AS measured, 'infinity'::DOUBLE AS n",
         "SELECT count(*) > 0 AS reproduced, any_value(content) AS measured FROM"
         " read_text('/etc/passwd')",
         "DELETE FROM runs",
         "ATTACH 'other.duckdb'",
         "SET enable_external_access = true",
+        "COPY (SELECT 1) TO 'STORE' (USE_TMP_FILE false)",
+        "WITH a AS (COPY (SELECT 1) TO 'STORE' (USE_TMP_FILE false))"
+        " SELECT true AS reproduced, '' AS measured FROM a",
+        "WITH a AS (DELETE FROM points RETURNING *)"
+        " SELECT true AS reproduced, '' AS measured FROM a",
     ],
 )
 def test_a_query_that_cannot_be_asked_is_told_and_reaches_nothing(path: Path, sql: str) -> None:
+    before = path.read_bytes()
     with pytest.raises(ScenarioError) as told:
-        judged(path, replace(CLAIM, sql=sql))
+        judged(path, replace(CLAIM, sql=sql.replace("STORE", str(path))))
     assert "claim 'full'" in told.value.fact
+    assert path.read_bytes() == before
 
 
 def test_a_study_is_of_the_full_form_if_there_is_one_and_of_the_scenarios_runs_alone(

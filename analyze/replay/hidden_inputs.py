@@ -1,0 +1,97 @@
+"""Inputs that no probe can read, settled from what the recording shows after each event.
+
+Random draws are read off the state that they led to. A clock that ticked inside a callback is
+marked, and the loop tries before which of its reads the tick fell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bbr.records import CWND_EVENT, MAIN, SET_STATE, STATE_COLUMNS, Array
+
+# A tick is tried before each of the seven clock reads of one callback, and at last none again: of
+# an event that no tick explains, state and decisions are those of a clock that stood still.
+_TICK_ATTEMPTS = 8
+_U32 = 0xFFFFFFFF
+# bbr_reset_probe_bw_mode() (v1) begins at one of CYCLE_LEN - 1 phases: get_random_u32_below(7).
+_CYCLE_LEN = 8
+
+
+def fill_hidden_inputs(
+    events: Array,
+    columns: dict[str, Array],
+    has_exit: Array,
+    after: Array,
+    version: str,
+    params: Array,
+) -> None:
+    """Fill clock and random draws of every event.
+
+    Args:
+        events: EVENT [n], their control records filled.
+        columns: the recorded columns of these events; NULL is 0.
+        has_exit: bool [n], the event's exit row was recorded.
+        after: int64 [n, fields], the recorded state after each event; unknown for the last.
+        version: "v1", "v2" or "v3".
+        params: the parameter record (analyze/bbr/params.py).
+    """
+    _mark_ticks(events, columns, has_exit)
+    tp = events["tp"]
+    draws = _v1_draws(after) if version == "v1" else _v2_draws(after, tp["jiffies32"], params)
+    for name, values in draws.items():
+        tp[name][:-1] = values[:-1]  # nothing recorded after the last event
+
+
+def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> None:
+    """Where jiffies may have grown inside the callback; by one where the exit is unknown."""
+    kind, entry = events["ctl"]["kind"], events["tp"]["jiffies32"]
+    recorded = columns["exit_jiffies32"].astype(np.int64)
+    known = has_exit & (recorded != 0)
+    late = np.where(known, recorded, (entry + 1) & _U32)
+    events["tp"]["jiffies32_late"] = late
+    reads_clock = np.isin(kind, (MAIN, CWND_EVENT, SET_STATE))
+    may_tick = reads_clock & (~known | (late != entry))
+    events["ctl"]["may_tick"] = np.where(may_tick, _TICK_ATTEMPTS, 0)
+
+
+def _v1_draws(after: Array) -> dict[str, Array]:
+    """The phase that PROBE_BW began with."""
+    return {"rand_cycle": (_CYCLE_LEN - _field(after, "bbr_cycle_idx")) & (_CYCLE_LEN - 1)}
+
+
+def _v2_draws(after: Array, jiffies: Array, params: Array) -> dict[str, Array]:
+    """v2, v3: rounds and time until the next probe, and (v3) the seconds that PLB pauses."""
+    pause = int(params["plb_suspend_rto_sec"][0]) * int(params["HZ"][0])
+    base_us = int(params["bw_probe_base_us"][0])
+    return {
+        "rand_rounds": _field(after, "bbr_rounds_since_probe"),
+        "rand_wait_us": _field(after, "bbr_probe_wait_us") - base_us,
+        "rand_pause": (_field(after, "bbr_plb_pause_until") - jiffies - pause) & _U32,
+    }
+
+
+def _field(states: Array, column: str) -> Array:
+    values: Array = states[:, STATE_COLUMNS.index(column)]
+    return values
+
+
+def illegal_draws(events: Array, drew: Array, version: str, params: Array) -> Array:
+    """Indices of events that drew a number no kernel could have drawn.
+
+    There the replay drew where BBR did not. `drew` is bool [n]: the replay of the event drew.
+    """
+    tp = events["tp"]
+    if version == "v1":
+        return np.flatnonzero(drew & (tp["rand_cycle"] > _CYCLE_LEN - 2))
+    illegal = _outside(tp["rand_rounds"], params["bw_probe_rand_rounds"])
+    illegal |= _outside(tp["rand_wait_us"], params["bw_probe_rand_us"])
+    if params["plb_enabled"][0]:
+        illegal &= events["ctl"]["kind"] != SET_STATE  # there PLB draws its pause
+    return np.flatnonzero(drew & illegal)
+
+
+def _outside(draws: Array, below: Array) -> Array:
+    """Where a draw is not in 0 ... below - 1; below 1 means that 0 is the only draw."""
+    outside: Array = (draws < 0) | (draws >= max(int(below[0]), 1))
+    return outside

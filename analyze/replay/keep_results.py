@@ -1,0 +1,205 @@
+"""Keep what a replay found in the store, and say it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...collect.store.arrow import registered
+from ..bbr import codes
+from ..views.materialize import forget
+from .passes import MODES
+from .replay_runs import FlowReplay, field_counts
+from .run_params import as_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...collect.store.store import Store
+
+_RESULT_TABLES = ("replays", "replay_fields", "decisions", "gaps")
+
+
+def as_document(replays: Iterable[FlowReplay]) -> dict[str, Any]:
+    """One run's agreement as the JSON object that ``bbrscope replay --json`` prints."""
+    flows = []
+    run = ""
+    for replay in replays:
+        run = replay.info.run
+        for mode in MODES:
+            result = replay.passes[mode]
+            counts = field_counts(replay, mode)
+            flows.append(
+                {
+                    "flow": replay.flow,
+                    "version": replay.info.version,
+                    "flavour": replay.info.flavour,
+                    "decoded_as": replay.info.decoded_as,
+                    "mode": mode,
+                    "events": result.compared,
+                    "exact": result.exact,
+                    "fields": {
+                        name: {"compared": compared, "exact": exact}
+                        for name, (compared, exact) in counts.items()
+                    },
+                    "first_divergence": replay.divergences[mode],
+                    "starts_mid_flow": not replay.has_init,
+                    "not_replayed": {"pre_init": replay.events.pre_init},
+                    "gaps": [gap_document(replay, gap.index) for gap in replay.gaps],
+                    "missing": replay.events.missing,
+                }
+            )
+    return {"run": run, "flows": flows}
+
+
+def gap_document(replay: FlowReplay, index: int) -> dict[str, Any]:
+    """One gap: after which event, until when, and what gives it away."""
+    columns = replay.events.columns
+    gap = next(gap for gap in replay.gaps if gap.index == index)
+    following = min(index + 1, len(columns["ns"]) - 1)
+    return {
+        "seq": int(columns["seq"][index]),
+        "ns": int(columns["ns"][index]),
+        "next_ns": int(columns["ns"][following]),
+        "line": int(columns["line"][index]),
+        "kind": gap.kind,
+        "detail": gap.detail,
+    }
+
+
+def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
+    """Replace what the store holds of the run's replay, in one transaction.
+
+    After the last run, `materialize.materialize_replayed` stores the rows of views of all of them.
+    """
+    if not replays:
+        return
+    run_id = replays[0].info.run_id
+    with store.transaction() as con:
+        _keep_codes(store)
+        for table in _RESULT_TABLES:
+            con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+        for replay in replays:
+            _insert(store, "replays", _replay_rows(replay))
+            _insert(store, "replay_fields", _field_rows(replay))
+            _insert(store, "gaps", _gap_rows(replay))
+            if replay.passes["step"].decisions is not None:
+                _insert(store, "decisions", _decision_columns(replay))
+        forget(con, [run_id])
+
+
+def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:
+    import pyarrow as pa
+
+    if not columns:
+        return
+    batch: pa.Table = pa.table(columns)
+    with registered(store.con, "incoming", batch):
+        store.con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+
+
+def _keep_codes(store: Store) -> None:
+    """The vocabulary of this release: rewritten when it has changed."""
+    rows = [
+        {
+            "code": code.number,
+            "name": code.name,
+            "versions": code.versions,
+            "about": code.about,
+            "change": code.change,
+            "function": code.function,
+            "draft": code.draft,
+            "sentence": code.sentence,
+            "evidence": list(code.evidence),
+        }
+        for code in codes.CODES.values()
+    ]
+    held = store.con.execute("SELECT name, sentence FROM decision_codes ORDER BY code").fetchall()
+    ours = [
+        (codes.CODES[number].name, codes.CODES[number].sentence) for number in sorted(codes.CODES)
+    ]
+    if held == ours:
+        return
+    store.con.execute("DELETE FROM decision_codes")
+    _insert(store, "decision_codes", {name: [row[name] for row in rows] for name in rows[0]})
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def _replay_rows(replay: FlowReplay) -> dict[str, Any]:
+    info, events = replay.info, replay.events
+    return _columns(
+        [
+            {
+                "run_id": info.run_id,
+                "flow": replay.flow,
+                "mode": mode,
+                "version": info.version,
+                "flavour": info.flavour,
+                "first_seq": events.first_seq,
+                "events": result.compared,
+                "exact": result.exact,
+                "pre_init": events.pre_init,
+                "tail": events.tail,
+                "gaps": len(replay.gaps),
+                "missing": ", ".join(events.missing) or None,
+                "first_divergence": json.dumps(replay.divergences[mode])
+                if replay.divergences[mode]
+                else None,
+                "params": as_json(replay.values),
+            }
+            for mode, result in replay.passes.items()
+        ]
+    )
+
+
+def _field_rows(replay: FlowReplay) -> dict[str, Any]:
+    return _columns(
+        [
+            {
+                "run_id": replay.info.run_id,
+                "flow": replay.flow,
+                "mode": mode,
+                "field": name,
+                "compared": compared,
+                "exact": exact,
+            }
+            for mode in replay.passes
+            for name, (compared, exact) in field_counts(replay, mode).items()
+        ]
+    )
+
+
+def _gap_rows(replay: FlowReplay) -> dict[str, Any]:
+    return _columns(
+        [
+            {"run_id": replay.info.run_id, "flow": replay.flow, **gap_document(replay, gap.index)}
+            for gap in replay.gaps
+        ]
+    )
+
+
+def _decision_columns(replay: FlowReplay) -> dict[str, Any]:
+    """Decisions of the step replay: each is taken from the kernel's own state at that event."""
+    result = replay.passes["step"]
+    rows = result.decisions
+    assert rows is not None
+    index = rows[:, 0]
+    first = np.flatnonzero(np.r_[True, index[1:] != index[:-1]]) if len(index) else index
+    lengths = np.diff(np.append(first, len(index)))
+    columns = replay.events.columns
+    n = len(index)
+    return {
+        "run_id": np.full(n, replay.info.run_id, np.int32),
+        "flow": np.full(n, replay.flow, np.int32),
+        "seq": columns["seq"][index].astype(np.int32),
+        "ord": (np.arange(n) - np.repeat(first, lengths)).astype(np.uint16),
+        "ns": columns["ns"][index].astype(np.uint64),
+        "code": rows[:, 1].astype(np.uint16),
+        **{f"e{i}": rows[:, 2 + i] for i in range(codes.EVIDENCE)},
+    }

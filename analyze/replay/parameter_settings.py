@@ -1,0 +1,81 @@
+"""Other values for BBR's parameters, as a user writes them: ``loss_thresh=5%``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...probes.base.errors import BbrscopeError
+from ..bbr import params
+from ..bbr.ints import BBR_UNIT
+
+# Parameters in 1/256, which may be given in percent.
+_FRACTIONS = frozenset(
+    name for name, parameter in params.PARAMETERS.items() if parameter.unit == "1/256"
+)
+_PACING_GAIN = re.compile(r"pacing_gain[.\[](\d)\]?$")
+_LARGEST = (1 << 31) - 1
+_LARGEST_GAIN = 2047  # the widest bitfield that holds a gain
+_SMALLEST = {"HZ": 1, "max_tcp_header": 0}
+
+
+def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
+    """`name=value` pairs; values in kernel units, or percent for what the kernel keeps in 1/256.
+
+    Raises:
+        BbrscopeError: unknown name, or a value that the kernel's field could not hold.
+    """
+    values: dict[str, int] = {}
+    aliases: dict[str, tuple[str, ...]] = params.ALIASES.get(version, {})
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise BbrscopeError(f"--set {text}: no '='", "write --set loss_thresh=13 or =5%")
+        for target in aliases.get(name, (name,)):
+            values[target] = _value(target, value)
+    return values
+
+
+def _value(name: str, text: str) -> int:
+    """The value of one setting in kernel units, checked."""
+    known = set(params.PARAMS.names or ()) - {"pacing_gain"}
+    is_gain = _PACING_GAIN.match(name) is not None
+    if name not in known and not is_gain:
+        raise BbrscopeError(
+            f"--set {name}: no such parameter", f"there are {', '.join(sorted(known))}"
+        )
+    is_fraction = is_gain or name in _FRACTIONS
+    if text.endswith("%") and not is_fraction:
+        raise BbrscopeError(f"--set {name}={text}: not a fraction", "give a whole number")
+    number = _number(name, text)
+    smallest, largest = _SMALLEST.get(name, 0), _LARGEST_GAIN if is_fraction else _LARGEST
+    if not smallest <= number <= largest:
+        raise BbrscopeError(
+            f"--set {name}={text}: out of range", f"between {smallest} and {largest}"
+        )
+    return number
+
+
+def _number(name: str, text: str) -> int:
+    """A whole number, or percent in units of 1/256."""
+    try:
+        return round(float(text[:-1]) * BBR_UNIT / 100) if text.endswith("%") else int(text)
+    except (ValueError, OverflowError):  # the second of 1e999%
+        raise BbrscopeError(
+            f"--set {name}={text}: not a number", "give a whole number in kernel units, or 5%"
+        ) from None
+
+
+def apply_settings(values: Mapping[str, Any], settings: Mapping[str, int]) -> dict[str, Any]:
+    """The parameters with the settings in their place; pacing_gain.3 is one of eight."""
+    result = dict(values)
+    gains = list(result.get("pacing_gain", [0] * 8))
+    for name, value in settings.items():
+        match = _PACING_GAIN.match(name)
+        if match:
+            gains[int(match[1])] = value
+        else:
+            result[name] = value
+    result["pacing_gain"] = gains
+    return result

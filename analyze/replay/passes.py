@@ -1,0 +1,158 @@
+"""Replay flows through the estimator, in step mode and in free run, and compare with the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..bbr import loops
+from ..bbr.log import COLUMNS, MAX_PER_EVENT
+from ..bbr.plain import records
+from ..bbr.records import STATE, STATE_COLUMNS
+from ..bbr.replay_loop import Loop, Memory, Recorded, Results, replay_loop
+from ..bbr.versions import v1, v2, v3
+from .prepare import FlowEvents
+
+Array = np.ndarray[Any, Any]
+
+MODES = ("step", "free-run")
+_LOG_ROWS = 1 << 16
+
+FIELD_NAMES = (*(name.removeprefix("bbr_") for name in STATE_COLUMNS), *loops.OUTPUTS)
+
+
+@dataclass
+class Pass:
+    """One replay of one flow in one mode.
+
+    Attributes:
+        outcome: int8 [n], one of loops.NOT_COMPARED, EXACT, DIFFERENT per event.
+        differences: int64 [fields + outputs], how often each differed.
+        decisions: int64 [m, 6] rows of (event index, code, evidence), or None if not recorded.
+        after: EVENT [n], the inputs with what the callbacks wrote: snd_cwnd, sk_pacing_rate ...
+        history: int64 [n, k], the watched fields after each event.
+    """
+
+    mode: str
+    outcome: Array
+    differences: Array
+    decisions: Array | None
+    after: Array
+    history: Array
+
+    @property
+    def compared(self) -> int:
+        """How many events were compared with the kernel."""
+        return int((self.outcome != loops.NOT_COMPARED).sum())
+
+    @property
+    def exact(self) -> int:
+        """How many events agreed with the kernel in everything that is recorded."""
+        return int((self.outcome == loops.EXACT).sum())
+
+    def first_difference(self) -> int | None:
+        """Index of the first event whose outcome differs from the kernel's."""
+        different = np.flatnonzero(self.outcome == loops.DIFFERENT)
+        return int(different[0]) if len(different) else None
+
+
+@dataclass
+class Workspace:
+    """The working memory of a replay: struct bbr, twice, and what carries over between events."""
+
+    state: Array = field(default_factory=lambda: np.zeros(1, STATE))
+    saved: Array = field(default_factory=lambda: np.zeros(len(STATE_COLUMNS), np.int64))
+    carry: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    carry_rate: Array = field(default_factory=lambda: np.zeros(1, np.uint64))
+    entry: Array = field(default_factory=lambda: np.zeros(8, np.int64))
+
+    @property
+    def vector(self) -> Array:
+        """The recorded state as one int64 per field, sharing its memory."""
+        return self.state.view(np.int64)[: len(STATE_COLUMNS)]
+
+    def memory(self) -> Memory:
+        """The same as the replay loop takes it."""
+        bbr = records(self.state)[0]
+        return Memory(bbr, self.vector, self.saved, self.carry, self.carry_rate, self.entry)
+
+
+@cache
+def loop_of(version: str) -> Loop:
+    """The version's replay loop; nothing is compiled before its first call."""
+    variant = {"v1": v1, "v2": v2, "v3": v3}[version]
+    return replay_loop(variant.bbr_init, variant.dispatch)
+
+
+def run_pass(
+    flow: FlowEvents,
+    version: str,
+    params: Array,
+    mode: str,
+    decisions: bool,
+    stop: int | None = None,
+    timings: list[float] | None = None,
+    watch: tuple[str, ...] = (),
+) -> tuple[Pass, Workspace]:
+    """Replay one flow (up to event `stop`); the machine holds the state after the last event.
+
+    The seconds spent in the loop alone are appended to `timings`; the state fields named in `watch`
+    (as columns of events) are kept after every event.
+    """
+    n = len(flow.events) if stop is None else stop
+    events = flow.events[:n].copy()  # callbacks write to their inputs
+    machine = Workspace()
+    results = _empty_results(n, watch)
+    recorded = Recorded(records(events), flow.states, flow.compared)
+    log = np.zeros((_LOG_ROWS, COLUMNS), np.int64) if decisions else None
+    call = _Call(loop_of(version), recorded, machine.memory(), results, records(params)[0], log)
+    batches = list(call.batches(MODES.index(mode), timings))
+    flow.events["tp"]["draws"][:n] = events["tp"]["draws"]
+    rows = np.concatenate(batches) if decisions else None
+    return Pass(mode, results.outcome, results.differences, rows, events, results.history), machine
+
+
+def _empty_results(n: int, watch: tuple[str, ...]) -> Results:
+    """What a loop over n events fills in."""
+    return Results(
+        outcome=np.zeros(n, np.int8),
+        differences=np.zeros(len(FIELD_NAMES), np.int64),
+        watched=np.array([STATE_COLUMNS.index(name) for name in watch], np.int64),
+        history=np.zeros((n if watch else 0, len(watch)), np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A loop and what it is called with."""
+
+    loop: Loop
+    recorded: Recorded
+    memory: Memory
+    results: Results
+    params: Any
+    log: Array | None
+
+    def batches(self, mode: int, timings: list[float] | None) -> Iterator[Array]:
+        """Run the loop to its end; yield the decisions each time that they fill their array."""
+        yield np.zeros((0, COLUMNS), np.int64)
+        start = 0
+        while start < len(self.results.outcome):
+            began = perf_counter()
+            start = self.loop(
+                self.recorded, self.memory, self.results, self.params, self.log, mode, start
+            )
+            if timings is not None:
+                timings.append(perf_counter() - began)
+            if self.log is not None:
+                used = int(self.log[0, 0])
+                yield self.log[1 : used + 1].copy()
+                self.log[0, 0] = 0
+
+
+assert MAX_PER_EVENT < _LOG_ROWS

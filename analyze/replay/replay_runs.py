@@ -1,0 +1,322 @@
+"""Replay whole runs out of the store: load, replay both modes, tell gaps from divergences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...collect.bundle.rungs import RUNGS
+from ...collect.store.schema.recorded_tables import SAMPLE
+from ...probes.base.errors import BbrscopeError
+from ..bbr import codes, loops, params
+from ..bbr.records import INIT, KINDS, STATE_COLUMNS
+from . import gaps as gap_finder
+from . import run_params
+from .hidden_inputs import illegal_draws
+from .passes import FIELD_NAMES, Array, Pass, run_pass
+from .prepare import EVENT_COLUMNS, FlowEvents, prepare
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Of an event that differs, the inputs worth printing.
+_SHOWN_INPUTS = (
+    "tp_delivered",
+    "tp_snd_cwnd",
+    "tp_packets_out",
+    "rs_delivered",
+    "rs_interval_us",
+    "rs_rtt_us",
+    "rs_acked_sacked",
+    "rs_losses",
+    "rs_tx_in_flight",
+    "rs_lost",
+    "icsk_ca_state",
+    "jiffies32",
+    "exit_jiffies32",
+)
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What the replay must know of a run."""
+
+    run_id: int
+    run: str
+    version: str
+    flavour: str
+    decoded_as: str
+    rows_lost: int
+    last_exit_ns: int
+    flows: tuple[int, ...]
+
+
+@dataclass
+class FlowReplay:
+    """Everything the replay found out about one flow."""
+
+    info: RunInfo
+    flow: int
+    values: dict[str, Any]
+    events: FlowEvents
+    passes: dict[str, Pass]
+    gaps: list[gap_finder.Gap]
+    divergences: dict[str, dict[str, Any] | None]
+
+    @property
+    def exact(self) -> bool:
+        """Nothing differs from the kernel outside the recording's gaps."""
+        return not any(self.divergences.values())
+
+    @property
+    def has_init(self) -> bool:
+        """The recording has the flow's init; else it starts in the middle of the flow."""
+        kinds = self.events.events["ctl"]["kind"]
+        return bool(len(kinds) and kinds[0] == INIT)
+
+
+def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Refuse a run that has nothing to replay.
+
+    Raises:
+        BbrscopeError: it has packets alone, or was recorded on a rung without callbacks.
+    """
+    row = con.execute("SELECT run, events, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    assert row is not None
+    run, events, name = row
+    rung = RUNGS.get(name or "")
+    if rung is not None and not rung.replays:
+        raise BbrscopeError(
+            f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"
+            f" {rung.cannot}",
+            f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
+            " doctor",
+        )
+    if not events:
+        raise BbrscopeError(
+            f"run {run} has no kernel events: there is nothing to replay or explain",
+            measured_by_the_lab(con, run_id) or f"see what it does tell: bbrscope metrics {run}",
+        )
+
+
+def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:
+    """Say where to read of a lab's run of which only the traffic's own numbers were kept."""
+    row = con.execute(
+        "SELECT scenario FROM lab_runs WHERE run_id = ?"
+        " AND run_id NOT IN (SELECT run_id FROM streams)",
+        [run_id],
+    ).fetchone()
+    return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
+
+
+def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
+    """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
+
+    Raises:
+        BbrscopeError: there is nothing to replay.
+    """
+    require_callbacks(con, run_id)
+    row = con.execute(
+        "SELECT run, version, decoded_as, coalesce(lost_declared, 0) + coalesce(lost_reported, 0)"
+        " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
+        [run_id],
+    ).fetchone()
+    assert row is not None
+    run, version, decoded_as, rows_lost = row
+    facts = con.execute(
+        "SELECT max(exit_ns), count(rs_tx_in_flight), list(DISTINCT flow ORDER BY flow)"
+        " FROM events WHERE run_id = ? AND kind <> ?",
+        [run_id, SAMPLE],
+    ).fetchone()
+    assert facts is not None
+    last_exit_ns, patched, flows = facts
+    flavour = version
+    if version == "v1" and patched:
+        flavour = "v1-patched"
+        decoded_as += "; its rate samples have tx_in_flight, so the kernel carries v2's patch"
+    return RunInfo(
+        run_id,
+        run,
+        version,
+        flavour,
+        decoded_as or "",
+        int(rows_lost),
+        int(last_exit_ns or 0),
+        tuple(flows or ()),
+    )
+
+
+def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
+    """EVENT_COLUMNS of one flow as numpy arrays (masked where NULL), in order."""
+    chosen = ", ".join(f'"{name}"' for name in EVENT_COLUMNS if name != "kind")
+    kind = "CASE kind::VARCHAR " + " ".join(
+        f"WHEN '{name}' THEN {number}" for number, name in enumerate(KINDS)
+    )
+    result = con.execute(
+        f"SELECT {kind} END::BIGINT AS kind, {chosen} FROM events"
+        " WHERE run_id = ? AND flow = ? AND kind <> ? ORDER BY seq",
+        [run_id, flow, SAMPLE],
+    )
+    columns: dict[str, Array] = result.fetchnumpy()
+    return columns
+
+
+def replay_flow(
+    con: duckdb.DuckDBPyConnection,
+    info: RunInfo,
+    flow: int,
+    run_values: dict[str, Any],
+    decisions: bool = True,
+) -> FlowReplay:
+    """Replay one flow in both modes; gaps are found in step mode, then cut out of both."""
+    values = run_params.of_flow(con, info.run_id, flow, run_values)
+    record = params.make(values)
+    version = info.version
+    events = prepare(load_flow(con, info.run_id, flow), version, record, info.last_exit_ns)
+    step = _one_pass(events, version, record, "step", decisions)
+    gaps: list[gap_finder.Gap] = []
+    if step.first_difference() is not None:
+        suspected = gap_finder.suspects(events, version)
+        gaps = gap_finder.classify(events, step, suspected, info.rows_lost)
+        if gaps:
+            outputs_too = _outputs_differ(events, version, record, gaps, decisions)
+            gap_finder.cut(events, gaps, outputs_too)
+            step = _one_pass(events, version, record, "step", decisions)
+    free = _one_pass(events, version, record, "free-run", decisions)
+    passes = {"step": step, "free-run": free}
+    divergences = {
+        mode: _describe_first(events, version, record, one) for mode, one in passes.items()
+    }
+    return FlowReplay(info, flow, values, events, passes, gaps, divergences)
+
+
+def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisions: bool) -> Pass:
+    result, _ = run_pass(events, version, record, mode, decisions)
+    drew = events.events["tp"]["draws"] > 0
+    comparable = result.outcome != loops.NOT_COMPARED
+    settled = events.events["ctl"]["has_next"] == 1
+    for index in illegal_draws(events.events, drew & comparable & settled, version, record):
+        result.outcome[index] = loops.DIFFERENT
+    if version == "v1" and len(drew) and drew[-1] and not settled[-1]:
+        # The last event's draw decides its pacing, and nothing recorded after it tells the draw.
+        result.outcome[-1] = loops.NOT_COMPARED
+    return result
+
+
+def _outputs_differ(
+    events: FlowEvents,
+    version: str,
+    record: Array,
+    gaps: list[gap_finder.Gap],
+    decisions: bool,
+) -> Array:
+    """Events at gaps whose outputs do not fit either, the state after them aside."""
+    probe = FlowEvents(**vars(events) | {"events": events.events.copy()})
+    for gap in gaps:
+        probe.events["ctl"]["has_next"][gap.index] = 0
+    result, _ = run_pass(probe, version, record, "step", decisions)
+    differ: Array = result.outcome == loops.DIFFERENT
+    return differ
+
+
+def _describe_first(
+    events: FlowEvents, version: str, record: Array, result: Pass
+) -> dict[str, Any] | None:
+    """The first event that differs: where it is, its inputs, expected and got, its decisions."""
+    index = result.first_difference()
+    if index is None:
+        return None
+    again, machine = run_pass(events, version, record, result.mode, True, stop=index + 1)
+    ctl = events.events["ctl"][index]
+    recorded = events.states[index if ctl["kind"] == INIT else index + 1]
+    got = machine.vector
+    fields: dict[str, dict[str, int]] = {}
+    if ctl["has_next"]:
+        for position, name in enumerate(STATE_COLUMNS):
+            if events.compared[position] and got[position] != recorded[position]:
+                fields[name.removeprefix("bbr_")] = {
+                    "before": int(events.states[index][position]),
+                    "expected": int(recorded[position]),
+                    "got": int(got[position]),
+                }
+    outputs = {"snd_cwnd": int(machine.carry[0]), "sk_pacing_rate": int(machine.carry_rate[0])}
+    for bit, (name, value) in enumerate(outputs.items()):
+        expected = int(ctl[f"exit_{name}"])
+        if ctl["check"] >> bit & 1 and value != expected:
+            before = int(ctl[f"entry_{name}"])
+            fields[name] = {"before": before, "expected": expected, "got": value}
+    columns = events.columns
+    assert again.decisions is not None
+    return {
+        "seq": int(columns["seq"][index]),
+        "ns": int(columns["ns"][index]),
+        "line": int(columns["line"][index]),
+        "kind": KINDS[int(ctl["kind"])],
+        "argument": int(ctl["arg"]),
+        "fields": fields,
+        "inputs": {name: int(columns[name][index]) for name in _SHOWN_INPUTS},
+        "decisions": [codes.CODES[int(row[1])].name for row in again.decisions if row[0] == index],
+    }
+
+
+def field_counts(replay: FlowReplay, mode: str) -> dict[str, tuple[int, int]]:
+    """Per field of struct bbr and per output: events compared, and of these exact."""
+    result, ctl = replay.passes[mode], replay.events.events["ctl"]
+    comparable = result.outcome != loops.NOT_COMPARED
+    with_state = int((comparable & (ctl["has_next"] == 1)).sum())
+    counts: dict[str, tuple[int, int]] = {}
+    for position, name in enumerate(FIELD_NAMES):
+        if position < len(STATE_COLUMNS):
+            compared = with_state if replay.events.compared[position] else 0
+        else:
+            bit = position - len(STATE_COLUMNS)
+            compared = int((comparable & (ctl["check"] >> bit & 1 == 1)).sum())
+        if compared:
+            counts[name] = (compared, compared - int(result.differences[position]))
+    return counts
+
+
+def replay_runs(
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    decisions: bool = True,
+    workers: int = 2,
+    advance: Callable[[int], None] = lambda events: None,
+) -> Iterator[list[FlowReplay]]:
+    """Replay runs, flows in parallel; yields one list of flows per run, in order.
+
+    `advance` is told how many events were finished, for a progress bar.
+    """
+    infos = [run_info(con, run_id) for run_id in run_ids]
+    shared = [run_params.of_run(con, info.run_id, info.flavour) for info in infos]
+
+    def task(info: RunInfo, flow: int, values: dict[str, Any]) -> FlowReplay:
+        with con.cursor() as cursor:
+            return replay_flow(cursor, info, flow, values, decisions)
+
+    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+        futures = [
+            [pool.submit(task, info, flow, values) for flow in info.flows]
+            for info, values in zip(infos, shared, strict=True)
+        ]
+        try:
+            for index, of_run in enumerate(futures):
+                results = []
+                for future in of_run:
+                    result = future.result()
+                    advance(len(result.events.events))
+                    results.append(result)
+                futures[index] = []
+                yield results
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def total_events(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> int:
+    """Events of the runs, for a progress bar."""
+    row = con.execute(
+        "SELECT count(*) FROM events WHERE run_id IN (SELECT unnest(?))", [list(run_ids)]
+    ).fetchone()
+    return int(row[0]) if row else 0

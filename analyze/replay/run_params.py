@@ -1,0 +1,110 @@
+"""Which parameters a recorded flow ran with: the kernel's defaults, unless recorded otherwise."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ...collect.store.query import rows
+from ...probes.base.errors import BbrscopeError
+from ..bbr import params
+
+if TYPE_CHECKING:
+    import duckdb
+
+_TRUE = frozenset({"Y", "y", "1", "true", "True"})
+_FALSE = frozenset({"N", "n", "0", "false", "False"})
+
+# v2alpha reads these module parameters on every call; all others are copied per socket by init.
+_V2_LIVE = {
+    f"tcp_bbr2.{name}": name
+    for name in ("ecn_enable", "min_tso_rate", "extra_acked_max_us", "ack_epoch_acked_reset_thresh")
+}
+
+# Network-namespace settings that v3 reads, by the record's name.
+_V3_SYSCTLS = {
+    "net.ipv4.tcp_min_tso_segs": "min_tso_segs",
+    "net.ipv4.tcp_plb_enabled": "plb_enabled",
+    "net.ipv4.tcp_plb_cong_thresh": "plb_cong_thresh",
+    "net.ipv4.tcp_plb_rehash_rounds": "plb_rehash_rounds",
+    "net.ipv4.tcp_plb_idle_rehash_rounds": "plb_idle_rehash_rounds",
+    "net.ipv4.tcp_plb_suspend_rto_sec": "plb_suspend_rto_sec",
+}
+
+
+def number(text: str) -> int | None:
+    """A recorded setting as an integer; Y and N are 1 and 0, None if it is neither."""
+    text = text.strip()
+    if text in _TRUE:
+        return 1
+    if text in _FALSE:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _facts(con: duckdb.DuckDBPyConnection, run_id: int, scope: str) -> dict[str, int]:
+    """The recorded settings of one scope that are numbers."""
+    recorded = con.execute(
+        "SELECT name, value FROM host_facts WHERE run_id = ? AND scope = ?", [run_id, scope]
+    ).fetchall()
+    numbers = {name: number(value) for name, value in recorded if value is not None}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[str, Any]:
+    """Parameters common to the run's flows.
+
+    Args:
+        flavour: key of analyze.bbr.params.DEFAULTS.
+
+    Raises:
+        BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed.
+    """
+    constants = _facts(con, run_id, "constants")
+    values = dict(params.DEFAULTS[flavour]) | _build_constants(constants)
+    if flavour == "v2":
+        # v2alpha's TSO goal follows GSO_MAX_SIZE, which grew from 65536 to 524280 in 5.19
+        values["gso_max_size"] = constants.get("GSO_MAX_SIZE", values["gso_max_size"])
+        values |= _renamed(_facts(con, run_id, "module_params"), _V2_LIVE)
+    elif flavour == "v3":
+        values |= _renamed(_facts(con, run_id, "sysctls"), _V3_SYSCTLS)
+    return values
+
+
+def _build_constants(constants: dict[str, int]) -> dict[str, int]:
+    """What the kernel's configuration fixed, of every version."""
+    if constants.get("HZ", 0) <= 0:
+        raise BbrscopeError(
+            "the recording does not say the kernel's HZ, on which every timeout depends",
+            'put {"HZ": 250} (grep CONFIG_HZ= of that kernel) into the manifest\'s constants',
+        )
+    return _renamed(constants, {"HZ": "HZ", "MAX_TCP_HEADER": "max_tcp_header"})
+
+
+def _renamed(settings: dict[str, int], names: dict[str, str]) -> dict[str, int]:
+    """The settings that `names` has, under the parameters' names."""
+    return {name: settings[key] for key, name in names.items() if key in settings}
+
+
+def of_flow(
+    con: duckdb.DuckDBPyConnection, run_id: int, flow: int, run_values: dict[str, Any]
+) -> dict[str, Any]:
+    """The flow's own parameters: v2 keeps, and records, a copy in each socket (bbr_params)."""
+    sockets = rows(con, "SELECT * FROM params WHERE run_id = ? AND flow = ? LIMIT 1", run_id, flow)
+    if not sockets:
+        return dict(run_values)
+    recorded = {name: value for name, value in sockets[0].items() if value is not None}
+    known = set(params.PARAMS.names or ())
+    values = run_values | {name: value for name, value in recorded.items() if name in known}
+    gains = [recorded.get(f"pacing_gain_{i}") for i in range(8)]
+    if None not in gains:
+        values["pacing_gain"] = gains
+    return values
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """The parameters as the store keeps them."""
+    return json.dumps(values, sort_keys=True)

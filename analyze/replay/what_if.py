@@ -1,0 +1,142 @@
+"""What would BBR have decided under other rules? The recorded inputs, replayed open loop.
+
+The answer is exact up to the first output (cwnd or pacing rate) that differs: until then the other
+rules would have sent the very same packets. From there on the recorded inputs are those of packets
+that would have been sent differently, and the answer is a guess that gets worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...probes.base.errors import BbrscopeError
+from ...probes.fields import with_role
+from ..bbr import params
+from ..bbr.records import INIT
+from . import run_params
+from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
+from .parameter_settings import apply_settings
+from .passes import Array, run_pass
+from .prepare import FlowEvents, has_values, prepare
+from .replay_runs import RunInfo, load_flow
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A flow with fewer is a control connection, which says nothing about rules.
+LEAST_EVENTS = 100
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The answer for one flow."""
+
+    run: str
+    flow: int
+    version: str
+    as_version: str
+    changed: dict[str, tuple[int, int]]
+    first_decision: Moment | None
+    drift: Drift
+    caveats: list[str]
+
+
+def ask(
+    con: duckdb.DuckDBPyConnection,
+    info: RunInfo,
+    flow: int,
+    settings: Mapping[str, int],
+    as_version: str | None,
+    seed: int = 0,
+) -> WhatIf:
+    """Replay one flow twice in free run, as recorded and under other rules, and compare.
+
+    Raises:
+        BbrscopeError: the recording lacks inputs that the other version's rules need.
+    """
+    target = as_version or info.version
+    own = run_params.of_flow(
+        con, info.run_id, flow, run_params.of_run(con, info.run_id, info.flavour)
+    )
+    base = own if target == info.version else params.DEFAULTS[target] | {"HZ": own["HZ"]}
+    other = apply_settings(base, settings)
+    columns, record = load_flow(con, info.run_id, flow), params.make(own)
+    events = prepare(columns, info.version, record, info.last_exit_ns)
+    caveats = _caveats(events, info, target, columns)
+    recorded, _ = run_pass(events, info.version, record, "free-run", True, watch=WATCHED)
+    open_loop = _open_loop(events, other, seed)  # after the first pass, which finds the draws
+    replayed, _ = run_pass(open_loop, target, params.make(other), "free-run", True, watch=WATCHED)
+    return WhatIf(
+        info.run,
+        flow,
+        info.version,
+        target,
+        _changes(own, other),
+        first_other_decision(events, recorded, replayed),
+        measure_drift(events, recorded, replayed),
+        caveats,
+    )
+
+
+def busy_flows(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, ...]:
+    """Return the run's flows worth asking about: those with enough events, or else the busiest."""
+    rows = con.execute(
+        "SELECT flow, events FROM flows WHERE run_id = ? ORDER BY events DESC", [info.run_id]
+    ).fetchall()
+    busy = sorted(int(flow) for flow, events in rows if events >= LEAST_EVENTS)
+    return tuple(busy or [int(flow) for flow, _ in rows[:1]])
+
+
+def _caveats(
+    events: FlowEvents, info: RunInfo, target: str, columns: Mapping[str, Array]
+) -> list[str]:
+    """What the recording lacks for the other rules; refuses where they would run on nothing."""
+    if target == info.version:
+        return []
+
+    absent = [one for one in with_role("input") if not has_values(columns[one.column])]
+    lacking = [one.column for one in absent if target in one.essential]
+    if lacking:
+        raise BbrscopeError(
+            f"{info.run} is a recording of {info.version} and lacks {', '.join(lacking)}, "
+            f"which {target} decides by",
+            "record it on a kernel that carries the v2 or v3 patch",
+        )
+    if not len(events.events) or events.events["ctl"]["kind"][0] != INIT:
+        raise BbrscopeError(
+            f"{info.run} starts in the middle of a flow: {target}'s state at that point is unknown",
+            "use --as with a recording that includes the connection's start",
+        )
+    return [
+        f"the recording lacks {one.column}, taken as 0" for one in absent if target in one.required
+    ]
+
+
+def _open_loop(events: FlowEvents, other: Mapping[str, Any], seed: int) -> FlowEvents:
+    """The same inputs with nothing to compare; random draws where none were recorded."""
+    changed = events.events.copy()
+    ctl, tp = changed["ctl"], changed["tp"]
+    ctl["has_next"] = np.where(ctl["kind"] == INIT, ctl["has_next"], 0)
+    ctl["check"] = 0
+    ctl["may_tick"] = 0
+    fresh = np.flatnonzero(events.events["tp"]["draws"] == 0)
+    rng = np.random.default_rng(seed)
+    rounds = int(other.get("bw_probe_rand_rounds", 0))
+    wait_us = int(other.get("bw_probe_rand_us", 0))
+    tp["rand_rounds"][fresh] = rng.integers(0, max(rounds, 1), len(fresh))
+    tp["rand_wait_us"][fresh] = rng.integers(0, max(wait_us, 1), len(fresh))
+    tp["rand_cycle"][fresh] = rng.integers(0, 7, len(fresh))
+    return FlowEvents(**vars(events) | {"events": changed})
+
+
+def _changes(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    names = [name for name in params.PARAMS.names or () if name != "pacing_gain"]
+    return {
+        name: (int(own.get(name, 0)), int(other.get(name, 0)))
+        for name in names
+        if own.get(name, 0) != other.get(name, 0)
+    }

@@ -1,0 +1,167 @@
+"""Flows of which kernel events were recorded: who they are, and how far they may be trusted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...collect.bundle.rungs import RUNGS, Rung
+from ...collect.store.query import Row, rows
+from .clock import run_zero
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A flow below this many ACKs carries no data worth telling, like iperf3's control connection.
+TINY_ACKS = 50
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Where the recording lacks events of a flow.
+
+    Attributes:
+        seq: last event before it.
+        start_ns, end_ns: times of the events around it, CLOCK_MONOTONIC.
+        detail: what gives it away.
+    """
+
+    seq: int
+    start_ns: int
+    end_ns: int
+    detail: str
+
+
+@dataclass
+class EventFlow:
+    """A flow of kernel events, with what its story begins and ends with.
+
+    Attributes:
+        run_id, run, flow: which one.
+        zero_ns: zero of the run's clock, CLOCK_MONOTONIC.
+        version: v1, v2 or v3; decoded_as says why; hz: jiffies per second, 0: not known.
+        summary: its row of flow_summary, with acks and notes of the table flows.
+        holes: where the recording lacks events.
+        first_divergence: the first event in which the replay differs from the kernel; None: none.
+        missing: fields that the recording lacks; None: none.
+        rung: how it was recorded; lost: rows that were lost while recording, in words.
+        binding: rows of binding_summary, see binding_of.
+    """
+
+    run_id: int
+    run: str
+    flow: int
+    zero_ns: int
+    version: str
+    decoded_as: str
+    hz: int
+    summary: dict[str, Any]
+    holes: list[Hole]
+    first_divergence: dict[str, Any] | None
+    missing: str | None
+    note: str | None
+    rung: str | None
+    lost: str
+    binding: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def first_ns(self) -> int:
+        """Its first event, CLOCK_MONOTONIC."""
+        return int(self.summary["first_ns"])
+
+    @property
+    def last_ns(self) -> int:
+        """Its last event, CLOCK_MONOTONIC."""
+        return int(self.summary["last_ns"])
+
+    @property
+    def tiny(self) -> bool:
+        """Too little data to have a story."""
+        return bool(self.summary["delivered" if self.sampled else "main"] < TINY_ACKS)
+
+    @property
+    def sampled(self) -> Rung | None:
+        """The rung, if it sees states but no decisions."""
+        rung = RUNGS.get(self.rung or "")
+        return rung if rung and not rung.replays else None
+
+
+def has_decisions(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    """Tell whether the run's decisions are in the store, or its rung has none to find."""
+    run = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    rung = RUNGS.get(run[0] or "") if run else None
+    if rung and not rung.replays:
+        return True
+    row = con.execute(
+        "SELECT (SELECT count(*) FROM flows WHERE run_id = $1),"
+        " (SELECT count(DISTINCT flow) FROM replays WHERE run_id = $1),"
+        " EXISTS (FROM decisions WHERE run_id = $1)",
+        [run_id],
+    ).fetchone()
+    assert row is not None
+    return bool(row[1] == row[0] and row[2])
+
+
+def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[EventFlow]:
+    """Return the run's flows, the one with the most ACKs first."""
+    (run,) = rows(
+        con,
+        "SELECT run, version, decoded_as, hz, rung, greatest(coalesce(lost_declared, 0),"
+        " coalesce(lost_reported, 0)) AS lost_rows FROM runs WHERE run_id = ?",
+        run_id,
+    )
+    summaries = rows(
+        con,
+        "SELECT s.*, f.main, f.note, f.retransmits, f.first_ns, f.last_ns, f.pre_init,"
+        " p.first_divergence, p.missing"
+        " FROM flow_summary s JOIN flows f USING (run_id, flow) LEFT JOIN replays p"
+        " ON p.run_id = s.run_id AND p.flow = s.flow AND p.mode = 'step'"
+        " WHERE s.run_id = ? ORDER BY f.main DESC, f.events DESC, s.flow",
+        run_id,
+    )
+    zero_ns = run_zero(con, run_id) or 0
+    return [_event_flow(con, run_id, run, zero_ns, summary) for summary in summaries]
+
+
+def _event_flow(
+    con: duckdb.DuckDBPyConnection, run_id: int, run: Row, zero_ns: int, summary: Row
+) -> EventFlow:
+    divergence = summary.pop("first_divergence")
+    lost = run["lost_rows"]
+    return EventFlow(
+        run_id,
+        run["run"],
+        summary["flow"],
+        zero_ns,
+        run["version"],
+        run["decoded_as"] or "",
+        int(run["hz"] or 0),
+        summary,
+        _holes(con, run_id, summary["flow"]),
+        json.loads(divergence) if divergence else None,
+        summary.pop("missing"),
+        summary.pop("note"),
+        run["rung"],
+        f"{lost:,} rows were lost while recording" if lost else "",
+    )
+
+
+def _holes(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[Hole]:
+    found = con.execute(
+        "SELECT seq, ns, next_ns, kind || ': ' || detail FROM gaps WHERE run_id = ? AND flow = ?"
+        " ORDER BY seq",
+        [run_id, flow],
+    ).fetchall()
+    return [Hole(*row) for row in found]
+
+
+def binding_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> list[dict[str, Any]]:
+    """Return rows of binding_summary, the whole flow (phase ALL) first."""
+    return rows(
+        con,
+        "SELECT phase, binding, duration_ns, share FROM binding_summary"
+        " WHERE run = ? AND run_id = ? AND flow = ?"
+        " ORDER BY phase <> 'ALL', phase, duration_ns DESC, binding",
+        *(flow.run, flow.run_id, flow.flow),
+    )

@@ -1,0 +1,144 @@
+"""The kernel's arithmetic as DuckDB macros: every view, rule, chart and query writes it so.
+
+They are stored in the file beside the views, so that a query of one's own has them as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Macro:
+    """A documented function of SQL; `sql` is an expression over its `parameters`."""
+
+    name: str
+    parameters: tuple[str, ...]
+    unit: str
+    meaning: str
+    sql: str
+
+    def ddl(self, temporary: bool = False) -> str:
+        """Return the ``CREATE MACRO`` statement; a temporary macro leaves the file as it is."""
+        kind = "TEMPORARY MACRO" if temporary else "MACRO"
+        return f'CREATE OR REPLACE {kind} "{self.name}"({", ".join(self.parameters)}) AS {self.sql}'
+
+
+_TWO_TO_32 = 1 << 32
+_TWO_TO_31 = 1 << 31
+# bbr.bw and its filters are packets/us << BW_SCALE (tcp_bbr.c).
+_BW_UNIT = 1 << 24
+# Ethernet 14, IPv4 20, TCP 20 and timestamps 12: what a segment has on top of tp.mss_cache.
+OVERHEAD = 66
+
+MACROS = (
+    Macro(
+        "unset",
+        (),
+        "",
+        "~0U: what the kernel's inflight_hi, inflight_lo, bw_lo and min_rtt_us hold while unset",
+        f"{_TWO_TO_32 - 1}::UINTEGER",
+    ),
+    Macro("if_set", ("value",), "", "the value; NULL: unset", "nullif(value::BIGINT, unset())"),
+    Macro(
+        "increase32",
+        ("later", "earlier"),
+        "",
+        "by how much a 32-bit counter grew, beyond 2^32 as well",
+        f"((later::BIGINT - earlier + {_TWO_TO_32}) % {_TWO_TO_32})",
+    ),
+    Macro(
+        "growth32",
+        ("later", "earlier"),
+        "",
+        "the same, and 0 where the counter fell back",
+        f"CASE WHEN increase32(later, earlier) < {_TWO_TO_31}"
+        " THEN increase32(later, earlier) ELSE 0 END",
+    ),
+    Macro(
+        "distance32",
+        ("later", "earlier"),
+        "",
+        "from one sequence number to another within 2^31 in either direction (RFC 9293, 3.4)",
+        f"((later::BIGINT - earlier + {_TWO_TO_32 + _TWO_TO_31}) % {_TWO_TO_32} - {_TWO_TO_31})",
+    ),
+    Macro(
+        "packets_in_flight",
+        ("packets_out", "sacked_out", "lost_out", "retrans_out"),
+        "packets",
+        "include/net/tcp.h tcp_packets_in_flight()",
+        "greatest(packets_out::BIGINT - sacked_out - lost_out + retrans_out, 0)",
+    ),
+    Macro(
+        "max_bw",
+        ("bw_hi_0", "bw_hi_1", "bw_s_0_v"),
+        "packets/us << 24",
+        "BBR's bandwidth filter: v2's and v3's pair bbr.bw_hi[], or v1's windowed maximum bbr.bw",
+        "coalesce(greatest(bw_hi_0, bw_hi_1), bw_s_0_v)",
+    ),
+    Macro(
+        "bw_of_sample",
+        ("delivered", "interval_us"),
+        "packets/us << 24",
+        "bandwidth of a rate sample as bbr_update_bw() finds it; NULL: no sample",
+        f"CASE WHEN delivered > 0 AND interval_us > 0"
+        f" THEN ((delivered::HUGEINT * {_BW_UNIT}) // interval_us)::BIGINT END",
+    ),
+    Macro(
+        "bw_to_bytes",
+        ("bw", "mss"),
+        "bytes/s",
+        "payload per second of a bandwidth in the kernel's unit",
+        f"(bw * mss * 1e6 / {_BW_UNIT})",
+    ),
+    Macro(
+        "bw_to_mbps",
+        ("bw", "mss"),
+        "Mbit/s",
+        "payload of a bandwidth in the kernel's unit",
+        f"(bw::DOUBLE * mss * 8 / {_BW_UNIT})",
+    ),
+    Macro(
+        "bw_to_packets",
+        ("bw", "rtt_us"),
+        "packets",
+        "bandwidth-delay product of a bandwidth in the kernel's unit, not rounded",
+        f"(bw::DOUBLE * rtt_us / {_BW_UNIT})",
+    ),
+    Macro(
+        "frame_bytes",
+        ("mss",),
+        "bytes",
+        "a full segment on Ethernet: with headers of IPv4 and TCP, and timestamps",
+        f"(mss + {OVERHEAD})",
+    ),
+    Macro(
+        "bdp_packets",
+        ("bits_per_s", "rtt_us", "mss"),
+        "packets",
+        "full segments that a link of this rate and round-trip time holds",
+        "(bits_per_s * rtt_us / 8e6 / frame_bytes(mss))",
+    ),
+    Macro(
+        "mode_name",
+        ("mode",),
+        "",
+        "bbr.mode by name",
+        "CASE mode WHEN 0 THEN 'STARTUP' WHEN 1 THEN 'DRAIN' WHEN 2 THEN 'PROBE_BW'"
+        " WHEN 3 THEN 'PROBE_RTT' END",
+    ),
+    # bbr_pacing_gain[] of v1 has 1.25, 0.75 and six times 1.0, and with the policer's rate in use
+    # the gain is 1.0 throughout (tcp_bbr.c bbr_update_gains()).
+    Macro(
+        "phase_name",
+        ("version", "mode", "cycle_idx", "lt_use_bw"),
+        "",
+        "bbr.mode and bbr.cycle_idx by name, see view phases",
+        "CASE WHEN mode <> 2 THEN mode_name(mode)"
+        " WHEN mode = 2 THEN CASE WHEN version <> 'v1' THEN CASE cycle_idx"
+        " WHEN 0 THEN 'PROBE_BW_UP' WHEN 1 THEN 'PROBE_BW_DOWN'"
+        " WHEN 2 THEN 'PROBE_BW_CRUISE' ELSE 'PROBE_BW_REFILL' END"
+        " WHEN lt_use_bw = 1 THEN 'PROBE_BW_LT' WHEN cycle_idx = 0 THEN 'PROBE_BW_1.25'"
+        " WHEN cycle_idx = 1 THEN 'PROBE_BW_0.75' ELSE 'PROBE_BW_1.0' END END",
+    ),
+)

@@ -1,0 +1,157 @@
+"""Materialized views: their rows are stored for each replayed run, because finding them takes long.
+
+A view marked `materialized` is the union of two in a store: the rows stored in table
+``materialized_NAME`` of the runs listed in ``materialized_runs``, and its query over all other
+runs. So it says the same at any time, and says it fast once a run was replayed. Whoever changes a
+run's recorded rows has its stored ones dropped (`Store.drop_cached_rows`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ...collect.store.schema import Column, Table
+from ...collect.store.schema.recorded_tables import RUN_ID
+from ...collect.store.store import CACHE_PREFIX, Store
+from .registry import TABLES as OTHER_TABLES
+from .registry import VIEWS, has_runs
+from .view import View
+
+if TYPE_CHECKING:
+    import duckdb
+
+# So many events of runs are worked on together, which takes some 100 MB.
+EVENTS_AT_ONCE = 500_000
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+MATERIALIZED_VIEWS = tuple(view for view in VIEWS if view.materialized)
+
+
+def stored_name(view: View) -> str:
+    """Return the name of the table that holds the stored rows of a view."""
+    return f"{CACHE_PREFIX}{view.name}"
+
+
+RUNS = Table(f"{CACHE_PREFIX}runs", "Runs whose rows of materialized views are stored.", (RUN_ID,))
+TABLES = (
+    RUNS,
+    *(
+        Table(stored_name(view), f"Stored rows of view {view.name}.", view.columns)
+        for view in MATERIALIZED_VIEWS
+    ),
+)
+_OTHER_RUNS = f"(SELECT run_id FROM runs WHERE run_id NOT IN (SELECT run_id FROM {RUNS.name}))"
+
+
+def _columns(columns: Iterable[Column]) -> str:
+    return ", ".join(f'"{column.name}"' for column in columns)
+
+
+def narrowed(view: View, chosen: str, stored: Mapping[str, str] = _NOTHING) -> str:
+    """Return a view's query over some runs, `chosen` being SQL after ``IN``.
+
+    Args:
+        stored: tables that hold these runs' rows of views, by the views' names.
+
+    A filter on a view's result reaches its tables through joins and aggregates, but not through
+    ASOF joins and windows. Here the tables, and the views over them, are common table expressions
+    of their own names.
+    """
+    return narrowed_query(view.sql, chosen, stored, _columns(view.columns))
+
+
+def narrowed_query(
+    query: str, chosen: str, stored: Mapping[str, str] = _NOTHING, columns: str = "*"
+) -> str:
+    """Return any query over tables and views, narrowed to some runs as `narrowed` does."""
+    tables, views = _needs(query, stored)
+    inner = [
+        f'"{table.name}" AS (SELECT * FROM "{table.name}" WHERE run_id IN {chosen})'
+        for table in tables
+    ]
+    inner += [
+        f'"{name}" AS (SELECT * FROM "{stored[name]}" WHERE run_id IN {chosen})'
+        if name in stored
+        else f'"{name}" AS ({sql})'
+        for name, sql in views
+    ]
+    tables_first = f"WITH {', '.join(inner)} " if inner else ""
+    return f"{tables_first}SELECT {columns} FROM ({query})"
+
+
+def _needs(query: str, stored: Mapping[str, str]) -> tuple[list[Table], list[tuple[str, str]]]:
+    """Return the tables with runs, and name and query of views, that a query reads.
+
+    Each comes after those it reads; what `stored` views read is left out.
+    """
+    words = set(re.findall(r"\w+", query))
+    views = []
+    # A view is made after those that it reads: going backwards, every word is known in time.
+    for view in reversed(VIEWS):
+        if view.name in words and view.sql != query:
+            views.append((view.name, view.sql))
+            if view.name not in stored:
+                words.update(re.findall(r"\w+", view.sql))
+    tables = [table for table in OTHER_TABLES if table.name in words and has_runs(table)]
+    return tables, views[::-1]
+
+
+def ddl(view: View) -> str:
+    """Return the statement that makes a view in a store that has tables of stored rows."""
+    if not view.materialized:
+        return view.ddl()
+    return (
+        f'CREATE OR REPLACE VIEW "{view.name}" AS SELECT {_columns(view.columns)}'
+        f' FROM "{stored_name(view)}" UNION ALL SELECT * FROM ({narrowed(view, _OTHER_RUNS)})'
+    )
+
+
+def forget(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
+    """Delete the stored rows of runs: the views find them anew. Call it inside a transaction."""
+    for table in TABLES:
+        con.execute(f'DELETE FROM "{table.name}" WHERE run_id IN {_chosen(run_ids)}')
+
+
+def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
+    """Store the rows of runs. Call it inside a transaction, when nothing else of them changes.
+
+    Half of the time goes into planning, whatever the number of runs: many at once take less.
+    """
+    forget(con, run_ids)
+    chosen = _chosen(run_ids)
+    stored: dict[str, str] = {}
+    for view in VIEWS:
+        if view.materialized:
+            target = stored_name(view)
+            con.execute(f'INSERT INTO "{target}" {narrowed(view, chosen, stored)}')
+        elif view.shared:
+            target = f"shared_{view.name}"
+            con.execute(
+                f'CREATE OR REPLACE TEMP TABLE "{target}" AS {narrowed(view, chosen, stored)}'
+            )
+        else:
+            continue
+        stored[view.name] = target
+    for view in VIEWS:
+        if view.shared:
+            con.execute(f'DROP TABLE "{stored[view.name]}"')
+    con.execute(f"INSERT INTO {RUNS.name} SELECT run_id FROM runs WHERE run_id IN {chosen}")
+
+
+def materialize_replayed(store: Store) -> None:
+    """Store the rows of every replayed run whose rows are not stored, some runs at a time."""
+    query = f"""
+SELECT list(run_id ORDER BY run_id) FROM (
+  SELECT run_id, sum(events) OVER (ORDER BY run_id) // {EVENTS_AT_ONCE} AS batch FROM runs
+  WHERE run_id IN (SELECT run_id FROM replays) AND run_id IN {_OTHER_RUNS}
+) GROUP BY batch ORDER BY batch"""
+    for (run_ids,) in store.con.execute(query).fetchall():
+        with store.transaction() as con:
+            materialize(con, run_ids)
+
+
+def _chosen(run_ids: Sequence[int]) -> str:
+    return f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"

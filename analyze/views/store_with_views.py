@@ -1,0 +1,97 @@
+"""Open a store with everything that is concluded in it: tables of results, and views.
+
+What collect makes has the recorded tables alone. The rest is installed when a store is opened here,
+and stays in its file, so that any DuckDB shell has the views as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...collect.store import store as recorded
+from ...collect.store.store import Store
+from ...probes.base.errors import StoreError
+from . import materialize
+from .registry import MACROS, RESULT_TABLES, VIEWS
+
+# What such tables were called by bbrscope 0.1.0.
+_OLD_CACHE_PREFIX = "kept_"
+
+
+def open_store(path: Path, read_only: bool = False, output: Path | None = None) -> Store:
+    """Open the store at `path` with this bbrscope's views; create it if missing and writable.
+
+    Queries may write files into the folder `output` alone.
+
+    Raises:
+        StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
+            another version of it.
+    """
+    store = recorded.open_store(path, read_only, output)
+    try:
+        install(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+@contextmanager
+def open_for_loading(path: Path) -> Iterator[Store]:
+    """Open or create a store; one that was created and then got no run is removed again.
+
+    Replayed runs that got more data have their materialized rows stored anew at the end.
+    """
+    with recorded.open_for_loading(path) as store:
+        install(store)
+        yield store
+        # Without stored rows the views say the same, only later: no reason to fail.
+        with suppress(StoreError):
+            materialize.materialize_replayed(store)
+
+
+def install(store: Store) -> None:
+    """Bring tables of results and views up to this bbrscope's, and drop rows of older views.
+
+    A store that is only read gets temporary ones, which come before those in the file. Tables that
+    came with a newer bbrscope begin empty.
+    """
+    digest = _digest()
+    installed = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchall()
+    if installed == [(digest,)]:
+        return
+    present = {
+        row[0] for row in store.con.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    }
+    missing = [table for table in RESULT_TABLES if table.name not in present]
+    if store.read_only:
+        for table in missing:
+            store.con.execute(table.ddl(temporary=True))
+        for macro in MACROS:
+            store.con.execute(macro.ddl(temporary=True))
+        for view in VIEWS:
+            store.con.execute(view.ddl(temporary=True))
+        return
+    with store.transaction() as con:
+        for name in present:
+            if name.startswith((recorded.CACHE_PREFIX, _OLD_CACHE_PREFIX)):
+                con.execute(f'DROP TABLE "{name}"')
+        for table in (*missing, *materialize.TABLES):
+            con.execute(table.ddl())
+        for macro in MACROS:
+            con.execute(macro.ddl())
+        for view in VIEWS:
+            con.execute(materialize.ddl(view))
+        con.execute("DELETE FROM meta WHERE key = 'views'")
+        con.execute("INSERT INTO meta VALUES ('views', ?)", [digest])
+
+
+def _digest() -> str:
+    """Digest of the definitions: a store made by another bbrscope may have others, or fewer."""
+    ddl = [table.ddl() for table in (*RESULT_TABLES, *materialize.TABLES)]
+    ddl += [macro.ddl() for macro in MACROS]
+    ddl += [materialize.ddl(view) for view in VIEWS]
+    return hashlib.sha256("\n".join(ddl).encode()).hexdigest()

@@ -1,0 +1,28 @@
+"""What a view of the store is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...collect.store.schema.model import Column
+
+
+@dataclass(frozen=True)
+class View:
+    """A documented query; `columns` describe what `sql` returns, in its order.
+
+    The rows of one that is `materialized` are stored for each replayed run, those of one that is
+    `shared` are found once while views that read it are being stored: see materialize.py.
+    """
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    sql: str
+    materialized: bool = False
+    shared: bool = False
+
+    def ddl(self, temporary: bool = False) -> str:
+        """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""
+        kind = "TEMPORARY VIEW" if temporary else "VIEW"
+        return f'CREATE OR REPLACE {kind} "{self.name}" AS {self.sql}'

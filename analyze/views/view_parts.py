@@ -1,0 +1,53 @@
+"""What the views share: the flow's events in order, their phase, the state after an event.
+
+Two rules hold for all of them. The state after an event is the state that the next event found
+(``kind = 'init'`` recorded its own); where the recording lacks events (table ``gaps``, known once
+the run was replayed) nothing is concluded across the hole. And every view names the run and can be
+filtered by it cheaply: windows are partitioned by run, so that DuckDB reads that run alone.
+"""
+
+from __future__ import annotations
+
+from ...collect.store.schema.model import Column
+
+RUN = Column("run", "VARCHAR", "", "the run's name, see runs")
+NS = Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC")
+T_NS = Column("t_ns", "BIGINT", "ns", "time since the flow's first event")
+
+BW_UNITS = "packets/us << 24"
+CODE = Column("code", "USMALLINT", "", "the decision, see decision_codes; NULL: unknown")
+EVIDENCE = tuple(
+    Column(f"e{i}", "BIGINT", "", f"evidence, named in decision_codes.evidence[{i + 1}]")
+    for i in range(4)
+)
+
+# How columns of 32 bits say that the kernel has no value: macro unset().
+UNSET = "4294967295"
+
+PHASE = "phase_name(r.version, e.bbr_mode, e.bbr_cycle_idx, e.bbr_lt_use_bw)"
+IN_FLIGHT = "packets_in_flight(e.tp_packets_out, e.tp_sacked_out, e.tp_lost_out, e.tp_retrans_out)"
+MAX_BW = "max_bw(e.bbr_bw_hi_0, e.bbr_bw_hi_1, e.bbr_bw_s_0_v)"
+
+# Events of a flow from its init on (or its first event), and whether the recording lacks events
+# after them. The run's name is part of the window's partition so that a filter on it reaches the
+# scan of events. EXISTS, not a LEFT JOIN: with one below a window, DuckDB 2.0 forgets the LIMIT of
+# "WHERE t_ns <= 1 ORDER BY seq LIMIT 1" (tests/analyze/views/test_event_views.py).
+SOURCE = (
+    "FROM (SELECT *, EXISTS (SELECT 1 FROM gaps g WHERE g.run_id = events.run_id"
+    " AND g.flow = events.flow AND g.seq = events.seq) AS gap FROM events) e"
+    " JOIN runs r USING (run_id)"
+    " JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init"
+)
+FLOW_WINDOW = "WINDOW w AS (PARTITION BY e.run_id, r.run, e.flow ORDER BY e.seq)"
+
+NAMED = "c.name, c.about, c.change"
+
+
+def lead(expression: str) -> str:
+    """What the flow's next event found."""
+    return f"lead({expression}) OVER w"
+
+
+def after(expression: str) -> str:
+    """State after the event: init recorded its own; unknown where events are missing."""
+    return f"CASE WHEN e.kind = 'init' THEN {expression} WHEN NOT e.gap THEN {lead(expression)} END"

@@ -1,0 +1,306 @@
+"""Run bundles: one recording as a folder, or as a ``.tar.zst`` of one. BUNDLE.md has the format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...probes.base.errors import BundleError
+from .archive import unpacked
+from .numbers import MAX_NS, load_json
+
+FORMAT = "bbrscope-bundle"
+VERSION = 1
+
+MANIFEST = "manifest.json"
+EVENTS = "events.csv.zst"
+QUEUE = "queue.csv.zst"
+SS = "ss.txt.zst"
+PACKETS = "packets.pcap.zst"
+# What else the capture may be called in bundles made by hand.
+PACKET_FILES = (
+    PACKETS,
+    *(f"packets.{kind}{end}" for kind in ("pcap", "pcapng") for end in ("", ".gz", ".zst")),
+)
+ATTACHMENT = re.compile(r"iperf[0-9]+\.json")
+
+MAX_MANIFEST = 4 << 20
+MAX_ATTACHMENT = 16 << 20
+MAX_ATTACHMENTS = 100
+MAX_NAME = 100
+# Not an option of a command, and not a formula of a spreadsheet.
+RUN_NAME = re.compile(rf"[\w.][\w.+@=-]{{0,{MAX_NAME - 1}}}")
+UNFINISHED = "unfinished"
+# What a recording is called while it is under way.
+PARTIAL = ".partial"
+
+COMPLETE = (
+    "a bundle is a folder (or a .tar.zst of one) with manifest.json and events.csv.zst, or"
+    " ss.txt.zst in its place"
+)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One reading of the clocks together, in ns."""
+
+    point: str
+    realtime_ns: int
+    monotonic_ns: int
+    boottime_ns: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checked manifest; `raw` is the whole JSON object.
+
+    `hz` is None if the collector could not tell, `rows` counts rows by tag (None: it did not say),
+    `lost` is its own count of lost rows, `clocks` is empty when they were not sampled.
+    """
+
+    name: str
+    hz: int | None
+    rows: dict[str, int] | None
+    lost: int
+    clocks: tuple[Clock, ...]
+    raw: dict[str, Any]
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the recording is under way, or its recorder was killed."""
+        return self.raw.get(UNFINISHED) is True
+
+    def text(self, key: str) -> str | None:
+        """Return a value of the manifest that should be text, or None."""
+        value = self.raw.get(key)
+        return value if isinstance(value, str) else None
+
+    def group(self, key: str) -> dict[str, Any]:
+        """Return a group of settings; empty when the manifest has none."""
+        value = self.raw.get(key)
+        return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle on disk: what the user called it, its folder, manifest and digest."""
+
+    shown: str
+    folder: Path
+    manifest: Manifest
+    digest: str
+
+    @property
+    def events(self) -> Path:
+        """The event stream."""
+        return self.folder / EVENTS
+
+    def optional(self, name: str) -> Path | None:
+        """Return the path of a file that a bundle may lack, or None."""
+        path = self.folder / name
+        return path if path.exists() else None
+
+    def packets(self) -> Path | None:
+        """Return the packet capture, if there is one."""
+        found = (self.optional(name) for name in PACKET_FILES)
+        return next((path for path in found if path is not None), None)
+
+    def attachments(self) -> list[Path]:
+        """Return the small files that are kept as they are, by name."""
+        files = (path for path in self.folder.iterdir() if ATTACHMENT.fullmatch(path.name))
+        return sorted(path for path in files if path.stat().st_size <= MAX_ATTACHMENT)
+
+
+@contextmanager
+def open_bundle(path: Path, salvage: bool = False) -> Iterator[Bundle]:
+    """Open the bundle at `path`, a folder or a ``.tar.zst``; unpacked files vanish on exit.
+
+    With `salvage` a folder of events without a manifest will do: what a killed recorder left.
+
+    Raises:
+        BundleError: missing, empty, foreign, of another version, damaged or unsafe to unpack.
+    """
+    if path.is_dir():
+        yield _read(path, str(path), salvage)
+    elif not path.exists():
+        raise BundleError(f"there is no bundle at {path}", COMPLETE)
+    elif path.stat().st_size == 0:
+        raise BundleError(f"{path} is empty", COMPLETE)
+    else:
+        with unpacked(path, wanted) as folder:
+            yield _read(folder, str(path), salvage)
+
+
+def wanted(name: str) -> bool:
+    """Tell whether a file of this name belongs to a bundle."""
+    return name in (MANIFEST, EVENTS, QUEUE, SS, *PACKET_FILES) or bool(ATTACHMENT.fullmatch(name))
+
+
+def _read(folder: Path, shown: str, salvage: bool) -> Bundle:
+    try:
+        return _read_files(folder, shown, salvage)
+    except OSError as error:
+        raise BundleError(
+            f"cannot read {shown}: {error.strerror} ({error.filename})",
+            "check its permissions and the disk it is on",
+        ) from error
+
+
+def _read_files(folder: Path, shown: str, salvage: bool) -> Bundle:
+    files = _files(folder, shown)
+    if salvage and not (folder / MANIFEST).exists() and (folder / EVENTS).exists():
+        return Bundle(shown, folder, _no_manifest(Path(shown)), _digest(files))
+    if not (folder / MANIFEST).exists():
+        killed = "; of a killed recording --salvage keeps what there is"
+        way = COMPLETE + (killed if (folder / EVENTS).exists() else "")
+        raise BundleError(f"{shown} has no {MANIFEST}: it is not a run bundle", way)
+    manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
+    # Rung inet_diag has samples alone; a run of the lab need not have a BBR flow.
+    recorded = any((folder / name).exists() for name in (EVENTS, SS))
+    if not recorded and "lab" not in manifest.raw:
+        raise BundleError(
+            f"{shown} has neither {EVENTS} nor {SS}: it is not a run bundle", COMPLETE
+        )
+    return Bundle(shown, folder, manifest, _digest(files))
+
+
+def _no_manifest(path: Path) -> Manifest:
+    """Return what is known of a recording whose manifest was never written: a name."""
+    plain = path.absolute().name.removesuffix(".tar.zst").removesuffix(PARTIAL)
+    name = re.sub(r"[^\w.+@=-]", "_", plain).lstrip("+@=-")[:MAX_NAME] or "salvaged"
+    raw = {"name": name, "constants": {}, UNFINISHED: True, "manifest": None}
+    return Manifest(name, hz=None, rows=None, lost=0, clocks=(), raw=raw)
+
+
+def _files(folder: Path, shown: str) -> list[Path]:
+    """Return the bundle's own files by name.
+
+    Raises:
+        BundleError: one is a link, a pipe or a device: it could lead to any file of the reader's,
+            or have no end; or there are too many to keep.
+    """
+    files = sorted(path for path in folder.iterdir() if wanted(path.name))
+    for path in files:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise BundleError(
+                f"{shown}/{path.name} is not a regular file",
+                "put a copy of what it stands for in its place",
+            )
+    attached = [path for path in files if ATTACHMENT.fullmatch(path.name)]
+    if len(attached) > MAX_ATTACHMENTS:
+        raise BundleError(
+            f"{shown} has {len(attached)} files iperfN.json, more than {MAX_ATTACHMENTS}",
+            "split it into several bundles",
+        )
+    return files
+
+
+def _digest(files: list[Path]) -> str:
+    """Return sha256 over the names and the contents of the bundle's files."""
+    digest = hashlib.sha256()
+    for path in files:
+        with open(path, "rb") as content:
+            inner = hashlib.file_digest(content, "sha256").hexdigest()
+        digest.update(f"{path.name}\0{inner}\n".encode())
+    return digest.hexdigest()
+
+
+def read_manifest(path: Path, shown: str) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        BundleError: not JSON, not a bundle's, of another version, or a value is impossible.
+    """
+    if path.stat().st_size > MAX_MANIFEST:
+        raise BundleError(f"{shown} is larger than {MAX_MANIFEST >> 20} MiB", COMPLETE)
+    try:
+        raw = load_json(path.read_text(encoding="utf-8"))
+        # JSON can spell halves of characters that no file and no store can hold.
+        json.dumps(raw, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        way = "record again or restore it"
+        raise BundleError(f"{shown} is not JSON that can be used: {error}", way) from error
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        found = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
+        raise BundleError(f'{shown} is not of format "{FORMAT}" (found {found!r})', COMPLETE)
+    if raw.get("version") != VERSION:
+        raise BundleError(
+            f"{shown} has format version {raw.get('version')!r}; this bbrscope reads {VERSION}",
+            "use the bbrscope that wrote it, or a newer one",
+        )
+    check = _Checker(shown, raw)
+    return Manifest(
+        name=check.name(),
+        hz=check.hz(),
+        rows=check.rows(),
+        lost=check.integer(raw, "events_lost", 0, 1 << 62, default=0),
+        clocks=check.clocks(),
+        raw=raw,
+    )
+
+
+class _Checker:
+    """Takes values out of a manifest, or says which one is wrong."""
+
+    def __init__(self, shown: str, raw: dict[str, Any]) -> None:
+        self.shown = shown
+        self.raw = raw
+
+    def fail(self, what: str) -> BundleError:
+        return BundleError(f"{self.shown}: {what}", "BUNDLE.md describes the manifest")
+
+    def name(self) -> str:
+        name = self.raw.get("name")
+        if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
+            raise self.fail(f"name must be 1 to 100 letters, digits or ._+@=- (found {name!r:.60})")
+        return name
+
+    def group(self, key: str) -> dict[str, Any]:
+        value = self.raw.get(key)
+        if not isinstance(value, dict):
+            raise self.fail(f"{key} must be an object (found {value!r:.60})")
+        return value
+
+    def integer(
+        self, group: dict[str, Any], key: str, low: int, high: int, default: int | None = None
+    ) -> int:
+        value = group.get(key.rpartition(".")[2], default)
+        if type(value) is not int or not low <= value <= high:
+            raise self.fail(f"{key} must be a whole number {low}..{high} (found {value!r:.60})")
+        return value
+
+    def hz(self) -> int | None:
+        if self.group("constants").get("HZ") is None:
+            return None
+        return self.integer(self.group("constants"), "constants.HZ", 1, 100_000)
+
+    def rows(self) -> dict[str, int] | None:
+        if self.raw.get("events") is None:
+            return None
+        group = self.group("events")
+        return {tag: self.integer(group, f"events.{tag}", 0, 1 << 62) for tag in group}
+
+    def clocks(self) -> tuple[Clock, ...]:
+        if self.raw.get("clocks") is None:
+            return ()
+        group = self.group("clocks")
+        found = []
+        for point in ("start", "end"):
+            reading = group.get(point)
+            if reading is None:
+                return ()
+            if not isinstance(reading, dict):
+                raise self.fail(f"clocks.{point} must be an object (found {reading!r:.60})")
+            values = [
+                self.integer(reading, f"clocks.{point}.{clock}_ns", 0, MAX_NS)
+                for clock in ("realtime", "monotonic", "boottime")
+            ]
+            found.append(Clock(point, *values))
+        return tuple(found)

@@ -1,0 +1,61 @@
+"""Which numbers are believed: what comes in from anybody's file passes here, whatever it is of.
+
+DuckDB, Arrow and the kernel's own types hold 64 bits, and views subtract times from each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+# Times in ns from 1970, or from boot, to 2116: sums and differences of two of them fit in 64 bits.
+MAX_NS = (1 << 62) - 1
+_DIGITS = 20
+# Smallest and largest value of DuckDB's types.
+_RANGES = {
+    sign + name: (-(1 << bits - 1), (1 << bits - 1) - 1) if not sign else (0, (1 << bits) - 1)
+    for name, bits in {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}.items()
+    for sign in ("", "U")
+}
+
+
+def load_json(text: str) -> Any:
+    """Read JSON whose numbers all fit in 64 bits.
+
+    Raises:
+        ValueError: it is no JSON, or a number is infinite, not a number, or too large.
+    """
+    return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
+
+
+def fitting(value: Any, sql_type: str) -> Any:
+    """Return a value that a column of this type can hold; None in place of one that it cannot."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    low, high = _RANGES.get(sql_type, (None, None))
+    if low is None or high is None or type(value) is not int:
+        return value
+    return value if low <= value <= high else None
+
+
+def is_time(ns: int) -> bool:
+    """Tell whether a time in ns is one that a recording can have."""
+    return 0 <= ns <= MAX_NS
+
+
+def _whole(text: str) -> int:
+    if len(text) <= _DIGITS and -(1 << 63) <= int(text) < 1 << 64:
+        return int(text)
+    raise ValueError(f"{text[:40]} does not fit in 64 bits")
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if math.isfinite(value):
+        return value
+    raise ValueError(f"{text[:40]} is too large")
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is no number")

@@ -1,0 +1,125 @@
+"""What rows say of connections: addresses, v2's parameters, and the kernel's constants.
+
+An init row names the connection of its own flow. An N row comes before the first event of a socket
+whose init was not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .addresses import endpoints
+from .column_plan import I64
+from .header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
+from .loop_memory import F_IDENTITY, S_FLOW, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
+from .pairing_memory import PairingMemory
+from .rows import Text
+from .socket_table import as_signed
+
+# Of a number of bytes in front of a packet.
+MOST_DIGITS = 5
+
+Endpoints = dict[str, str | int]
+
+
+class Connections:
+    """The connections of one event stream.
+
+    Attributes:
+        params: rows of v2's parameters, by recorded name, with flow (from 0) and ns.
+    """
+
+    def __init__(self, memory: PairingMemory, refuse: Callable[[str, int], None]) -> None:
+        self.params: list[dict[str, int]] = []
+        self._memory = memory
+        self._refuse = refuse
+        self._unfinished: dict[int, dict[str, int]] = {}
+        self._addresses: dict[int, Endpoints] = {}
+        self._identities: list[Endpoints] = []
+        self._max_headers: set[int] = set()
+
+    def of_flow(self, flow: int) -> Endpoints:
+        """Return the addresses of a flow: from its init row, or from the N row before it."""
+        identity = int(self._memory.tables.flows[flow, F_IDENTITY])
+        named = self._identities[identity - 1] if identity else {}
+        return self._addresses.get(flow, named)
+
+    def constants(self) -> dict[str, int]:
+        """Return the build constants that rows hold, by their name in the manifest."""
+        if len(self._max_headers) != 1:
+            return {}
+        return {"MAX_TCP_HEADER": next(iter(self._max_headers))}
+
+    def take_row(self, tag: Tag, row: I64, text: Text) -> None:
+        """Take a row as the compiled loop hands it over; `text` is what it was read from."""
+        flow, ns, line = (int(number) for number in row[1:SIDE_HEAD])
+        values = row[SIDE_HEAD:].tolist()
+        if tag.role == PARAMETERS:
+            names = [c.name if c.known else "" for c in tag.columns]
+            numbers = dict(zip(names, values, strict=False))
+            self._take_params(
+                flow, ns, {k: n for k, n in numbers.items() if k.startswith("params.")}
+            )
+            return
+        texts = _texts(tag, values, text)
+        self._take_constant(texts)
+        try:
+            addresses = endpoints(texts)
+        except ValueError as error:
+            self._refuse(f"{tag.name} has no address but {str(error)[:60]!r}", line)
+        else:
+            self._addresses.setdefault(flow, {}).update(addresses)
+
+    def identify(self, row: dict[str, str], number: int) -> None:
+        """Note what an N row says of a socket; a flow begins if its address had another before."""
+        self._take_constant(row)
+        try:
+            key = as_signed(int(row["sk"], 16))
+            identity = endpoints(row)
+        except (ValueError, KeyError):
+            self._refuse("no identity of a socket", number)
+            return
+        socket = self._memory.socket_at(key)
+        sockets = self._memory.tables.sockets
+        flow = int(sockets[socket, S_FLOW])
+        known = self.of_flow(flow) if flow >= 0 else {}
+        # The recorder names a socket before its first event, so a nameless flow is another's.
+        numbered = sockets[socket, S_NEXT] != UNKNOWN
+        if flow < 0 or _contradict(known, identity) or (numbered and not known):
+            self._identities.append(identity)
+            sockets[socket, S_IDENTITY] = len(self._identities)
+        elif not known:
+            self._addresses[flow] = identity
+
+    def _take_params(self, flow: int, ns: int, params: dict[str, int]) -> None:
+        """Take a row of parameters, or the rest of the one that the flow's last row began."""
+        merged = self._unfinished.get(flow)
+        if merged is None or merged.keys() & params.keys():
+            merged = self._unfinished[flow] = {"flow": flow, "ns": ns}
+            self.params.append(merged)
+        merged.update(params)
+
+    def _take_constant(self, row: dict[str, str]) -> None:
+        """Note the kernel's MAX_TCP_HEADER, which the row of a socket holds."""
+        text = row.get(MAX_HEADER, "")
+        if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS:
+            self._max_headers.add(int(text))
+
+
+def _texts(tag: Tag, values: list[int], text: Text) -> dict[str, str]:
+    """Return the addresses and ports of an init row as they were recorded."""
+    texts = {}
+    for column, value in zip(tag.columns, values, strict=False):
+        if column.name in (*ADDRESSES, MAX_HEADER):
+            at, size = value >> 16, value & 0xFFFF
+            raw = text[at : at + size].tobytes()
+            texts[column.name] = raw.decode("ascii", "replace")
+        elif column.name in ("sport", "dport", "netns"):
+            texts[column.name] = str(value)
+    return texts
+
+
+def _contradict(known: Endpoints, identity: Endpoints) -> bool:
+    """Tell whether two descriptions of a connection name different ports or another peer."""
+    names = ("sport", "dport", "daddr")
+    return any(known[n] != identity[n] for n in names if n in known and n in identity)

@@ -1,0 +1,118 @@
+"""Rows of table flows: what the events say, and whose addresses they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..bundle.bundle import Bundle
+from ..store.query import rows
+from ..store.schema.recorded_tables import KINDS, SAMPLE
+from .read_events import FlowInfo
+
+if TYPE_CHECKING:
+    import duckdb
+
+COUNTS = f"""
+SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, count(*) AS events,
+  {", ".join(f"count(*) FILTER (kind = '{kind}') AS {kind}" for kind in KINDS)}
+FROM events WHERE run_id = ? GROUP BY flow
+"""
+
+
+RETRANSMITS = """
+SELECT flow, sum(skb_gso_segs)::BIGINT FROM retransmits WHERE run_id = ? GROUP BY flow
+"""
+
+
+def flow_rows(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    flows: list[FlowInfo],
+    bundle: Bundle,
+    counted: bool,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table flows; the run's events must be loaded.
+
+    `counted` says whether retransmissions were recorded.
+    """
+    counts = {row["flow"]: row for row in rows(con, COUNTS, run_id)}
+    local = _local_addresses(flows, bundle)
+    again = dict(con.execute(RETRANSMITS, [run_id]).fetchall())
+    nothing = dict.fromkeys(("events", *KINDS), 0)
+    for flow in flows:
+        address, source = local.get(flow.flow, (None, ""))
+        yield {
+            "run_id": run_id,
+            "sk": flow.sk,
+            "generation": flow.generation,
+            "local_address": address,
+            "local_port": flow.addresses.get("sport"),
+            "remote_address": flow.addresses.get("daddr"),
+            "remote_port": flow.addresses.get("dport"),
+            "netns": flow.addresses.get("netns"),
+            "cookie": flow.cookie,
+            **(nothing | counts.get(flow.flow + 1, {})),
+            "flow": flow.flow + 1,
+            "has_init": flow.has_init,
+            "pre_init": flow.pre_init,
+            "retransmits": again.get(flow.flow + 1, 0) if counted else None,
+            "note": _note(flow, source, nothing | counts.get(flow.flow + 1, {})),
+        }
+
+
+def _note(flow: FlowInfo, source: str, counts: dict[str, int]) -> str | None:
+    notes = []
+    if not counts["events"]:
+        notes.append("no whole event was recorded")
+    # Samples never show init, wherever they begin.
+    if not flow.has_init and counts["events"] > counts[SAMPLE]:
+        notes.append("recording starts in the middle of this flow")
+    if flow.pre_init:
+        plural = "" if flow.pre_init == 1 else "s"
+        notes.append(f"{flow.pre_init} event{plural} before init, on a zeroed state")
+    if source:
+        notes.append(f"local address from {source}")
+    return "; ".join(notes) or None
+
+
+def _local_addresses(flows: list[FlowInfo], bundle: Bundle) -> dict[int, tuple[str, str]]:
+    """Return the local address of flows and, where it was not recorded, who else knew it.
+
+    Init rows need not have the source address: then the other end's row or iperf3 tells it.
+    """
+    found: dict[int, tuple[str, str]] = {}
+    ends = {_ends(flow): flow for flow in flows}
+    clients = _iperf_connections(bundle)
+    for flow in flows:
+        sport, dport = _ends(flow)
+        peer = ends.get((dport, sport))
+        if "saddr" in flow.addresses:
+            found[flow.flow] = (str(flow.addresses["saddr"]), "")
+        elif sport is not None and peer is not None and "daddr" in peer.addresses:
+            found[flow.flow] = (
+                str(peer.addresses["daddr"]),
+                f"flow {peer.flow + 1}, its other end",
+            )
+        elif (sport, dport) in clients:
+            found[flow.flow] = clients[sport, dport]
+    return found
+
+
+def _ends(flow: FlowInfo) -> tuple[str | int | None, str | int | None]:
+    return flow.addresses.get("sport"), flow.addresses.get("dport")
+
+
+def _iperf_connections(bundle: Bundle) -> dict[tuple[Any, Any], tuple[str, str]]:
+    """Return the local address of each connection that an iperf3 output names, by its ports."""
+    found: dict[tuple[Any, Any], tuple[str, str]] = {}
+    for path in bundle.attachments():
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            for one in report["start"]["connected"]:
+                ports = (one["local_port"], one["remote_port"])
+                found[ports] = (str(one["local_host"])[:64], path.name)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return found

@@ -1,0 +1,182 @@
+"""What the manifest and the loaded events say about a run as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...probes.fields import column_name
+from ..bundle.bundle import Bundle, Manifest
+from ..bundle.quality import CODES
+from ..bundle.rungs import CAPTURE, RUNGS
+from ..store.schema.recorded_tables import SAMPLE
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Manifest keys that have columns or tables of their own; the rest goes to host_facts.
+OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks", "lab"}
+
+
+def _quoted(code: str) -> str:
+    """Return a finding's sentence as an SQL string."""
+    return "'" + CODES[code].replace("'", "''") + "'"
+
+
+# Exit rows stop first when the probes detach, so the mains after the last exit of a recording have
+# none: one finding per flow says so. Elsewhere each missing exit is a finding of its own.
+MISSING_EXITS = f"""
+INSERT INTO capture_quality
+WITH last_exit AS (
+  SELECT coalesce(max(line), 0) AS line FROM events
+  WHERE run_id = $run_id AND exit_ns IS NOT NULL
+), missing AS (
+  SELECT e.*, e.line > last_exit.line AND e.kind = 'main' AS tail FROM events e, last_exit
+  WHERE e.run_id = $run_id AND NOT e.complete AND last_exit.line > 0
+)
+SELECT run_id, flow, seq, line, ns, 'missing_exit',
+  replace({_quoted("missing_exit")}, '{{kind}}', kind::VARCHAR)
+FROM missing WHERE NOT tail
+UNION ALL
+SELECT run_id, flow, min(seq), min(line), min(ns), 'exits_stop',
+  replace({_quoted("exits_stop")}, '{{count}}', count(*)::VARCHAR)
+FROM missing WHERE tail GROUP BY run_id, flow
+"""
+
+NO_INIT = f"""
+INSERT INTO capture_quality
+SELECT f.run_id, f.flow, 0, NULL, f.first_ns, 'no_init', {_quoted("no_init")}
+FROM flows f WHERE f.run_id = $run_id AND NOT f.has_init AND f.events > f.{SAMPLE}
+"""
+
+RUN_TOTALS = """
+UPDATE runs SET
+  events = e.events, first_ns = e.first_ns, last_ns = e.last_ns,
+  duration_ns = e.last_ns - e.first_ns,
+  flows = (SELECT count(*) FROM flows WHERE run_id = $run_id),
+  findings = q.findings, missing_exits = e.incomplete
+FROM
+  (SELECT count(*) AS events, min(ns) AS first_ns, max(ns) AS last_ns,
+     count(*) FILTER (NOT complete) AS incomplete FROM events WHERE run_id = $run_id) e,
+  (SELECT count(*) AS findings FROM capture_quality WHERE run_id = $run_id) q
+WHERE runs.run_id = $run_id
+"""
+
+# A run without events lasts from the first sample or packet to the last.
+EVENTLESS_TIMES = """
+UPDATE runs SET first_ns = f.first_ns, last_ns = f.last_ns, duration_ns = f.last_ns - f.first_ns,
+  flows = f.flows
+FROM (SELECT min(first_ns) AS first_ns, max(last_ns) AS last_ns, count(*) AS flows FROM flows
+  WHERE run_id = $run_id) f
+WHERE runs.run_id = $run_id AND runs.events = 0
+"""
+
+# A run of which neither events nor samples tell, but packets.
+CAPTURED = f"""
+UPDATE runs SET rung = '{CAPTURE.name}',
+  decoded_as = 'no BBR flow: no kernel events were recorded, packets were'
+WHERE run_id = $run_id AND rung IS NULL AND events = 0 AND EXISTS (
+  SELECT 1 FROM packets WHERE packets.run_id = runs.run_id)
+"""
+
+
+def without_events(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Say of a run without events what samples and packets tell, once they are loaded."""
+    for change in (CAPTURED, EVENTLESS_TIMES):
+        con.execute(change, {"run_id": run_id})
+
+
+# A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
+# began (iperf3 tells whole seconds).
+LAB_FLOWS = """
+UPDATE lab_flows SET
+  flow = f.flow, bbr_version = r.version,
+  stop_s = stop_s - start_s + began, start_s = began
+FROM (
+  SELECT run_id, flow, local_port, first_ns FROM flows
+  WHERE run_id = $run_id AND local_port IS NOT NULL AND events > 0
+  QUALIFY row_number() OVER (PARTITION BY local_port ORDER BY events DESC) = 1
+) f, runs r,
+  LATERAL (SELECT (f.first_ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS began)
+WHERE lab_flows.run_id = $run_id AND r.run_id = $run_id AND f.local_port = lab_flows.local_port
+  AND began IS NOT NULL
+"""
+
+
+def param_column(recorded: str) -> str:
+    """Return the column of table params for a recorded name."""
+    return column_name(recorded).removeprefix("params_")
+
+
+def run_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return the columns of table runs that come from the manifest."""
+    scenario = manifest.group("scenario")
+    raw = manifest.raw
+    return {
+        "declared_version": manifest.text("bbr"),
+        "kernel": manifest.text("kernel"),
+        "scenario": _text(scenario.get("id")),
+        "description": _text(scenario.get("description")),
+        "setup": None if raw.get("setup") is None else json.dumps(raw["setup"]),
+        "hz": manifest.hz,
+        "started_realtime_ns": manifest.clocks[0].realtime_ns if manifest.clocks else None,
+        "traffic_start_ns": _traffic_start(manifest),
+        "packets": None if raw.get("packets") is None else json.dumps(raw["packets"]),
+    }
+
+
+def rung(manifest: Manifest, kinds: set[str]) -> str | None:
+    """Return how a run was recorded: the kinds of its events tell more than the manifest does.
+
+    None: nobody says which of the ways to see every callback it was.
+    """
+    if kinds == {SAMPLE}:
+        return "tcp_probe"
+    declared = RUNGS.get(manifest.text("probe") or "")
+    return declared.name if declared and declared.replays else None
+
+
+def _traffic_start(manifest: Manifest) -> int | None:
+    """Return the start of the traffic on CLOCK_MONOTONIC, if the clocks allow it."""
+    uptime = manifest.raw.get("traffic_start_uptime_s")
+    if not manifest.clocks or not isinstance(uptime, int | float) or not 0 < uptime < 1e9:
+        return None
+    clock = manifest.clocks[0]
+    return max(0, round(uptime * 1e9) - (clock.boottime_ns - clock.monotonic_ns))
+
+
+def host_facts(run_id: int, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield the settings of the manifest, nested groups by their path."""
+    for key, value in manifest.raw.items():
+        if key in OWN_COLUMNS:
+            continue
+        scope = "rows" if key == "events" else key
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield {"run_id": run_id, "scope": scope, "name": name, "value": _text(inner)}
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield {"run_id": run_id, "scope": scope, "name": str(index), "value": _text(inner)}
+        elif value is not None:
+            yield {"run_id": run_id, "scope": "manifest", "name": key, "value": _text(value)}
+
+
+def constants(run_id: int, found: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """Yield build constants that the rows tell and the manifest does not."""
+    for name, value in found.items():
+        yield {"run_id": run_id, "scope": "constants", "name": name, "value": str(value)}
+
+
+def _text(value: Any) -> str | None:
+    """Return a setting as text: itself, or JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def attachments(run_id: int, bundle: Bundle) -> Iterator[dict[str, Any]]:
+    """Yield the small files that are kept as they are."""
+    for path in bundle.attachments():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield {"run_id": run_id, "name": path.name, "text": text}

@@ -1,0 +1,177 @@
+"""Rows of the lab's tables from a bundle: the manifest's key `lab`, and iperf3's outputs.
+
+Bundles come from anywhere: every value is checked, and one that is impossible is an error that
+names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...probes.base.errors import BundleError
+from ..bundle.bundle import MAX_ATTACHMENT
+
+KEY = "lab"
+Row = dict[str, Any]
+
+# The widest values that the columns hold: INTEGER, UINTEGER, USMALLINT, and the rest BIGINT.
+_MOST = {"rep": (1 << 31) - 1, "seed": (1 << 32) - 1, "local_port": (1 << 16) - 1}
+MOST_FLOWS = 10_000
+# Shorter intervals than a nanosecond make rates that no number holds.
+SHORTEST_S = 1e-9
+
+_TEXTS = ("scenario", "title", "source", "place", "aqm")
+_WHOLE = ("rep", "seed", "rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")
+_REAL = ("duration_s", "loss", "cpu_busy")
+_FLAGS = ("quick", "valid")
+
+
+@dataclass(frozen=True)
+class LabRows:
+    """Rows of lab_runs (one), lab_flows and lab_intervals, without run_id."""
+
+    run: Row
+    flows: list[Row]
+    intervals: list[Row]
+
+
+class _Reader:
+    """Takes values out of a JSON object, or says which one is wrong."""
+
+    def __init__(self, shown: str, raw: Any) -> None:
+        if not isinstance(raw, dict):
+            raise BundleError(f"{shown} is no object", "README.md of the lab describes it")
+        self.shown = shown
+        self.raw: Mapping[str, Any] = raw
+
+    def _fail(self, key: str, wanted: str) -> BundleError:
+        found = f"{self.raw.get(key)!r:.60}"
+        return BundleError(
+            f"{self.shown}: {key} must be {wanted} (found {found})", "make the run again"
+        )
+
+    def text(self, key: str) -> str:
+        value = self.raw.get(key)
+        if not isinstance(value, str) or len(value) > 1000:
+            raise self._fail(key, "text")
+        return value
+
+    def whole(self, key: str, most: int = (1 << 62) - 1) -> int:
+        value, most = self.raw.get(key), _MOST.get(key, most)
+        if type(value) is not int or not 0 <= value <= most:
+            raise self._fail(key, f"a whole number up to {most}")
+        return value
+
+    def real(self, key: str) -> float:
+        value = self.raw.get(key)
+        # A NaN fails every comparison.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
+            raise self._fail(key, "a number")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.raw.get(key)
+        if not isinstance(value, bool):
+            raise self._fail(key, "true or false")
+        return value
+
+    def inner(self, key: str) -> _Reader:
+        return _Reader(f"{self.shown}: {key}", self.raw.get(key))
+
+    def listed(self, key: str) -> list[Any]:
+        value = self.raw.get(key)
+        if not isinstance(value, list):
+            raise self._fail(key, "a list")
+        return value
+
+
+def rows(raw: Any, folder: Path, shown: str) -> LabRows:
+    """Return the rows of a bundle's lab run.
+
+    Args:
+        raw: the manifest's value of `lab`.
+        folder: the bundle, for iperfN.json of flow N.
+
+    Raises:
+        BundleError: a value is impossible.
+    """
+    lab = _Reader(f"{shown}: lab", raw)
+    planned = [_Reader(f"{lab.shown}.flows", each) for each in lab.listed("flows")]
+    run: Row = {key: lab.text(key) for key in _TEXTS}
+    run |= {key: lab.whole(key) for key in _WHOLE}
+    run |= {key: lab.real(key) for key in _REAL}
+    run |= {key: lab.flag(key) for key in _FLAGS}
+    run["params"] = json.dumps(lab.inner("params").raw, sort_keys=True)
+    run["changes"] = json.dumps(lab.listed("changes"))
+    run["why_invalid"] = None if run["valid"] else lab.text("why_invalid")
+    run["flows"] = len(planned)
+    if len(planned) > MOST_FLOWS:
+        raise BundleError(f"{lab.shown} has {len(planned)} flows", f"{MOST_FLOWS} at most")
+    flows, intervals = [], []
+    for plan in planned:
+        report = _report(folder, plan.whole("flow_no", MOST_FLOWS))
+        flow = _flow(plan, report)
+        flows.append(flow)
+        intervals += list(_intervals(flow, report))
+    return LabRows(run, flows, intervals)
+
+
+def _report(folder: Path, flow_no: int) -> _Reader | None:
+    """iperf3's own JSON of a flow; None where it has none or died before it wrote it."""
+    path = folder / f"iperf{flow_no}.json"
+    try:
+        # A link or a pipe could be anything, and endless.
+        if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > MAX_ATTACHMENT:
+            return None
+        return _Reader(path.name, json.loads(path.read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, RecursionError, BundleError):
+        return None
+
+
+def _flow(plan: _Reader, report: _Reader | None) -> Row:
+    start = plan.real("start_s")
+    row: Row = {
+        "flow_no": plan.whole("flow_no", MOST_FLOWS),
+        "cc": plan.text("cc"),
+        # Of the kernel, if it could be told; the recording, if there is one, says it again.
+        "bbr_version": plan.text("bbr_version") if plan.raw.get("bbr_version") else None,
+        "kind": plan.text("kind"),
+        "extra_rtt_us": plan.whole("extra_rtt_us"),
+        "start_s": start,
+    }
+    if report is None or "error" in report.raw or "server_output_json" not in report.raw:
+        return row
+    connected = report.inner("start").listed("connected")
+    if connected:
+        row["local_port"] = _Reader(report.shown, connected[0]).whole("local_port")
+    row["retransmits"] = report.inner("end").inner("sum_sent").whole("retransmits")
+    received = report.inner("server_output_json").inner("end").inner("sum_received")
+    row["bytes"] = received.whole("bytes")
+    seconds = received.real("seconds")
+    row["stop_s"] = start + seconds
+    row["goodput_bps"] = row["bytes"] * 8 / seconds if seconds > SHORTEST_S else None
+    if row["kind"] == "fixed-size" and report.inner("end").inner("sum_sent").whole(
+        "bytes"
+    ) >= plan.whole("size_bytes"):
+        row["completion_s"] = seconds
+    return row
+
+
+def _intervals(flow: Row, report: _Reader | None) -> Iterator[Row]:
+    if report is None or "bytes" not in flow:
+        return
+    for each in report.inner("server_output_json").listed("intervals"):
+        total = _Reader(f"{report.shown}: intervals", each).inner("sum")
+        seconds = total.real("seconds")
+        if seconds > SHORTEST_S:
+            yield {
+                "flow_no": flow["flow_no"],
+                "t_s": flow["start_s"] + total.real("start"),
+                "seconds": seconds,
+                "goodput_bps": total.whole("bytes") * 8 / seconds,
+            }

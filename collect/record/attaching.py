@@ -1,0 +1,119 @@
+"""Attach by the first rung that holds, and remember what became of those above it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...probes.attach import Attach
+from ...probes.base.errors import HostError
+from . import clocks, ladder, survey
+from .folder import RecordingFolder
+from .plan import RecordingPlan
+from .survey import HostSurvey
+from .tracer import Tracer
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A rung and what came of it: `outcome` is ruled out, failed or used."""
+
+    rung: str
+    outcome: str
+    reason: str
+
+
+class Attaching:
+    """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set."""
+
+    def __init__(
+        self,
+        plan: RecordingPlan,
+        host: HostSurvey,
+        folder: RecordingFolder,
+        say: Callable[[str], None],
+    ) -> None:
+        self.plan = plan
+        self.host = host
+        self.folder = folder
+        self.say = say
+        self.attempts: list[Attempt] = []
+        self.rung = ""
+        self.tracer: Tracer | None = None
+
+    def attach(self, stopped: Callable[[], bool]) -> None:
+        """Try the rungs in order.
+
+        Raises:
+            HostError: none holds, or the user ended it.
+        """
+        for step in self.host.steps:
+            if self._take(step, stopped):
+                self._say_why_lower()
+                return
+        reasons = [f"{each.rung}: {each.outcome}, {each.reason}" for each in self.attempts]
+        raise HostError(
+            "nothing could be attached: " + "; ".join(reasons + self.host.problems),
+            "bbrscope doctor",
+        )
+
+    def _take(self, step: ladder.Step, stopped: Callable[[], bool]) -> bool:
+        """Try one rung; tell whether it holds."""
+        if not step.usable:
+            self.attempts.append(Attempt(step.rung, "ruled out", step.reason))
+            return False
+        if step.attach is None:
+            reason = "; ".join(self.host.problems) or step.reason
+            self._use(step.rung, reason)
+            return True
+        try:
+            self.tracer = self._start(step, step.attach, stopped)
+        except HostError as error:
+            self.attempts.append(Attempt(step.rung, "failed", error.fact))
+            if stopped():
+                raise
+            return False
+        self._use(step.rung, step.reason)
+        return True
+
+    def _start(self, step: ladder.Step, attach: Attach, stopped: Callable[[], bool]) -> Tracer:
+        assert self.host.bpftrace is not None
+        program = survey.probe_program(self.host, with_clock(attach), self.plan.select)
+        self.folder.write_probe(program)
+        self.say(f"attaching: {step.rung} ({step.reason})")
+        tracer = Tracer(
+            self.host.bpftrace, self.folder.probe, self.folder.events, self.plan.buffer_bytes
+        )
+        try:
+            tracer.wait_attached(stopped)
+            survey.check_places(step.rung, self.host.target)
+        except BaseException:
+            tracer.stop()
+            self.folder.events.unlink(missing_ok=True)
+            self.folder.probe.unlink(missing_ok=True)
+            raise
+        return tracer
+
+    def _use(self, rung: str, reason: str) -> None:
+        self.rung = rung
+        self.attempts.append(Attempt(rung, "used", reason))
+
+    def _say_why_lower(self) -> None:
+        """Name the better rungs that this host does not have."""
+        for each in self.attempts[:-1]:
+            self.say(f"  {each.rung} {each.outcome}: {each.reason}")
+        if self.tracer is None and self.host.problems:
+            self.say(f"  {'; '.join(self.host.problems)}")
+
+
+def with_clock(attach: Attach) -> Attach:
+    """Old bpftrace's nsecs counts suspended time too; subtract what is between the clocks."""
+    if attach.clock != "nsecs":
+        return attach
+    now = clocks.sample()
+    ahead = now.boottime_ns - now.monotonic_ns
+    # Within the reading's own uncertainty the clocks are one: the host was never suspended.
+    if abs(ahead) <= max(now.uncertainty_ns, 20_000):
+        return attach
+    return dataclasses.replace(attach, clock=f"(nsecs - {ahead})")

@@ -1,0 +1,24 @@
+"""Calls of the host's small tools, whose failure means that they have nothing to say."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def output_of(command: list[str]) -> str:
+    """A tool's output, "" when it fails or does not answer within 20 s."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
+            process_group=0,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,194 @@
+"""One recording from start to bundle: attach, run, watch, stop, account, write."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...probes.base.errors import HostError
+from ..bundle.rungs import RUNGS
+from . import check, clocks, loading
+from .attaching import Attaching
+from .folder import RecordingFolder
+from .manifest import ManifestWriter
+from .plan import RecordingPlan
+from .progress import Progress
+from .side_captures import SideCaptures
+from .survey import survey
+from .tracer import TracerEnd
+from .user_command import UserCommand
+
+TICK_S = 0.2
+# How often the manifest of a recording under way is written: what is lost of the clocks' drift.
+MANIFEST_S = 10.0
+
+
+class Recording:
+    """Holds everything that must be stopped, whatever happens."""
+
+    def __init__(self, plan: RecordingPlan, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.say = say
+        self.ended = ""
+        self.command = UserCommand(plan.command, plan.as_root)
+        self.command.check()
+        self.folder = RecordingFolder(plan.output)
+        self.attaching: Attaching | None = None
+        self.side: SideCaptures | None = None
+        self.manifest: ManifestWriter | None = None
+
+    def start(self) -> None:
+        """Attach and start everything but the command.
+
+        Raises:
+            HostError: nothing could be attached, or the user ended it.
+        """
+        self.side = SideCaptures(self.plan, self.folder.path)
+        loading.make_loaded(self.plan, self.say, self.is_ended)
+        self.attaching = Attaching(self.plan, survey(self.plan), self.folder, self.say)
+        self.attaching.attach(self.is_ended)
+        self.side.start()
+        self.manifest = ManifestWriter(self.plan, self.attaching)
+        self._write_manifest()
+        self.say(f"recording with {self.attaching.rung}: {RUNGS[self.attaching.rung].answers}")
+
+    def is_ended(self) -> bool:
+        """Whether something has ended the recording."""
+        return bool(self.ended)
+
+    def _write_manifest(self) -> None:
+        assert self.manifest is not None
+        assert self.side is not None
+        self.folder.write_manifest(self.manifest.at_start(clocks.sample(), self.side.notes))
+
+    def watch(self) -> None:
+        """Until something ends the recording; `ended` says what."""
+        start = time.monotonic()
+        written_s = 0.0
+        progress = Progress(sys.stderr, self.plan.quiet)
+        while not self.ended:
+            elapsed = time.monotonic() - start
+            self.ended = self.why_end(elapsed)
+            if not self.ended:
+                time.sleep(TICK_S)
+            if elapsed - written_s > MANIFEST_S:
+                written_s = elapsed
+                with contextlib.suppress(OSError):  # the streams notice a full disk
+                    self._write_manifest()
+            self._show(progress, elapsed)
+        progress.done()
+
+    def _show(self, progress: Progress, elapsed_s: float) -> None:
+        tracer = self.attaching.tracer if self.attaching else None
+        rows, lost = (tracer.events.rows, tracer.events.lost) if tracer else ({}, 0)
+        progress.show(elapsed_s, rows, lost, self.written())
+
+    def why_end(self, elapsed_s: float) -> str:
+        """What ends the recording now; "" when nothing does."""
+        tracer = self.attaching.tracer if self.attaching else None
+        if tracer and (code := tracer.process.poll()) is not None:
+            how = f"status {code}" if code >= 0 else f"signal {-code}"
+            return f"bpftrace ended by itself ({how}) {tracer.complaint()}".strip()
+        if self.command.ended:
+            return f"the command ended (status {self.command.status})"
+        if self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s:
+            return "duration"
+        if self.plan.max_bytes is not None and self.written() >= self.plan.max_bytes:
+            return f"size cap of {self.plan.max_bytes} bytes"
+        if error := self.write_error():
+            return f"cannot write: {error.strerror}"
+        return ""
+
+    def written(self) -> int:
+        """Compressed bytes so far."""
+        tracer = self.attaching.tracer if self.attaching else None
+        beside = self.side.written() if self.side else 0
+        return beside + (tracer.output.written if tracer else 0)
+
+    def write_error(self) -> OSError | None:
+        """The first write that failed, if any."""
+        tracer = self.attaching.tracer if self.attaching else None
+        error = tracer.events.error if tracer else None
+        return error or (self.side.write_error() if self.side else None)
+
+    def stop(self) -> tuple[TracerEnd | None, dict[str, Any] | None]:
+        """Stop everything; nothing stays attached. Safe to call in any state.
+
+        Returns how bpftrace ended, and the manifest's `packets`; None for what did not run.
+        """
+        self.folder.release_reserve()
+        self.command.stop()
+        tracer = self.attaching.tracer if self.attaching else None
+        ended = tracer.stop() if tracer else None
+        return ended, self.side.stop() if self.side else None
+
+    def finish(self) -> dict[str, Any]:
+        """Stop, check the rows, write the manifest, and give the bundle its name."""
+        tracer_end, packets = self.stop()
+        assert self.manifest is not None
+        assert self.side is not None
+        assert self.attaching is not None
+        status = self.command.status if self.command.ended else None
+        manifest = self.manifest.at_end(self.ended, status, tracer_end, packets, self.side)
+        if self.attaching.tracer is not None:
+            manifest["completeness"] = check.check(self.folder.events).as_dict()
+        self.folder.write_manifest(manifest)
+        self.folder.publish()
+        return manifest
+
+
+def run(plan: RecordingPlan, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+    """Record and return the bundle's path and manifest.
+
+    Raises:
+        HostError: nothing could be recorded, and no bundle is left; or the bundle could not be
+            finished, and what was recorded is where the message says.
+    """
+    recording = Recording(plan, say)
+    with ended_by_signals(recording):
+        try:
+            recording.start()
+            recording.command.start()
+        except BaseException as error:
+            recording.stop()
+            recording.folder.discard()
+            if isinstance(error, OSError):
+                raise HostError(f"cannot record: {error}", "bbrscope doctor") from error
+            raise
+        try:
+            recording.watch()
+        finally:
+            manifest = finished(recording)
+    return plan.output, manifest
+
+
+def finished(recording: Recording) -> dict[str, Any]:
+    """Finish a recording; whatever goes wrong now, what was recorded stays."""
+    try:
+        return recording.finish()
+    except OSError as error:
+        raise HostError(
+            f"cannot finish the bundle: {error.strerror}",
+            f"what was recorded is in {recording.folder.path}",
+        ) from error
+
+
+@contextlib.contextmanager
+def ended_by_signals(recording: Recording) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end the recording in order instead of the process."""
+
+    def end(number: int, _frame: object) -> None:
+        recording.ended = recording.ended or signal.Signals(number).name
+
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

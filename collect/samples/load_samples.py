@@ -1,0 +1,186 @@
+"""Samples of flows, whoever printed them: what a reader yields, and how it gets into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..bundle.numbers import fitting
+from ..store.rowsets import insert
+from ..store.schema import recorded_table
+from ..store.schema.recorded_tables import KINDS
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The addresses of a connection as its sender sees them; None: the source does not tell."""
+
+    local_address: str | None
+    local_port: int | None
+    remote_address: str
+    remote_port: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One flow at one time.
+
+    Attributes:
+        ends: whose it is.
+        cookie: tells connections of the same ends apart, if it is printed.
+        look: number of the look at all flows, or of the line.
+        time: ns and the clock they are of, ``monotonic`` or ``realtime``; None: not told.
+        values: columns of table samples.
+    """
+
+    ends: Ends
+    cookie: str | None
+    look: int
+    time: tuple[int, str] | None
+    values: dict[str, Any]
+
+
+@dataclass
+class Loaded:
+    """What the samples of a run were: flows by their number, and what they lack.
+
+    `steps` are the times in ns between two samples of a flow.
+    """
+
+    samples: int = 0
+    untimed: int = 0
+    backwards: int = 0
+    steps: list[int] = field(default_factory=list)
+    versions: set[int] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
+    clocks: set[str] = field(default_factory=set)
+    first_ns: int | None = None
+    last_ns: int | None = None
+    flows: int = 0
+
+
+@dataclass
+class _Life:
+    """One connection among those of the same ends."""
+
+    flow: int
+    cookie: str | None
+    first_ns: int | None
+    last_ns: int | None
+    grown: int = 0
+
+
+def load(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    samples: Iterable[Sample],
+    to_monotonic_ns: int | None = None,
+) -> Loaded:
+    """Fill table samples, and table flows with connections that it does not have yet.
+
+    Call it inside a transaction, after the run's events and flows are loaded, if it has any.
+
+    Args:
+        con: the store's connection.
+        run_id: the run that the samples belong to.
+        samples: in the order in which they were taken.
+        to_monotonic_ns: added to times on CLOCK_REALTIME; None leaves them as they are.
+    """
+    known = con.execute(
+        "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
+        " WHERE run_id = ?",
+        [run_id],
+    ).fetchall()
+    lives: dict[Ends, list[_Life]] = {}
+    for flow, *ends in known:
+        if ends[2] is not None and ends[3] is not None:
+            lives.setdefault(Ends(*ends), []).append(_Life(flow, None, None, None))
+    fresh: dict[int, tuple[Ends, int, _Life]] = {}
+    loaded = Loaded()
+    table = recorded_table("samples")
+    types = {column.name: column.type for column in table.columns}
+    last_flow = max((row[0] for row in known), default=0)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal last_flow
+        for sample in samples:
+            ns, clock = sample.time or (None, None)
+            if ns is not None and clock == "realtime" and to_monotonic_ns is not None:
+                ns = max(0, ns + to_monotonic_ns)
+            same = lives.setdefault(sample.ends, [])
+            life = _life_of(same, sample)
+            if life is None:
+                last_flow += 1
+                life = _Life(last_flow, sample.cookie, ns, ns)
+                same.append(life)
+                fresh[last_flow] = (sample.ends, len(same) - 1, life)
+            _note(loaded, life, sample, ns)
+            values = {name: fitting(each, types[name]) for name, each in sample.values.items()}
+            yield {"run_id": run_id, "flow": life.flow, "look": sample.look, "ns": ns, **values}
+
+    insert(con, "samples", rows())
+    insert(con, "flows", (_flow_row(run_id, *entry) for entry in fresh.values()))
+    loaded.flows = len(known) + len(fresh)
+    return loaded
+
+
+def _life_of(same: list[_Life], sample: Sample) -> _Life | None:
+    """Return whose sample it is among connections of the same ends; None: a new one's.
+
+    The ends of a connection are used again after it: then the cookie is another, or a counter fell
+    back. Where the sender's port is not told, several may live at once: the sample belongs to the
+    one that had got furthest, but not further.
+    """
+    if sample.ends.local_port is None:
+        able = [life for life in same if life.grown <= _progress(sample)]
+        return max(able, key=lambda life: life.grown, default=None)
+    life = same[-1] if same else None
+    if life is None:
+        return None
+    if life.cookie is not None and sample.cookie is not None:
+        return life if life.cookie == sample.cookie else None
+    return life if _progress(sample) >= life.grown else None
+
+
+def _progress(sample: Sample) -> int:
+    counters = (sample.values.get(name) for name in ("delivered", "bytes_acked"))
+    return next((int(value) for value in counters if value is not None), 0)
+
+
+def _note(loaded: Loaded, life: _Life, sample: Sample, ns: int | None) -> None:
+    loaded.samples += 1
+    loaded.sources.add(sample.values["source"])
+    if sample.values.get("bbr_version") is not None:
+        loaded.versions.add(sample.values["bbr_version"])
+    life.grown = max(life.grown, _progress(sample))
+    life.cookie = life.cookie or sample.cookie
+    if ns is None or sample.time is None:
+        loaded.untimed += 1
+        return
+    loaded.clocks.add(sample.time[1])
+    if life.last_ns is not None and ns < life.last_ns:
+        loaded.backwards += 1
+    elif life.last_ns is not None:
+        loaded.steps.append(ns - life.last_ns)
+    for seen in (loaded, life):
+        seen.first_ns = ns if seen.first_ns is None else min(seen.first_ns, ns)
+        seen.last_ns = ns if seen.last_ns is None else max(seen.last_ns, ns)
+
+
+def _flow_row(run_id: int, ends: Ends, generation: int, life: _Life) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "flow": life.flow,
+        "generation": generation,
+        **vars(ends),
+        "first_ns": life.first_ns,
+        "last_ns": life.last_ns,
+        **dict.fromkeys(("events", *KINDS), 0),
+        "has_init": False,
+        "pre_init": 0,
+        "note": "seen in samples alone: no kernel event of it was recorded",
+    }

@@ -1,0 +1,43 @@
+"""Insert a few rows, given as dictionaries, into a table of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from . import schema
+from .arrow import registered
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+BATCH = 20_000
+
+
+def arrow_type(sql: str) -> pa.DataType:
+    """Return the Arrow type of a DuckDB type that the schema uses."""
+    import pyarrow as pa
+
+    names = {"TINYINT": "int8", "SMALLINT": "int16", "INTEGER": "int32", "BIGINT": "int64"}
+    if sql.startswith("U") and sql[1:] in names:
+        return getattr(pa, "u" + names[sql[1:]])()
+    if sql in names:
+        return getattr(pa, names[sql])()
+    return {"BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}.get(sql, pa.string())
+
+
+def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert rows, `BATCH` at a time so that any number takes little memory.
+
+    Columns that a row lacks are NULL.
+    """
+    import pyarrow as pa
+
+    target = schema.recorded_table(table)
+    types = pa.schema([(column.name, arrow_type(column.type)) for column in target.columns])
+    pending = iter(rows)
+    while batch := [dict(row) for row in islice(pending, BATCH)]:
+        with registered(con, "incoming_rows", pa.Table.from_pylist(batch, types)):
+            con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming_rows')

@@ -1,0 +1,378 @@
+"""The DuckDB file that holds the runs: create, open, check, change in one transaction."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...probes.base.closing import Closing
+from ...probes.base.errors import BbrscopeError, StoreError
+from ...probes.base.scratch import ScratchFolder
+from ..bundle.bundle import RUN_NAME
+from . import schema
+from .catalog_check import check_catalog
+
+if TYPE_CHECKING:
+    import duckdb
+
+FORMAT = "bbrscope-store"
+DEFAULT_PATH = Path("bbrscope.duckdb")
+# DuckDB's oldest file format that writes fast; DuckDB 1.2 and later read it.
+NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
+# Tables whose names begin so hold rows that can be found anew from what was recorded.
+CACHE_PREFIX = "materialized_"
+# Device and inode: the name of a file may have become another's.
+FileId = tuple[int, int]
+# Nothing is fetched at run time, and no variable of Python's becomes a table.
+_NO_EXTENSIONS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+class Store(Closing):
+    """An open store; a context manager that closes it.
+
+    Attributes:
+        path: the file.
+        con: the DuckDB connection, for reading and for tables that analysis owns.
+        read_only: whether it was opened so.
+        created: the file's identity on its disk if opening made it, else None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        con: duckdb.DuckDBPyConnection,
+        read_only: bool,
+        created: FileId | None = None,
+    ) -> None:
+        self.path = path
+        self.con = con
+        self.read_only = read_only
+        self.created = created
+
+    def close(self) -> None:
+        """Close the file; whatever is committed stays."""
+        self.con.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Commit everything done inside, or nothing at all.
+
+        Raises:
+            StoreError: the file cannot be written, for example because the disk is full.
+        """
+        import duckdb
+
+        try:
+            self.con.begin()
+            try:
+                yield self.con
+                self.con.commit()
+            except BaseException:
+                self._rollback()
+                raise
+        except duckdb.Error as error:
+            raise _explain(self.path, error) from error
+
+    def _rollback(self) -> None:
+        """Roll back as far as DuckDB still can: a failed commit has ended the transaction."""
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.con.rollback()
+
+    @property
+    def parts(self) -> Path:
+        """The one folder beside the store that a writable connection may reach: for its parts."""
+        return self.path.with_name(f"{self.path.name}.parts").absolute()
+
+    def runs(self, with_events: bool = False) -> list[str]:
+        """Return the names of the runs, or of those with events, in the order of ingestion."""
+        query = f"SELECT run FROM runs WHERE events > 0 OR NOT {with_events} ORDER BY run_id"
+        return [row[0] for row in self.con.execute(query).fetchall()]
+
+    def run_id(self, name: str) -> int:
+        """Return the id of the run called `name`.
+
+        Raises:
+            BbrscopeError: no such run; the message lists names that look alike.
+        """
+        # A result must be read to its end before the connection does anything else.
+        found = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchall()
+        if found:
+            return int(found[0][0])
+        names = self.runs()
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if near:
+            raise BbrscopeError(
+                f"no run called {name!r} in {self.path}", f"near: {', '.join(near)}"
+            )
+        if names:
+            way = f"it holds {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
+        else:
+            way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
+        raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
+
+    def new_run(self, run: str, shown: object, replace: bool) -> int:
+        """Make room for a run that `shown` will fill, and return its run_id; inside `transaction`.
+
+        Raises:
+            StoreError: `run` cannot name a run, or names another that is not to be replaced.
+        """
+        if not RUN_NAME.fullmatch(run):
+            raise StoreError(
+                f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
+            )
+        old = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
+        if old and not replace:
+            raise StoreError(
+                f"the store has another run called {run!r}; {shown} was not loaded",
+                "add --replace to replace it, or --as NAME to keep both",
+            )
+        if old:
+            self.delete_run(old[0])
+        last = self.con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
+        return int(last[0][0]) + 1
+
+    def delete_run(self, run_id: int) -> None:
+        """Delete every row of a run, whoever made the table; call it inside `transaction`."""
+        for name in self._tables_of_runs():
+            self.con.execute(f'DELETE FROM "{name}" WHERE run_id = ?', [run_id])
+
+    def drop_cached_rows(self, run_id: int) -> None:
+        """Delete what is stored of a run to be read faster, whose recorded rows have changed.
+
+        Call it inside `transaction`.
+        """
+        for name in self._tables_of_runs():
+            if name.startswith(CACHE_PREFIX):
+                self.con.execute(f'DELETE FROM "{name}" WHERE run_id = ?', [run_id])
+
+    def _tables_of_runs(self) -> list[str]:
+        """Return the names of the file's tables whose rows belong to runs."""
+        query = (
+            "SELECT table_name FROM duckdb_tables() JOIN duckdb_columns()"
+            " USING (database_name, schema_name, table_name)"
+            " WHERE column_name = 'run_id' AND database_name = current_database()"
+        )
+        return [row[0].replace('"', '""') for row in self.con.execute(query).fetchall()]
+
+
+def open_store(path: Path, read_only: bool = False, output: Path | None = None) -> Store:
+    """Open the store at `path`; create it if it is missing and `read_only` is false.
+
+    It has what was recorded. Views and tables of results come with analyze's function of this name.
+    The connection is sealed: it reaches no file but the store's own, `Store.parts` if it may
+    write, and the folder `output`; no network; and it loads no extensions.
+
+    Raises:
+        StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
+            another version of it.
+    """
+    path = Path(path)
+    exists = path.exists()
+    if not exists and read_only:
+        raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
+    _check_path(path, exists)
+    created = None if exists else _create(path)
+    store = Store(path, _connect(path, read_only), read_only, created)
+    try:
+        _seal(store, output)
+        _check_version(store)
+        check_catalog(store.con, path)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _connect(
+    path: Path, read_only: bool, config: Mapping[str, str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {**_NO_EXTENSIONS, **(config or {})}
+    if read_only:
+        # The folder of a store that is only read may not be writable.
+        settings["temp_directory"] = _spill_folder()
+    try:
+        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
+        return duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
+    except duckdb.Error as error:
+        raise _explain(path, error) from error
+
+
+@functools.cache
+def _spill_folder() -> str:
+    """Return where queries of this process may spill: connections to one file must agree on it."""
+    return str(Path(tempfile.gettempdir()) / f"bbrscope-spill-{secrets.token_hex(8)}")
+
+
+def _seal(store: Store, output: Path | None) -> None:
+    """Keep a connection from all files but its own, for good: DuckDB cannot take this back.
+
+    Connections of one process to one file share their settings: the first seals for all.
+    """
+    query = "SELECT current_setting('enable_external_access')"
+    if not store.con.execute(query).fetchall()[0][0]:
+        if output is not None:
+            raise StoreError(f"{store.path} is open already", "close it first, then export")
+        return
+    folders = [] if store.read_only else [store.parts]
+    if output is not None:
+        folders.append(output.absolute())
+    listed = ", ".join(quoted(str(folder)) for folder in folders)
+    store.con.execute(f"SET allowed_directories = [{listed}]")
+    store.con.execute("SET enable_external_access = false")
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def open_for_loading(path: Path) -> Iterator[Store]:
+    """Open or create a store; one that was created and then got no run is removed again."""
+    created = None
+    try:
+        with open_store(path) as store:
+            created = store.created
+            yield store
+    finally:
+        if created is not None:
+            _remove_if_empty(path, created)
+
+
+def _remove_if_empty(path: Path, created: FileId) -> None:
+    """Remove the store that this process created, unless it has a run or another process uses it.
+
+    While it is open here no other process can put a run into it.
+    """
+    with suppress(StoreError, OSError), open_store(path) as store:
+        if _file_id(path) == created and not store.runs():
+            store.con.execute("CHECKPOINT")
+            path.unlink()
+
+
+def _file_id(path: Path) -> FileId:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _check_path(path: Path, exists: bool) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a store", "name a file: --store FILE")
+    if not path.parent.is_dir():
+        raise StoreError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if exists and path.stat().st_size == 0:
+        raise StoreError(f"{path} is empty, not a store", "delete it, or name another with --store")
+    if exists and not os.access(path, os.R_OK):
+        raise StoreError(f"you may not read {path}", "ask its owner, or name another with --store")
+
+
+def _create(path: Path) -> FileId | None:
+    """Make an empty store, wholly or not at all; None: another process was faster.
+
+    It is made aside: a process that is killed meanwhile leaves no file that is half a store.
+    """
+    try:
+        with ScratchFolder(path.parent) as scratch:
+            aside = scratch.path / "new.duckdb"
+            with Store(aside, _connect(aside, False, NEW_FILE), False) as store:
+                _fill(store)
+            return _file_id(aside) if _move_to_free_name(aside, path) else None
+    except OSError as error:
+        raise _explain(path, error) from error
+
+
+def _move_to_free_name(source: Path, target: Path) -> bool:
+    """Give a file another name on its disk; False: a file of that name has come to be."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        # Not every file system has hard links; then keep the name by a file of our own.
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        source.replace(target)
+    return True
+
+
+def _fill(store: Store) -> None:
+    """Make the tables of a new store."""
+    with store.transaction() as con:
+        for table in schema.TABLES:
+            con.execute(table.ddl())
+        con.executemany(
+            "INSERT INTO meta VALUES (?, ?)",
+            [
+                ["format", FORMAT],
+                ["schema_version", str(schema.SCHEMA_VERSION)],
+                ["created_by", f"bbrscope {version('bbrscope')}"],
+            ],
+        )
+
+
+def _check_version(store: Store) -> None:
+    import duckdb
+
+    try:
+        meta = dict(store.con.execute("SELECT key, value FROM meta").fetchall())
+    except duckdb.Error:
+        meta = {}
+    other = "name another file with --store"
+    if meta.get("format") != FORMAT:
+        raise StoreError(f"{store.path} is a DuckDB file, but not a store of bbrscope", other)
+    found, wanted = int(meta.get("schema_version", "0")), schema.SCHEMA_VERSION
+    if found > wanted:
+        raise StoreError(
+            f"{store.path} has schema version {found}; this bbrscope reads version {wanted}",
+            f"it was made by {meta.get('created_by', 'a newer bbrscope')}: upgrade, or {other}",
+        )
+    if found < wanted:
+        raise StoreError(
+            f"{store.path} has the old schema version {found}; this bbrscope reads {wanted}",
+            f"ingest the bundles again into a new store, or {other}",
+        )
+
+
+def _explain(path: Path, error: Exception) -> StoreError:
+    """Turn DuckDB's message about a file into fact, cause and way out."""
+    text = " ".join(str(error).split())
+    lower = text.lower()
+    if "lock on file" in lower:
+        holder = text.partition("held in ")[2].partition(" by ")[0].strip(" .")
+        return StoreError(
+            f"{path} is in use by another process" + (f": {holder}" if holder else ""),
+            "wait until it has ended, or name another store with --store",
+        )
+    if "no space left" in lower or "not enough space" in lower or "disk full" in lower:
+        return StoreError(
+            f"the disk that holds {path} is full; nothing was added",
+            "free some space, or put the store elsewhere with --store",
+        )
+    if "permission denied" in lower or "read-only" in lower:
+        return StoreError(
+            f"{path} cannot be written: {text}", "make it writable, or name another with --store"
+        )
+    if "not a valid duckdb" in lower or "serializ" in lower or "storage version" in lower:
+        return StoreError(
+            f"{path} is not a DuckDB file that this bbrscope can read: {text}",
+            "name another file with --store",
+        )
+    return StoreError(f"DuckDB on {path}: {text}", "")

@@ -1,0 +1,98 @@
+"""How probes are attached on one host, and what the host's types allow them to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .bbr_layout import Layout
+
+# bpftrace 0.17 builds rows on the BPF stack of 512 bytes: 36 values of v2's or v3's struct fit, 41
+# do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
+VALUES_ON_STACK = 32
+VALUES_PER_ROW = 62
+
+# x86 pushes the return address at a call; all other 64-bit machines that have kprobes keep it in a
+# register (arm64 lr, riscv ra, s390 r14, ppc64 lr), and the stack pointer stays as it was.
+RETURN_ADDRESS_BYTES = {"x86_64": 8}
+
+
+def return_address_bytes(machine: str) -> int:
+    """What a call pushes on the stack of this machine, named as by uname(2)."""
+    return RETURN_ADDRESS_BYTES.get(machine, 0)
+
+
+@dataclass(frozen=True)
+class Attach:
+    """How the probes of one rung of the attach ladder are written.
+
+    `rung` is fentry, kprobe or tcp_probe; `entry`/`exit` the keywords of this bpftrace ("fentry" or
+    "kfunc"); `argument` how an fentry argument is read ("args." or "args->"); `module` the module
+    of the functions, "" when they are built in; `parameters` the parameter names of the main
+    function, which give kprobe its registers; `jiffies` and `clock` the expressions that read
+    them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
+    `values_per_row` how many values this bpftrace can print at once; `return_address_bytes` how
+    many bytes a call pushes on the stack, by the machine's calling convention; `names_modules`
+    whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function alone.
+    """
+
+    rung: str
+    entry: str = "fentry"
+    exit: str = "fexit"
+    argument: str = "args."
+    module: str = ""
+    parameters: Sequence[str] = ("sk", "rs")
+    jiffies: str = "jiffies"
+    clock: str = "nsecs(monotonic)"
+    raw: bool = False
+    values_per_row: int = VALUES_PER_ROW
+    return_address_bytes: int = 8
+    names_modules: bool = True
+
+    @property
+    def call_at_entry(self) -> str:
+        """What names a call to a kprobe: where its stack begins."""
+        return 'reg("sp")'
+
+    @property
+    def call_at_return(self) -> str:
+        """The same value at the return probe: the return address has left the stack by then."""
+        if self.return_address_bytes == 0:
+            return self.call_at_entry
+        return f"{self.call_at_entry} - {self.return_address_bytes}"
+
+    def point(self, function: str, is_exit: bool = False, module: str = "") -> str:
+        """The attach point of a function, which is in `module` or else where BBR's are."""
+        if self.rung == "kprobe":
+            return f"{'kretprobe' if is_exit else 'kprobe'}:{function}"
+        keyword = self.exit if is_exit else self.entry
+        if not self.names_modules:
+            return f"{keyword}:{function}"
+        return f"{keyword}:{module or self.module or 'vmlinux'}:{function}"
+
+    def read_argument(self, name: str, position: int) -> str:
+        """The expression of a function's argument: kprobes know it by its register alone."""
+        return f"arg{position}" if self.rung == "kprobe" else f"{self.argument}{name}"
+
+    def trace(self, name: str) -> tuple[str, str, str]:
+        """(attach point, socket, skb) of a TCP tracepoint.
+
+        bpftrace 0.17 has no raw tracepoints; old kernels' tcp_probe has no skaddr.
+        """
+        if self.raw:
+            return f"rawtracepoint:{name}", "arg0", "arg1"
+        return f"tracepoint:tcp:{name}", f"{self.argument}skaddr", f"{self.argument}skbaddr"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host's types allow: columns that are not in its BTF are left out.
+
+    `has(struct, member)` answers for vmlinux; `cb` is the offset of sk_buff.cb in bytes or as an
+    expression, `marks` whether v1's loss marks can be had from tcp_mark_skb_lost().
+    """
+
+    layout: Layout
+    cb: int | str
+    has: Callable[[str, str], bool] = field(default=lambda _struct, _member: True)
+    marks: bool = False

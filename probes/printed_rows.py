@@ -1,0 +1,129 @@
+"""The rows that a program prints: which values, how each is read and how it is written.
+
+Expressions read these variables of a probe's body: $sk, $tp, $icsk and $inet the socket as its
+four structs, $bbr its struct bbr, $rs the rate sample, $cb the packet's struct tcp_skb_cb, $n the
+number of the event on its socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .attach import Attach, Host
+from .fields import FIELDS, flat
+
+# What says who a socket is: names of the table of fields, with their expressions.
+IDENTITY = {
+    "sport": "$inet->inet_sport",
+    "dport": "$sk->__sk_common.skc_dport",
+    "daddr": "$sk->__sk_common.skc_daddr",
+    "family": "$sk->__sk_common.skc_family",
+    "saddr": "$sk->__sk_common.skc_rcv_saddr",
+    "saddr6": "ntop(10, $sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8)",
+    "daddr6": "ntop(10, $sk->__sk_common.skc_v6_daddr.in6_u.u6_addr8)",
+    "netns": "$sk->__sk_common.skc_net.net->ns.inum",
+}
+SEQNO = {"seqno": "$n"}
+COOKIE = {"sk.cookie": f"$sk->{FIELDS['sk.cookie'].path}"}
+MAX_HEADER = {"max_header": "$sk->__sk_common.skc_prot->max_header"}
+
+# Groups of fields whose struct a kernel may have without the field.
+_STRUCTS = {"tp": "tcp_sock", "sk": "sock", "rs": "rate_sample"}
+# Variables that are not called like the group of fields that they hold.
+_VARIABLES = {"skb": "cb"}
+
+
+def conversion(name: str) -> str:
+    """printf conversion of a field; one that the table does not know is a patched struct bbr's."""
+    field = FIELDS.get(name)
+    if field is None:
+        return "%u"
+    if field.is_text:
+        return "%s"
+    return ("%ll" if field.bits > 32 else "%") + ("d" if field.signed else "u")
+
+
+def expression(name: str, attach: Attach) -> str:
+    """The bpftrace expression that reads a field."""
+    group, _, member = name.partition(".")
+    if name == "jiffies32":
+        return f"(uint32){attach.jiffies}"
+    if name == "icsk_ca_state":
+        return "$icsk->icsk_ca_state"
+    if group == "bbr":
+        return f"$bbr->{flat(member)}"
+    if group == "params":
+        return f"$bbr->{flat(name)}"
+    return f"${_VARIABLES.get(group, group)}->{FIELDS[name].path}"
+
+
+def wrap(values: Sequence[str], width: int = 92) -> list[str]:
+    """Join expressions with commas into lines of bounded width."""
+    lines = [""]
+    for value in values:
+        if lines[-1] and len(lines[-1]) + len(value) + 2 > width:
+            lines.append("")
+        lines[-1] += (", " if lines[-1] else "") + value
+    return lines
+
+
+@dataclass(frozen=True)
+class Row:
+    """One output line: its tag, the fields by name and the expression of each."""
+
+    tag: str
+    names: Sequence[str]
+    expressions: Sequence[str]
+
+    @property
+    def header(self) -> str:
+        """The line that names the columns."""
+        return ",".join([f"#{self.tag}", "ns", "sk", *self.names])
+
+    def printf(self, clock: str) -> str:
+        """The statement that prints the row."""
+        formats = [conversion(name) for name in self.names]
+        text = ",".join([self.tag, "%llu", "%llx", *formats])
+        values = ",\n    ".join(wrap([clock, "(uint64)$sk", *self.expressions]))
+        return f'  printf("{text}\\n",\n    {values});'
+
+
+class RowPrinter:
+    """Writes the statements that print rows, and remembers the rows for the header lines."""
+
+    def __init__(self, host: Host, attach: Attach) -> None:
+        self.host = host
+        self.attach = attach
+        self.rows: list[Row] = []
+
+    def is_readable(self, name: str) -> bool:
+        """Whether this kernel's structs have the field."""
+        group, _, member = name.partition(".")
+        if name == "jiffies32":
+            return bool(self.attach.jiffies)
+        if name in FIELDS and FIELDS[name].member:
+            return True  # every kernel has these
+        return group not in _STRUCTS or self.host.has(_STRUCTS[group], member)
+
+    def statements(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
+        """Print `extra` (names and expressions) and the named fields, in as many rows as needed."""
+        fields = {name: expression(name, self.attach) for name in names if self.is_readable(name)}
+        rows = self._split(tag, extra | fields)
+        known = {row.tag for row in self.rows}
+        self.rows += [row for row in rows if row.tag not in known]
+        return "\n".join(row.printf(self.attach.clock) for row in rows)
+
+    def _split(self, tag: str, values: dict[str, str]) -> list[Row]:
+        """Rows of about the same length, none longer than this bpftrace can print."""
+        names, expressions = list(values), list(values.values())
+        count = -(-len(values) // self.attach.values_per_row)
+        size = -(-len(values) // count)
+        return [
+            Row(
+                f"{tag}{number}" if count > 1 else tag,
+                names[number * size : (number + 1) * size],
+                expressions[number * size : (number + 1) * size],
+            )
+            for number in range(count)
+        ]

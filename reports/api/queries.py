@@ -1,0 +1,27 @@
+"""Queries of the store: the list of its runs, and what to say of a query that failed."""
+
+from __future__ import annotations
+
+from ...probes.base.errors import BbrscopeError
+
+RUNS = """
+SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
+  greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) AS rows_lost,
+  half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest,
+  (SELECT any_value(value) FROM host_facts h WHERE h.run_id = runs.run_id
+    AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
+  (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,
+  (SELECT sum(lost)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS events_lost
+FROM runs ORDER BY run_id
+"""
+
+
+def query_error(error: Exception) -> BbrscopeError:
+    """Turn DuckDB's words about a query into fact and way out; it names candidates itself."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    outside = ("disabled by configuration", "has been locked", "read-only mode")
+    if lines and any(words in lines[0] for words in outside):
+        way = "a query can only read the store"
+    else:
+        way = "`bbrscope schema` lists tables, views and columns"
+    return BbrscopeError(lines[0] if lines else "the query failed", "\n  ".join([*lines[1:], way]))

@@ -1,0 +1,69 @@
+"""Open a store in which the decisions of some runs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...probes.base.errors import BbrscopeError, StoreError
+
+if TYPE_CHECKING:
+    from ...collect.store.store import Store
+
+
+def open_replayed(path: Path, *runs: str) -> Store:
+    """Open the store to read; replay first what of the runs was not replayed yet.
+
+    Raises:
+        BbrscopeError: a run was not replayed, and the store cannot be written.
+    """
+    from ...analyze.views.store_with_views import open_store
+
+    opened = open_store(path, read_only=True)
+    try:
+        missing = not_replayed(opened, runs)
+    except BaseException:
+        opened.close()
+        raise
+    if not missing:
+        return opened
+    opened.close()
+    replay(path, missing)
+    return open_store(path, read_only=True)
+
+
+def not_replayed(store: Store, runs: Sequence[str]) -> dict[int, str]:
+    """Return ids and names of those runs whose decisions are not stored."""
+    from ...analyze.story.event_flows import has_decisions
+
+    ids = {store.run_id(run): run for run in runs}
+    return {run_id: run for run_id, run in ids.items() if not has_decisions(store.con, run_id)}
+
+
+def replay(path: Path, runs: dict[int, str]) -> None:
+    """Replay runs, names by id, and store their decisions.
+
+    Raises:
+        BbrscopeError: the store cannot be written.
+    """
+    from ...analyze.replay import keep_results, replay_runs
+    from ...analyze.views.materialize import materialize_replayed
+    from ...analyze.views.store_with_views import open_store
+    from ..text.progress_bar import progress
+
+    try:
+        writable = open_store(path)
+    except StoreError as error:
+        run = next(iter(runs.values()))
+        raise BbrscopeError(
+            f"{run} has not been replayed, and its decisions cannot be stored: {error.fact}",
+            f"replay it where {path} can be written: bbrscope replay {run} --store {path}",
+        ) from error
+    with (
+        writable,
+        progress(replay_runs.total_events(writable.con, list(runs)), "replaying") as tell,
+    ):
+        for flows in replay_runs.replay_runs(writable.con, list(runs), advance=tell):
+            keep_results.keep(writable, flows)
+        materialize_replayed(writable)

@@ -1,0 +1,72 @@
+"""Telling how a replay agreed with the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...analyze.replay.replay_runs import FlowReplay
+
+# Gaps named one by one; the others are counted.
+_GAPS_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Tells runs line by line to `say`; `fields` asks for the agreement of every single field."""
+
+    say: Callable[[str], None]
+    fields: bool
+
+    def run(self, flows: list[FlowReplay]) -> None:
+        """Tell one run: how it was decoded, and the agreement of its flows in both modes."""
+        if not flows:
+            return
+        info = flows[0].info
+        self.say(f"{info.run}: decoded as {info.flavour} because {info.decoded_as}")
+        for flow in flows:
+            for mode in flow.passes:
+                self._mode(flow, mode)
+            self._notes(flow)
+
+    def _mode(self, flow: FlowReplay, mode: str) -> None:
+        from ...analyze.replay.replay_runs import field_counts
+
+        result, counts = flow.passes[mode], field_counts(flow, mode)
+        share = f"{100 * result.exact / result.compared:.2f} %" if result.compared else "-"
+        whole = sum(compared == exact for compared, exact in counts.values())
+        self.say(
+            f"  flow {flow.flow} {mode:8}  {result.exact:>9,} of {result.compared:>9,} "
+            f"events exact  {share}, {whole} of {len(counts)} fields throughout"
+        )
+        for name, (compared, exact) in counts.items():
+            if self.fields or compared != exact:
+                self.say(f"      {name:28} {exact:>9,} of {compared:>9,}")
+        divergence = flow.divergences[mode]
+        if divergence:
+            self._divergence(divergence)
+
+    def _divergence(self, first: dict[str, Any]) -> None:
+        place = f"event {first['seq']} ({first['kind']}), line {first['line']}"
+        self.say(f"    first divergence: {place}")
+        for name, values in first["fields"].items():
+            self.say(
+                f"      {name}: expected {values['expected']}, got {values['got']}"
+                f" (before: {values['before']})"
+            )
+        self.say(f"      inputs: {', '.join(f'{k}={v}' for k, v in first['inputs'].items())}")
+        self.say(f"      decisions: {', '.join(first['decisions']) or 'none'}")
+
+    def _notes(self, flow: FlowReplay) -> None:
+        columns = flow.events.columns
+        if not flow.has_init and len(columns["ns"]):
+            self.say("    starts in the middle of the flow: replayed from its first full state")
+        if flow.events.missing:
+            self.say(f"    the recording lacks {', '.join(flow.events.missing)}")
+        for gap in flow.gaps[:_GAPS_TOLD]:
+            self.say(f"    gap after line {columns['line'][gap.index]}: {gap.kind}: {gap.detail}")
+        if len(flow.gaps) > _GAPS_TOLD:
+            more = len(flow.gaps) - _GAPS_TOLD
+            self.say(f"    ... {more} more gaps (bbrscope sql 'FROM gaps')")

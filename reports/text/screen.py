@@ -1,0 +1,28 @@
+"""The one place that prints: whatever the text holds, a terminal obeys none of it."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from .print_table import printable
+
+# What click itself writes for bold and coloured text; nothing else that begins with ESC passes.
+_STYLE = re.compile(r"(\x1b\[(?:0|1|3[0-7])m|\n)")
+
+
+def say(
+    text: str = "", err: bool = False, nl: bool = True, bold: bool = False, fg: str | None = None
+) -> None:
+    """Print a text, which may hold names and notes out of a stranger's file.
+
+    Args:
+        text: lines of text; control characters become escapes that can be read.
+        err: to standard error.
+        nl: end with a new line.
+        bold, fg: as `click.style`.
+    """
+    parts = _STYLE.split(text)
+    clean = "".join(part if _STYLE.fullmatch(part) else printable(part) for part in parts)
+    click.echo(click.style(clean, fg, bold=bold) if bold or fg else clean, err=err, nl=nl)

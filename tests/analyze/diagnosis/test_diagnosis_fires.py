@@ -1,0 +1,380 @@
+"""Each rule fires where its trouble is, and is clear in a recording where it is not.
+
+Troubles that happened in a recording are in `test_diagnosis.EXPECTED`. Here are the others: copies
+of a shipped recording in which the trouble was put, in the rows that a kernel would have left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.diagnosis.engine import Finding, diagnose
+from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
+
+from tests.analyze.diagnosis.test_diagnosis import EXPECTED
+
+RULES = {rule.name: rule for rule in rules()}
+SECOND = 1_000_000_000
+
+Alter = Callable[[str, Sequence[str]], Store]
+
+
+@pytest.fixture
+def alter(shipped_path: Path, tmp_path: Path) -> Alter:
+    """Change a copy of the shipped store by statements about events `e` of one run."""
+    path = tmp_path / "altered.duckdb"
+    shutil.copy(shipped_path, path)
+
+    def altered(run: str, statements: Sequence[str]) -> Store:
+        store = open_store(path)
+        run_id = store.run_id(run)
+        (zero,) = store.con.execute(
+            "SELECT first_ns FROM flows WHERE run_id = ? ORDER BY events DESC LIMIT 1", [run_id]
+        ).fetchall()[0]
+        forget(store.con, [run_id])
+        for statement in statements:
+            store.con.execute(statement.format(run=f"run_id = {run_id}", id=run_id, zero=zero))
+        return store
+
+    return altered
+
+
+def ask(store: Store, run: str, name: str) -> Finding:
+    """Run one rule; it must fire, on one flow."""
+    with store:
+        made = diagnose(store.con, store.run_id(run), [RULES[name]])
+        assert [check.outcome for check in made.checks] == ["found"], made.checks
+        return made.findings[0]
+
+
+def clone(flow: int) -> tuple[str, str]:
+    """Another flow that did the same as flow 1, at the same time."""
+    return tuple(
+        f"INSERT INTO {table} SELECT * REPLACE ({flow} AS flow) FROM {table}"
+        " WHERE {run} AND flow = 1"
+        for table in ("flows", "events")
+    )  # type: ignore[return-value]
+
+
+def slower(flow: int, times: int) -> str:
+    """That flow carried so many times less."""
+    first = f"(SELECT min(tp_snd_una) FROM events x WHERE x.{{run}} AND x.flow = {flow})"
+    return (
+        f"UPDATE events SET tp_snd_una = {first} + (tp_snd_una - {first}) // {times}"
+        f" WHERE {{run}} AND flow = {flow}"
+    )
+
+
+# Another sender, known by its packets alone: `size` bytes every 50 ms, an expression over k.
+def stranger(size: str) -> tuple[str, str]:
+    return (
+        "INSERT INTO packets BY NAME SELECT {id} AS run_id, (1000000 + k)::UINTEGER AS packet,"
+        " ({zero} + k * 50000000)::UBIGINT AS ns, 99::UINTEGER AS stream, 'data' AS direction,"
+        f" ({size})::UINTEGER AS len FROM range(500) t(k)",
+        "INSERT INTO streams BY NAME SELECT {id} AS run_id, 99::UINTEGER AS stream,"
+        " 'data' AS direction, 100000000 AS payload_bytes",
+    )
+
+
+HEALTHY = "v2_single_1bdp"
+FLIGHT = "(tp_snd_nxt::BIGINT - tp_snd_una + 4294967296) % 4294967296"
+IN_FLIGHT = "tp_packets_out::BIGINT - tp_sacked_out - tp_lost_out + tp_retrans_out"
+INFLATED = "((ns - {zero}) // 5000000000) % 2 = 1"
+
+# Rule -> the recording and what was done to it.
+PUT: dict[str, tuple[str, Sequence[str]]] = {
+    "receive_window_limited": (
+        HEALTHY,
+        [f"UPDATE events SET tp_snd_wnd = {FLIGHT} WHERE {{run}}"],
+    ),
+    "spurious_loss": (
+        "v2_x_spur",
+        ["UPDATE events SET icsk_ca_state = 3 WHERE {run} AND kind = 'undo_cwnd'"],
+    ),
+    "startup_never_left": (HEALTHY, ["UPDATE events SET bbr_mode = 0 WHERE {run}"]),
+    "probe_rtt_missing": (
+        HEALTHY,
+        [
+            "UPDATE events SET bbr_probe_rtt_min_stamp = (SELECT min(jiffies32) FROM events"
+            " WHERE {run} AND jiffies32 > 0), bbr_mode = least(bbr_mode, 2) WHERE {run}"
+        ],
+    ),
+    "probe_rtt_synchronised": (HEALTHY, clone(9)),
+    "four_packets_each": (
+        HEALTHY,
+        [
+            "UPDATE events SET rs_rtt_us = rs_rtt_us + 10000 WHERE {run} AND rs_rtt_us > 0",
+            *(statement for flow in range(11, 20) for statement in clone(flow)),
+        ],
+    ),
+    "plb_rehash": (
+        "v3_x_tlp5",
+        [
+            "INSERT INTO decisions BY NAME SELECT run_id, flow, seq, 99 AS ord, ns, 252 AS code,"
+            " 12 AS e0 FROM events WHERE {run} AND flow = 1 AND seq IN (500, 900)"
+        ],
+    ),
+    "ecn_without_marks": (
+        HEALTHY,
+        ["UPDATE events SET tp_ecn_flags = 1, bbr_ecn_eligible = 1 WHERE {run}"],
+    ),
+    "overruns_shallow_buffer": (
+        "v1_x_lt",
+        [
+            """UPDATE runs SET setup = '{{"rate": "10mbit", "delay": "20"}}' WHERE {run}""",
+            "INSERT INTO queue_samples BY NAME SELECT run_id, ns, 'tbf' AS kind,"
+            " 9000 AS backlog_bytes, 6 AS backlog_pkts, tp_lost AS dropped FROM events"
+            " WHERE {run} AND flow = 1 AND seq % 20 = 0 AND kind = 'main'",
+        ],
+    ),
+    "unfair_with_loss": ("v1_x_lt", [*clone(8), *clone(9), slower(9, 4)]),
+    "rtt_unfairness": (
+        HEALTHY,
+        [
+            *clone(9),
+            slower(1, 2),
+            "UPDATE events SET rs_rtt_us = 2 * rs_rtt_us WHERE {run} AND flow = 9"
+            " AND rs_rtt_us > 0",
+        ],
+    ),
+    "starves_others": (HEALTHY, stranger("1448")),
+    "seesaw": (
+        HEALTHY,
+        [
+            *stranger("CASE WHEN (k // 100) % 2 = 1 THEN 5000 ELSE 60000 END"),
+            f"UPDATE events SET bbr_min_rtt_us = 60000 WHERE {{run}} AND {INFLATED}",
+        ],
+    ),
+    "slow_ramp": (
+        HEALTHY,
+        [
+            "INSERT INTO host_facts SELECT {id}, 'changes', '0', json_object('rate', '20mbit',"
+            " 'uptime_s', ({zero} + 10000000000 + (SELECT min(boottime_ns::BIGINT - monotonic_ns)"
+            " FROM clocks WHERE {run} AND point = 'start')) / 1e9)"
+        ],
+    ),
+    "gso_through_bottleneck": (
+        HEALTHY,
+        ["UPDATE queue_samples SET backlog_bytes = 8 * backlog_bytes WHERE {run}"],
+    ),
+    "send_buffer_limited": (
+        HEALTHY,
+        [
+            f"UPDATE events SET tp_app_limited = tp_delivered + {IN_FLIGHT} WHERE {{run}}",
+            "INSERT INTO host_facts VALUES"
+            " ({id}, 'sysctls', 'net.ipv4.tcp_wmem', '4096 16384 131072')",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUT)
+def test_a_rule_fires_where_its_trouble_was_put(name: str, alter: Alter) -> None:
+    run, statements = PUT[name]
+    finding = ask(alter(run, statements), run, name)
+    assert finding.t0_ns < finding.t1_ns
+
+
+@pytest.mark.parametrize("name", PUT)
+def test_and_not_where_it_was_not(name: str, shipped: Store) -> None:
+    run, _ = PUT[name]
+    made = diagnose(shipped.con, shipped.run_id(run), [RULES[name]])
+    assert made.findings == []
+
+
+def test_a_labs_other_flows_are_senders_though_their_packets_were_not_captured(
+    alter: Alter,
+) -> None:
+    """Half a megabit a second beside ours, as the lab's iperf3 received it."""
+    store = alter(
+        HEALTHY,
+        [
+            "DELETE FROM packets WHERE {run}",
+            "DELETE FROM streams WHERE {run}",
+            "UPDATE runs SET traffic_start_ns = {zero} WHERE {run}",
+            "INSERT INTO lab_flows BY NAME SELECT {id} AS run_id, 2 AS flow_no",
+            "INSERT INTO lab_intervals BY NAME SELECT {id} AS run_id, 2 AS flow_no, k / 2 AS t_s,"
+            " 0.5 AS seconds, 500000 AS goodput_bps FROM range(50) t(k)",
+        ],
+    )
+    finding = ask(store, HEALTHY, "starves_others")
+    assert finding.values["theirs_bps"] == pytest.approx(500_000, rel=0.05)
+    assert finding.values["others_count"] == 1
+
+
+# Set-up mistakes: facts about the host, as `bbrscope collect` writes them into the manifest.
+HOSTS: dict[str, dict[str, object]] = {
+    "netem_on_sender": {"host": {"qdiscs": ["eth0 fq 8001:", "eth1 netem 8002:"]}},
+    "missing_fq": {"kernel": "4.9.0-19-amd64", "host": {"qdiscs": ["eth0 fq_codel 0:"]}},
+    "tiny_tcp_wmem": {"sysctls": {"net.ipv4.tcp_wmem": "4096 16384 131072"}},
+}
+SOUND: dict[str, object] = {
+    "kernel": "6.1.0-42-amd64",
+    "host": {"qdiscs": ["eth0 fq 8001:", "eth1 fq_codel 0:"]},
+    "sysctls": {"net.ipv4.tcp_wmem": "4096 16384 4194304"},
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_set_up_mistake_is_seen_and_a_sound_set_up_is_none(name: str, tmp_path: Path) -> None:
+    outcomes = []
+    for facts in (HOSTS[name], SOUND):
+        bundle = tmp_path / f"bundle{len(outcomes)}"
+        shutil.copytree(fixtures.path(HEALTHY), bundle)
+        manifest = json.loads((bundle / "manifest.json").read_text())
+        (bundle / "manifest.json").write_text(json.dumps(manifest | facts))
+        with open_store(tmp_path / f"{bundle.name}.duckdb") as store:
+            ingest(store, bundle, packets=False)
+            made = diagnose(store.con, store.run_id(HEALTHY), [RULES[name]])
+            outcomes += [check.outcome for check in made.checks]
+    assert outcomes == ["found", "clear"]
+
+
+def test_a_mistake_of_the_set_up_comes_first(tmp_path: Path, shipped_path: Path) -> None:
+    path = tmp_path / "set-up.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        store.con.execute(
+            "INSERT INTO host_facts VALUES (?, 'host', 'qdiscs', '[\"eth0 netem 1:\"]')", [run_id]
+        )
+        made = diagnose(store.con, run_id)
+    assert made.findings[0].rule.name == "netem_on_sender"
+    assert len(made.findings) == 1 + len(EXPECTED["v1_x_lt"])
+
+
+def test_a_run_without_events_is_not_called_healthy(tmp_path: Path, shipped_path: Path) -> None:
+    path = tmp_path / "empty.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        store.con.execute("DELETE FROM events WHERE run_id = ?", [run_id])
+        made = diagnose(store.con, run_id)
+    assert made.flows == {}
+    assert {check.outcome for check in made.checks} == {"not applicable"}
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["bbr_mode = NULL, bbr_min_rtt_us = NULL", "rs_rtt_us = NULL", "rs_delivered = NULL"],
+)
+def test_a_recording_that_lacks_fields_fails_no_rule(missing: str, alter: Alter) -> None:
+    store = alter(HEALTHY, [f"UPDATE events SET {missing} WHERE {{run}}"])
+    with store:
+        made = diagnose(store.con, store.run_id(HEALTHY))
+    assert made.findings == []
+    assert made.outcomes("not checked")
+
+
+@pytest.mark.slow
+def test_a_buffer_of_a_tenth_of_the_path_is_too_small(traces: Path, tmp_path: Path) -> None:
+    """v2_shallow_0.2bdp as if the link had been faster by a fifth than the flow managed."""
+    from bbrscope.analyze.replay import keep_results as results
+    from bbrscope.analyze.replay import replay_runs as session
+
+    with open_store(tmp_path / "shallow.duckdb") as store:
+        ingest(store, traces / "v2_shallow_0.2bdp", packets=False)
+        run_id = store.run_id("v2_shallow_0.2bdp")
+        for flows in session.replay_runs(store.con, [run_id]):
+            results.keep(store, flows)
+        rule = [RULES["underuse_of_shallow_buffer"]]
+        assert diagnose(store.con, run_id, rule).findings == []
+        store.con.execute("UPDATE runs SET setup = replace(setup, '10mbit', '12mbit')")
+        (finding,) = diagnose(store.con, run_id, rule).findings
+        assert finding.values["used_share"] < 0.9
+
+
+@pytest.mark.slow
+def test_flows_that_do_not_converge_are_told_where_nothing_explains_it(
+    all_packets: Store,
+) -> None:
+    rule = [RULES["unfair_without_loss"]]
+    made = diagnose(all_packets.con, all_packets.run_id("v2_latecomer_2bdp"), rule)
+    assert [finding.flow for finding in made.findings] == [3]
+    made = diagnose(all_packets.con, all_packets.run_id("v3_latecomer_2bdp"), rule)
+    assert made.findings == []
+
+
+def test_every_rule_fires_somewhere() -> None:
+    fires = {name.split()[0] for names in EXPECTED.values() for name in names}
+    fires |= set(PUT) | set(HOSTS) | {"underuse_of_shallow_buffer", "unfair_without_loss"}
+    assert fires == set(RULES)
+
+
+def test_the_catalogue_is_covered_whole() -> None:
+    from bbrscope.analyze.diagnosis import NOT_RULES
+
+    told = {name for rule in RULES.values() for name in rule.catalogue}
+    assert told | set(NOT_RULES) == {f"F-{number:02}" for number in range(1, 38)}
+    assert not told & set(NOT_RULES)
+
+
+def test_a_longer_path_of_ones_own_is_no_inflated_min_rtt(alter: Alter) -> None:
+    """Flow 9 is 80 ms farther away than the setup's delay says; flow 1 sees that delay."""
+    farther = [
+        "UPDATE events SET rs_rtt_us = rs_rtt_us + 80000"
+        " WHERE {run} AND flow = 9 AND rs_rtt_us > 0",
+        "UPDATE events SET bbr_min_rtt_us = bbr_min_rtt_us + 80000,"
+        " tp_srtt_us = tp_srtt_us + 640000"
+        " WHERE {run} AND flow = 9 AND bbr_min_rtt_us < unset()",
+    ]
+    with alter(HEALTHY, [*clone(9), *farther]) as store:
+        chosen = [RULES["min_rtt_inflated"], RULES["standing_queue"]]
+        made = diagnose(store.con, store.run_id(HEALTHY), chosen)
+    assert [check.outcome for check in made.checks] == ["clear", "clear"]
+
+
+def test_marks_without_an_answer_are_blamed_on_what_kept_it_from_answering(alter: Alter) -> None:
+    """On 20 ms no v3 answers marks, whatever its route says: its limit is 5 ms."""
+    marked = "UPDATE events SET tp_delivered_ce = tp_delivered // 2, tp_ecn_flags = {flags}"
+    run = "v3_x_tlp5"
+    answered = f"{marked}, bbr_ecn_eligible = 0 WHERE {{run}}"
+    finding = ask(alter(run, [answered.replace("{flags}", "17")]), run, "ecn_ignored")
+    assert "never fell below 20" in finding.values["why"]
+    assert not any("ip route" in remedy for remedy in finding.remedies)
+    near = "UPDATE events SET bbr_min_rtt_us = 3000 WHERE {run}"
+    store = alter(run, [answered.replace("{flags}", "1"), near])
+    finding = ask(store, run, "ecn_ignored")
+    assert finding.values["why"] == "its route is not marked as low-latency ECN"
+    assert any("ip route" in remedy for remedy in finding.remedies)
+
+
+def test_an_idle_application_is_seen_where_the_links_rate_is_not_known(alter: Alter) -> None:
+    """What BBR believes in is then what the application let it measure."""
+    believes_little = (
+        "UPDATE events SET bbr_bw_hi_0 = bbr_bw_hi_0 // 10, bbr_bw_hi_1 = bbr_bw_hi_1 // 10"
+        " WHERE {run}"
+    )
+    finding = ask(alter("v3_x_tlp5", [believes_little]), "v3_x_tlp5", "application_limited")
+    assert finding.cost_bytes is None
+    assert finding.cost_s == finding.values["limited_s"] > 50
+
+
+def test_the_cost_of_probing_together_is_measured(alter: Alter) -> None:
+    """Two flows that keep half the path's product in flight each leave nothing of it unused."""
+    finding = ask(alter(HEALTHY, clone(9)), HEALTHY, "probe_rtt_synchronised")
+    assert finding.cost_s is not None
+    assert finding.cost_s == finding.values["idle_s"] < 0.1 * finding.values["together_s"]
+    # What has a price is weighed.
+    assert finding.severity == "minor"
+
+
+def test_advice_is_for_the_version_that_it_is_given_to() -> None:
+    for rule in RULES.values():
+        for version in rule.versions:
+            advice = [remedy.text for remedy in rule.remedies if version in remedy.versions]
+            assert advice, f"{rule.name} has nothing to try for v{version}"
+            if version != "2":
+                assert not any(re.search(r"v2alpha|tcp_bbr2", text) for text in advice), rule.name
+            if version == "3":
+                assert not any(re.search(r"ove to (BBR )?v3|^(BBR )?v3 ", text) for text in advice)

@@ -1,0 +1,40 @@
+"""A user's settings become kernel units, or are refused in words."""
+
+from __future__ import annotations
+
+import pytest
+from bbrscope.analyze.replay.parameter_settings import apply_settings, parse_settings
+from bbrscope.probes.base.errors import BbrscopeError
+
+
+def test_percent_are_256ths_and_names_are_the_versions_own() -> None:
+    assert parse_settings(["loss_thresh=5%", "full_loss_cnt=3"], "v3") == {
+        "loss_thresh": 13,
+        "full_loss_cnt": 3,
+    }
+    assert parse_settings(["startup_pacing_gain=710"], "v3") == {"high_gain": 710}
+
+
+def test_one_of_eight_pacing_gains_is_set_and_the_others_stay() -> None:
+    values = apply_settings({"pacing_gain": [320, 192, *[256] * 6]}, {"pacing_gain.3": 300})
+    assert values["pacing_gain"] == [320, 192, 256, 300, *[256] * 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("loss_thresh", "no '='"),
+        ("losses=1", "no such parameter"),
+        ("full_loss_cnt=5%", "not a fraction"),
+        ("loss_thresh=many", "not a number"),
+        ("loss_thresh=nan%", "not a number"),
+        ("loss_thresh=1e999%", "not a number"),
+        ("loss_thresh=2048", "out of range"),
+        ("HZ=0", "out of range"),
+    ],
+)
+def test_what_the_kernel_could_not_hold_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BbrscopeError) as caught:
+        parse_settings([text], "v3")
+    assert words in caught.value.fact
+    assert caught.value.way_out

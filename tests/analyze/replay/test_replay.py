@@ -1,0 +1,294 @@
+"""The estimator agrees with the kernels, bit for bit; where it would not, it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.bbr import loops, params
+from bbrscope.analyze.bbr.records import MAIN, STATE_COLUMNS
+from bbrscope.analyze.replay import gaps, run_params
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.replay.passes import MODES, run_pass
+from bbrscope.analyze.replay.prepare import FlowEvents, prepare
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
+
+# Smallest number of compared events per shipped recording: a replay of nothing proves nothing.
+_AT_LEAST = {"v2_single_1bdp": 10_600, "v2_x_spur": 5_000, "v1_x_lt": 3_800, "v3_x_tlp5": 5_000}
+
+
+def _largest(store: Store, run: str) -> tuple[FlowEvents, str, np.ndarray, dict[str, np.ndarray]]:
+    run_id = store.run_id(run)
+    info = session.run_info(store.con, run_id)
+    flow = store.con.execute(
+        "SELECT flow FROM flows WHERE run_id = ? ORDER BY events DESC", [run_id]
+    ).fetchone()[0]
+    values = run_params.of_run(store.con, run_id, info.flavour)
+    record = params.make(run_params.of_flow(store.con, run_id, flow, values))
+    columns = session.load_flow(store.con, run_id, flow)
+    return prepare(columns, info.version, record, info.last_exit_ns), info.version, record, columns
+
+
+@pytest.mark.parametrize("run", sorted(_AT_LEAST))
+def test_every_event_of_the_shipped_recordings_is_exact_in_both_modes(
+    shipped: Store, run: str
+) -> None:
+    rows = shipped.con.execute(
+        "SELECT mode, sum(events), sum(exact), count(first_divergence), sum(gaps)"
+        " FROM replays WHERE run_id = ? GROUP BY mode",
+        [shipped.run_id(run)],
+    ).fetchall()
+    assert {row[0] for row in rows} == set(MODES)
+    for _, events, exact, divergences, gap_count in rows:
+        assert events >= _AT_LEAST[run]
+        assert exact == events
+        assert divergences == 0
+        assert gap_count == 0
+
+
+@pytest.mark.slow
+def test_every_event_of_every_recording_is_exact_outside_its_gaps(all_runs: Store) -> None:
+    rows = all_runs.con.execute(
+        "SELECT run, mode, sum(p.events), sum(exact), sum(p.gaps), any_value(runs.events)"
+        " FROM replays p JOIN runs USING (run_id) GROUP BY run, mode"
+    ).fetchall()
+    assert len(rows) >= 2 * 40
+    for run, _, events, exact, gap_count, recorded in rows:
+        assert exact == events, run
+        if run.startswith("lossy"):
+            assert gap_count > 0, run
+        else:
+            assert gap_count == 0, run
+            assert events >= recorded - 6, run  # a flow's last event may have nothing after it
+
+
+@pytest.mark.slow
+def test_the_silent_miss_is_found_and_named(all_runs: Store) -> None:
+    found = all_runs.con.execute(
+        "SELECT kind, detail FROM gaps WHERE run_id = ?",
+        [all_runs.run_id("lossy_v2_one_silent_miss")],
+    ).fetchall()
+    assert found == [
+        (
+            "missing_main",
+            "tp.delivered grew by 3 between two main() calls, rs.acked_sacked says 2",
+        )
+    ]
+
+
+@pytest.mark.slow
+def test_v2s_own_event_letters_agree_wherever_they_speak(all_runs: Store) -> None:
+    compared, exact = all_runs.con.execute(
+        "SELECT sum(compared), sum(exact) FROM replay_fields JOIN runs USING (run_id)"
+        " WHERE field = 'debug_event' AND version = 'v2'"
+    ).fetchone()
+    letters = all_runs.con.execute(
+        "SELECT count(DISTINCT bbr_debug_event) FROM events JOIN runs USING (run_id)"
+        " WHERE version = 'v2'"
+    ).fetchone()[0]
+    assert compared == exact > 200_000
+    assert letters >= 9
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_x_spur", "v3_x_tlp5"])
+def test_plain_python_and_compiled_loops_give_the_same_states_and_decisions(
+    shipped: Store, shipped_path: Path, run: str
+) -> None:
+    flow, version, record, _ = _largest(shipped, run)
+    script = f"""
+import sys
+from pathlib import Path
+import numpy as np
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_replay import _largest
+from bbrscope.analyze.replay.passes import run_pass
+from bbrscope.probes.base.jit import PLAIN
+from bbrscope.analyze.views.store_with_views import open_store
+assert PLAIN
+with open_store(Path({str(shipped_path)!r}), read_only=True) as store:
+    flow, version, record, _ = _largest(store, {run!r})
+for mode in ("step", "free-run"):
+    result, machine = run_pass(flow, version, record, mode, True)
+    np.save(f"{{sys.argv[1]}}/{{mode}}-decisions.npy", result.decisions)
+    np.save(f"{{sys.argv[1]}}/{{mode}}-state.npy", machine.vector)
+    np.save(f"{{sys.argv[1]}}/{{mode}}-outcome.npy", result.outcome)
+"""
+    folder = shipped_path.parent / f"plain-{run}"
+    folder.mkdir(exist_ok=True)
+    environment = os.environ | {"BBRSCOPE_PLAIN": "1"}
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=True, env=environment)
+    for mode in MODES:
+        result, machine = run_pass(flow, version, record, mode, True)
+        assert np.array_equal(np.load(folder / f"{mode}-decisions.npy"), result.decisions)
+        assert np.array_equal(np.load(folder / f"{mode}-state.npy"), machine.vector)
+        assert np.array_equal(np.load(folder / f"{mode}-outcome.npy"), result.outcome)
+        assert len(result.decisions) > 5_000
+
+
+def test_decisions_on_and_off_replay_alike(shipped: Store) -> None:
+    flow, version, record, _ = _largest(shipped, "v2_x_spur")
+    for mode in MODES:
+        on, machine_on = run_pass(flow, version, record, mode, True)
+        off, machine_off = run_pass(flow, version, record, mode, False)
+        assert np.array_equal(on.outcome, off.outcome)
+        assert np.array_equal(machine_on.vector, machine_off.vector)
+        assert off.decisions is None
+
+
+@pytest.mark.parametrize(
+    "column", ["bbr_inflight_hi", "bbr_pacing_gain", "bbr_extra_acked_1", "bbr_cycle_mstamp"]
+)
+def test_a_single_altered_bit_of_state_is_a_divergence_at_that_event(
+    shipped: Store, column: str
+) -> None:
+    flow, version, record, _ = _largest(shipped, "v2_single_1bdp")
+    event = 5_000
+    flow.states[event + 1, STATE_COLUMNS.index(column)] ^= 1
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.first_difference() == event
+        position = STATE_COLUMNS.index(column)
+        assert result.differences[position] >= 1
+
+
+def test_an_altered_input_is_noticed_in_free_run(shipped: Store) -> None:
+    flow, version, record, _ = _largest(shipped, "v2_single_1bdp")
+    mains = np.flatnonzero(flow.events["ctl"]["kind"] == MAIN)
+    flow.events["rs"]["delivered"][mains[3_000]] += 7
+    result, _ = run_pass(flow, version, record, "free-run", False)
+    assert result.first_difference() is not None
+
+
+def test_a_wrong_parameter_is_noticed(shipped: Store) -> None:
+    flow, version, record, _ = _largest(shipped, "v2_single_1bdp")
+    record["HZ"] = 250
+    result, _ = run_pass(flow, version, record, "step", False)
+    assert result.first_difference() is not None
+
+
+def test_a_wrong_output_is_a_divergence(shipped: Store) -> None:
+    flow, version, record, _ = _largest(shipped, "v1_x_lt")
+    event = int(np.flatnonzero(flow.events["ctl"]["kind"] == MAIN)[1_000])
+    flow.events["ctl"]["exit_sk_pacing_rate"][event] += 1
+    result, _ = run_pass(flow, version, record, "step", False)
+    assert result.first_difference() == event
+
+
+def _without(columns: dict[str, np.ndarray], rows: list[int]) -> dict[str, np.ndarray]:
+    keep = np.ones(len(columns["kind"]), bool)
+    keep[rows] = False
+    return {name: column[keep] for name, column in columns.items()}
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
+@pytest.mark.parametrize("kind", ["main", "set_state"])
+def test_a_removed_event_is_found_as_a_gap_and_everything_else_is_exact(
+    shipped: Store, run: str, kind: str
+) -> None:
+    _, version, record, columns = _largest(shipped, run)
+    numbers = {"main": 1, "set_state": 2}
+    kinds = np.asarray(columns["kind"])
+    candidates = np.flatnonzero(kinds == numbers[kind])
+    removed = int(candidates[len(candidates) // 2])
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    lossy = prepare(_without(columns, [removed]), version, record, last_exit)
+    step, _ = run_pass(lossy, version, record, "step", False)
+    different = np.flatnonzero(step.outcome == loops.DIFFERENT)
+    found = gaps.classify(lossy, step, gaps.suspects(lossy, version), rows_lost=0)
+    assert {gap.index for gap in found} == set(different.tolist())
+    gaps.cut(lossy, found, np.zeros(len(lossy.events), bool))
+    for mode in MODES:
+        result, _ = run_pass(lossy, version, record, mode, False)
+        assert result.exact == result.compared >= len(lossy.events) - 3
+
+
+def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
+    shipped: Store,
+) -> None:
+    _, version, record, columns = _largest(shipped, "v2_single_1bdp")
+    tail = {name: column[4_000:] for name, column in columns.items()}
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    flow = prepare(tail, version, record, last_exit)
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared >= len(flow.events) - 1
+
+
+def test_a_field_the_recording_lacks_is_named_and_the_rest_is_still_exact(shipped: Store) -> None:
+    _, version, record, columns = _largest(shipped, "v2_single_1bdp")
+    lacking = dict(columns)
+    empty = np.zeros(len(columns["kind"]), np.int64)
+    lacking["bbr_loss_round_delivered"] = np.ma.array(empty, mask=True)
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    flow = prepare(lacking, version, record, last_exit)
+    assert flow.missing == ["bbr_loss_round_delivered"]
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared > 10_000
+
+
+def test_v1_on_a_kernel_with_v2s_patch_is_its_own_flavour(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "patched.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v1_x_lt")
+        assert session.run_info(store.con, run_id).flavour == "v1"
+        # a patched kernel's rate samples carry tx_in_flight, though its v1 ignores it
+        store.con.execute("UPDATE events SET rs_tx_in_flight = 5 WHERE run_id = ?", [run_id])
+        info = session.run_info(store.con, run_id)
+        (flows,) = session.replay_runs(store.con, [run_id])
+    assert (info.version, info.flavour) == ("v1", "v1-patched")
+    assert "carries v2's patch" in info.decoded_as
+    assert flows[0].values["tso_segs_cap"] == 0
+    assert flows[0].exact  # too slow a flow for the two to differ
+    assert flows[0].passes["step"].compared > 3_000
+
+
+def _command(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bbrscope.reports", "replay", "--store", str(path)]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_the_documented_json(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy.duckdb"
+    shutil.copy(shipped_path, path)
+    done = _command(path, "v2_x_spur", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    (run,) = document["runs"]
+    assert run["run"] == "v2_x_spur"
+    assert {flow["mode"] for flow in run["flows"]} == set(MODES)
+    for flow in run["flows"]:
+        assert flow["version"] == "v2"
+        assert flow["events"] == flow["exact"] > 5_000
+        assert flow["first_divergence"] is None
+        hi = flow["fields"]["inflight_hi"]
+        assert hi["compared"] == hi["exact"] > 5_000
+
+
+def test_the_command_fails_and_explains_when_something_differs(tmp_path: Path) -> None:
+    path = tmp_path / "altered.duckdb"
+    with open_store(path) as store:
+        ingest(store, fixtures.path("v2_x_spur"))
+        store.con.execute("UPDATE events SET bbr_inflight_hi = 77 WHERE seq = 3000")
+    done = _command(path, "--json")
+    assert done.returncode == 1
+    flows = json.loads(done.stdout)["runs"][0]["flows"]
+    for flow in flows:
+        first = flow["first_divergence"]
+        assert first["seq"] == 2999
+        assert first["fields"]["inflight_hi"]["expected"] == 77
+        assert first["inputs"]["rs_acked_sacked"] >= 0
+        assert first["decisions"]
+    assert "expected 77" in _command(path).stdout

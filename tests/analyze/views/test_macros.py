@@ -1,0 +1,104 @@
+"""The kernel's arithmetic, against the same in Python; and nobody writes it a second time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from bbrscope.analyze.views.macros import MACROS
+from hypothesis import given
+from hypothesis import strategies as st
+
+_ROOT = Path(__file__).resolve().parents[3]
+U32 = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        for macro in MACROS:
+            opened.execute(macro.ddl())
+        yield opened
+
+
+def value(con: duckdb.DuckDBPyConnection, call: str, *values: object) -> object:
+    return con.execute(f"SELECT {call}", list(values)).fetchall()[0][0]
+
+
+@given(earlier=U32, grown=U32)
+def test_counters_of_32_bits_go_on_beyond_their_end(
+    con: duckdb.DuckDBPyConnection, earlier: int, grown: int
+) -> None:
+    later = (earlier + grown) & 0xFFFFFFFF
+    assert value(con, "increase32(?::UINTEGER, ?::UINTEGER)", later, earlier) == grown
+    forward = grown < 2**31
+    assert value(con, "growth32(?::UINTEGER, ?::UINTEGER)", later, earlier) == grown * forward
+    # As the kernel's before(): (s32)(seq1 - seq2) < 0.
+    signed = grown if forward else grown - 2**32
+    assert value(con, "distance32(?::UINTEGER, ?::UINTEGER)", later, earlier) == signed
+
+
+@given(out=U32, sacked=U32, lost=U32, retrans=U32)
+def test_packets_in_flight_are_those_of_tcp_packets_in_flight(
+    con: duckdb.DuckDBPyConnection, out: int, sacked: int, lost: int, retrans: int
+) -> None:
+    call = "packets_in_flight(?::UINTEGER, ?::UINTEGER, ?::UINTEGER, ?::UINTEGER)"
+    assert value(con, call, out, sacked, lost, retrans) == max(out - (sacked + lost) + retrans, 0)
+
+
+def test_unset_is_all_ones_and_has_no_value(con: duckdb.DuckDBPyConnection) -> None:
+    assert value(con, "unset()") == 0xFFFFFFFF
+    assert value(con, "if_set(4294967295::UINTEGER)") is None
+    assert value(con, "if_set(4294967294::UINTEGER)") == 0xFFFFFFFE
+
+
+def test_bandwidths_are_packets_per_us_shifted_by_24(con: duckdb.DuckDBPyConnection) -> None:
+    # 10 packets of 1,448 bytes in 1 ms: 115.84 Mbit/s.
+    bw = value(con, "bw_of_sample(10, 1000)")
+    assert bw == 10 * 2**24 // 1000
+    assert value(con, "bw_of_sample(10, -1)") is None
+    assert value(con, "bw_to_mbps(?, 1448)", bw) == pytest.approx(115.84, rel=1e-4)
+    assert value(con, "bw_to_bytes(?, 1448)", bw) == pytest.approx(14.48e6, rel=1e-4)
+    assert value(con, "bw_to_packets(?, 40000)", bw) == pytest.approx(400, rel=1e-4)
+    # v1 has one filter, v2 and v3 a pair.
+    assert value(con, "max_bw(NULL, NULL, 7)") == 7
+    assert value(con, "max_bw(3, 5, NULL)") == 5
+
+
+def test_every_macro_says_what_it_is() -> None:
+    assert all(macro.meaning for macro in MACROS)
+    assert len({macro.name for macro in MACROS}) == len(MACROS)
+
+
+# What the macros are for; hand-written, it would be a second place for one fact.
+HAND_WRITTEN = re.compile(
+    r"4294967295|16777216|packets_out[^,\n]*-[^,\n]*sacked_out|greatest\([a-z.]*bbr_bw_hi_0"
+    r"|\+ 4294967296\) % 4294967296"
+)
+# Comments, documentation of columns, and arithmetic of packets that no kernel's field has.
+ALLOWED = {
+    "collect/packets/match.py",
+    "analyze/views/macros.py",
+    "analyze/views/view_parts.py",
+    "analyze/story/sentences.py",
+}
+
+
+def test_nobody_writes_the_kernels_arithmetic_by_hand() -> None:
+    texts = [
+        path
+        for room in ("collect", "analyze", "reports")
+        for path in (_ROOT / room).rglob("*")
+        if path.suffix in (".py", ".toml", ".sql", ".md")
+    ]
+    assert len(texts) > 200
+    found = {
+        f"{path.relative_to(_ROOT)}: {match[0]}"
+        for path in texts
+        if str(path.relative_to(_ROOT)) not in ALLOWED and "analyze/bbr" not in str(path)
+        for match in HAND_WRITTEN.finditer(path.read_text())
+    }
+    assert found == set()

@@ -1,0 +1,110 @@
+"""What an event brings counts for the phase that it found; who counts, since when, on what path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
+
+MODES = {0: "STARTUP", 1: "DRAIN", 3: "PROBE_RTT"}
+CYCLE = {0: "PROBE_BW_UP", 1: "PROBE_BW_DOWN", 2: "PROBE_BW_CRUISE", 3: "PROBE_BW_REFILL"}
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A v3 flow that loses packets in several phases; not replayed."""
+    with open_store(tmp_path_factory.mktemp("steps") / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        yield store
+
+
+def losses_by_phase(store: Store) -> Counter[str]:
+    """Straight from the events: tp.lost grew by so much when the callback found this phase."""
+    query = (
+        "SELECT tp_lost, bbr_mode, bbr_cycle_idx FROM events"
+        " WHERE kind <> 'init' ORDER BY flow, seq"
+    )
+    counted: Counter[str] = Counter()
+    before = None
+    for lost, mode, cycle in store.con.execute(query).fetchall():
+        if before is not None and lost > before:
+            counted[CYCLE[cycle] if mode == 2 else MODES[mode]] += lost - before
+        before = lost
+    return counted
+
+
+def test_losses_count_for_the_phase_in_which_they_were_detected(lossy: Store) -> None:
+    expected = losses_by_phase(lossy)
+    # A loss in PROBE_BW_UP ends it: charged to the phase after, UP would have none.
+    assert expected["PROBE_BW_UP"] > 0
+    steps = "SELECT phase, sum(lost) FROM flow_steps GROUP BY ALL HAVING sum(lost) > 0"
+    assert dict(lossy.con.execute(steps).fetchall()) == expected
+    metrics = "SELECT phase, lost_packets FROM metrics_by_phase WHERE lost_packets > 0"
+    assert dict(lossy.con.execute(metrics).fetchall()) == expected
+
+
+def test_all_of_a_flow_is_in_one_of_its_phases(lossy: Store) -> None:
+    sums = "sum(lost_packets), sum(delivered_packets), sum(acked_bytes)"
+    by_phase = lossy.con.execute(f"SELECT {sums} FROM metrics_by_phase").fetchall()
+    assert by_phase == lossy.con.execute(f"SELECT {sums} FROM metrics_by_flow").fetchall()
+
+
+def test_a_senders_view_says_why_a_flow_does_not_count(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v2_single_1bdp"))
+        rows = store.con.execute("SELECT flow, counts, why_not FROM senders").fetchall()
+    # iperf3's data connection; its control connection, as it was captured; the server's end.
+    assert sorted(row for row in rows if row[0] is not None) == [
+        (1, True, None),
+        (2, False, "no data"),
+    ]
+    assert [row[1:] for row in rows if row[0] is None] == [(False, "control connection")]
+
+
+TWO_PATHS = """
+UPDATE runs SET setup = '{"delay": "20", "rate": "10mbit"}';
+UPDATE events SET rs_rtt_us = 20500 + seq % 9000, bbr_min_rtt_us = 20500 WHERE flow = 1;
+UPDATE events SET rs_rtt_us = 60500 + seq % 9000, bbr_min_rtt_us = 60500 WHERE flow = 2;
+"""
+
+
+def test_a_flows_base_rtt_has_its_own_extra_delay(tmp_path: Path) -> None:
+    """The other flow saw the path empty, at 20 ms, while this one never saw less than 60."""
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        con = store.con
+        for table in ("events", "flows"):
+            con.execute(f"INSERT INTO {table} SELECT * REPLACE (2 AS flow) FROM {table}")
+        con.execute(TWO_PATHS)
+        query = "SELECT flow, base_rtt_us, source FROM base_rtts ORDER BY flow"
+        assert con.execute(query).fetchall() == [(1, 20000, "setup"), (2, 60500, "least RTT")]
+        # Seen by nobody, the queue may be what makes the path longer: the setup holds.
+        con.execute("UPDATE events SET rs_rtt_us = rs_rtt_us + 30000")
+        assert con.execute(query).fetchall() == [(1, 20000, "setup"), (2, 20000, "setup")]
+
+
+def test_flows_are_compared_while_all_of_them_are_there(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        con = store.con
+        assert con.execute("FROM comparison_windows").fetchall() == []
+        shift = "* REPLACE (2 AS flow, ns + 3300000000 AS ns"
+        con.execute(f"INSERT INTO events SELECT {shift}) FROM events")
+        con.execute(
+            "INSERT INTO flows SELECT * REPLACE (2 AS flow, first_ns + 3300000000 AS first_ns,"
+            " last_ns + 3300000000 AS last_ns) FROM flows"
+        )
+        (window,) = con.execute(
+            "SELECT flows, (start_ns - zero_ns) / 1e9, first_s, last_s, (end_ns - zero_ns) / 1e9"
+            " FROM comparison_windows"
+        ).fetchall()
+        assert window[:3] == (2, 3.3, 4)
+        assert window[3] + 1 <= window[4] < window[3] + 2
+        shared = con.execute("SELECT seconds, flows FROM sharing WHERE t_s IS NULL").fetchall()
+        assert shared == [(window[3] - 3, 2)]

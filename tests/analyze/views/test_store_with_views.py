@@ -1,0 +1,73 @@
+"""A store that was opened has all views in its file, and deleting a run leaves nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+from bbrscope import fixtures
+from bbrscope.analyze.views import materialize
+from bbrscope.analyze.views.registry import TABLES, VIEWS
+from bbrscope.analyze.views.store_with_views import open_for_loading, open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store import store as recorded
+
+
+def names_in(path: Path) -> set[str]:
+    """What any DuckDB shell finds in a file."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        return {row[0] for row in con.execute("SHOW TABLES").fetchall()}
+
+
+def test_views_stay_in_the_file_for_any_duckdb_shell(tmp_path: Path) -> None:
+    path = tmp_path / "new.duckdb"
+    with open_store(path):
+        pass
+    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+
+
+def test_a_store_of_recorded_tables_alone_gets_views_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.duckdb"
+    with recorded.open_store(path) as store:
+        ingest(store, fixtures.path("v2_x_spur"), packets=False)
+    before = path.read_bytes()
+    with open_store(path, read_only=True) as store:
+        live = store.con.execute("FROM phases").fetchall()
+        assert live
+        assert store.con.execute("FROM decisions").fetchall() == []
+    assert path.read_bytes() == before
+    with open_store(path) as store:
+        assert store.con.execute("FROM phases").fetchall() == live
+
+
+def test_a_deleted_run_leaves_no_row_in_any_table(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy.duckdb"
+    path.write_bytes(shipped_path.read_bytes())
+    with open_store(path) as store:
+        for run in store.runs():
+            with store.transaction():
+                store.delete_run(store.run_id(run))
+        left = {
+            item.name
+            for item in (*TABLES, *VIEWS, *materialize.TABLES)
+            if store.con.execute(f'SELECT 1 FROM "{item.name}" LIMIT 1').fetchall()
+        }
+    # What no run owns.
+    assert left == {"meta", "decision_codes", "rungs"}
+
+
+def test_a_replayed_run_that_gets_packets_has_its_rows_stored_anew(tmp_path: Path) -> None:
+    path, bundle = tmp_path / "s.duckdb", fixtures.path("v2_single_1bdp")
+    with open_store(path) as store:
+        run_id = ingest(store, bundle, packets=False).run_id
+        with store.transaction() as con:
+            con.execute("INSERT INTO replays BY NAME SELECT ? AS run_id, 1 AS flow", [run_id])
+            materialize.materialize(con, [run_id])
+    stored = "SELECT count(pkt_acked_bytes) FROM materialized_metrics_by_flow"
+    with open_for_loading(path) as store:
+        assert store.con.execute(stored).fetchall() == [(0,)]
+        ingest(store, bundle)
+        assert store.con.execute("FROM materialized_runs").fetchall() == []
+    with open_store(path, read_only=True) as store:
+        assert store.con.execute("FROM materialized_runs").fetchall() == [(run_id,)]
+        assert store.con.execute(stored).fetchall() == [(3,)]

@@ -1,0 +1,129 @@
+"""Several processes load what one loads, row for row, and one that fails hurts no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from bbrscope import fixtures
+from bbrscope.collect.bundle.bundle import COMPLETE
+from bbrscope.collect.ingest.ingest import Outcome, ingest
+from bbrscope.collect.ingest.parallel import (
+    BYTES_PER_PROCESS,
+    Options,
+    ingest_many,
+    worthwhile_jobs,
+)
+from bbrscope.collect.store import schema
+from bbrscope.collect.store.store import open_store
+from bbrscope.probes.base.errors import BbrscopeError, StoreError
+from bbrscope.reports.cli import cli
+from click.testing import CliRunner
+
+
+def test_the_store_is_the_same_and_loading_again_changes_nothing(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    """Compared with the session's store, whose runs were loaded one after the other."""
+    paths = [fixtures.path(name) for name in fixtures.names()]
+    with open_store(tmp_path / "many.duckdb") as store:
+        told = list(ingest_many(store, paths, Options(), 2))
+        assert [outcome.run for outcome in told] == list(fixtures.names()) == store.runs()
+        assert not any(outcome.already for outcome in told)
+        assert all(outcome.already for outcome in ingest_many(store, paths[:2], Options(), 2))
+    with duckdb.connect() as con:  # a store's own connection opens no other file
+        con.execute(f"ATTACH '{tmp_path / 'many.duckdb'}' AS many (READ_ONLY)")
+        con.execute(f"ATTACH '{shipped_path}' AS one (READ_ONLY)")
+        for table in schema.TABLES:
+            if table.name == "meta":
+                continue
+            both = [f'SELECT * FROM {place}."{table.name}"' for place in ("many", "one")]
+            for left, right in (both, both[::-1]):
+                rows = con.execute(f"({left}) EXCEPT ALL ({right})").fetchall()
+                assert rows == [], table.name
+    assert [path.name for path in tmp_path.iterdir()] == ["many.duckdb"]
+
+
+def test_little_to_load_is_loaded_by_one_process_and_much_by_as_many_as_there_are_cpus(
+    tmp_path: Path,
+) -> None:
+    assert worthwhile_jobs([fixtures.path(name) for name in fixtures.names()]) == 1
+    large = [tmp_path / "a.pcap", tmp_path / "b" / "packets.pcap"]
+    large[1].parent.mkdir()
+    for path in large:
+        with path.open("wb") as file:
+            file.truncate(BYTES_PER_PROCESS)
+    jobs = worthwhile_jobs([large[0], large[1].parent])
+    assert jobs == min(2, len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, jobs: str) -> None:
+    paths = [fixtures.path("v2_x_spur"), tmp_path / "none", fixtures.path("v1_x_lt")]
+    args = ["ingest", *map(str, paths), "--store", str(tmp_path / "s.duckdb"), "--jobs", jobs]
+    done = CliRunner().invoke(cli, args)
+    assert isinstance(done.exception, BbrscopeError)
+    assert done.exception.fact.startswith("1 of 3 were not loaded")
+    assert "there is no bundle" in done.stderr
+    assert COMPLETE in done.stderr
+    with open_store(tmp_path / "s.duckdb") as store:
+        assert store.runs() == ["v2_x_spur", "v1_x_lt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["s.duckdb"]
+
+
+def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Path) -> None:
+    """Ctrl-C reaches every process; runs that were told of are there, and nothing of the others."""
+    copies = []
+    for number in range(12):
+        copies.append(tmp_path / f"copy{number}")
+        shutil.copytree(fixtures.path("v1_x_lt"), copies[-1])
+        manifest = json.loads((copies[-1] / "manifest.json").read_text())
+        (copies[-1] / "manifest.json").chmod(0o644)
+        (copies[-1] / "manifest.json").write_text(json.dumps(manifest | {"name": f"c{number}"}))
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    words = [sys.executable, "-m", "bbrscope.reports", "ingest", "--jobs", "2"]
+    words += ["--store", str(folder / "s.duckdb"), *map(str, copies)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        assert run.stdout
+        told = [run.stdout.readline().partition(":")[0]]
+        os.killpg(run.pid, signal.SIGINT)
+        rest, said = run.communicate(timeout=300)
+    told += [line.partition(":")[0] for line in rest.splitlines() if not line.startswith(" ")]
+    assert run.returncode != 0
+    assert "Traceback" not in said
+    with open_store(folder / "s.duckdb") as store:
+        assert told == store.runs()[: len(told)]
+        assert 1 <= len(store.runs()) < len(copies)
+        rows = store.con.execute("SELECT DISTINCT events FROM runs").fetchall()
+        assert rows == [(3857,)]
+        counted = "SELECT count(*) FROM events GROUP BY run_id"
+        assert set(store.con.execute(counted).fetchall()) == {(3857,)}
+    assert [path.name for path in folder.iterdir()] == ["s.duckdb"]
+
+
+def test_names_that_are_taken_are_refused_or_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "v1_x_lt.log"
+    other.write_text("1700000000\nESTAB 0 0 10.0.0.1:1 10.0.0.2:2\n\t bbr cwnd:10\n")
+    paths = [other, fixtures.path("v1_x_lt"), other]
+    with open_store(tmp_path / "s.duckdb") as store:
+        first, refused, again = ingest_many(store, paths, Options(), 2)
+        assert isinstance(refused, StoreError)
+        assert "another run called 'v1_x_lt'" in refused.fact
+        assert isinstance(first, Outcome)
+        assert isinstance(again, Outcome)
+        assert (first.already, again.already) == (False, True)
+        assert [row[0] for row in store.con.execute("SELECT events FROM runs").fetchall()] == [0]
+        told = list(ingest_many(store, paths[1:2], Options(replace=True), 2))
+        assert (store.runs(), told[0].events) == (["v1_x_lt"], 3857)
+        with pytest.raises(StoreError):
+            ingest(store, other)

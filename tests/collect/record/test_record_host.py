@@ -1,0 +1,536 @@
+"""Recording on this machine's own kernel: a real loopback flow, real bpftrace, real endings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bbrscope.collect.record import check
+
+from tests.recordings import MAIN, manifest, text
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run pytest with sudo")
+needs_bpftrace = pytest.mark.skipif(
+    shutil.which("bpftrace") is None, reason="needs bpftrace: apt-get install bpftrace"
+)
+needs_bbr = pytest.mark.skipif(
+    "bbr" not in AVAILABLE.read_text().split(), reason="needs BBR: modprobe tcp_bbr"
+)
+needs_btf = pytest.mark.skipif(
+    not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs a kernel with BTF"
+)
+traced = [needs_root, needs_bpftrace, needs_bbr, needs_btf]
+
+
+def collect(*words: str) -> list[str]:
+    return [sys.executable, "-c", MAIN, "collect", "-q", *words]
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(collect(*words), capture_output=True, text=True, timeout=300, check=False)
+
+
+class Traffic:
+    """A BBR flow over loopback that sends until it is stopped."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.server.getsockname()[1])
+        self.stopping = threading.Event()
+        self.threads = [threading.Thread(target=run) for run in (self.receive, self.send)]
+
+    def receive(self) -> None:
+        connection, _ = self.server.accept()
+        with connection:
+            while connection.recv(1 << 16):
+                pass
+
+    def send(self) -> None:
+        with socket.socket() as sender:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+            sender.connect(("127.0.0.1", self.port))
+            while not self.stopping.is_set():
+                sender.sendall(b"x" * 20_000)
+                time.sleep(0.005)
+
+    def __enter__(self) -> Traffic:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(100)
+        self.server.close()
+
+
+@pytest.fixture
+def traffic() -> Iterator[Traffic]:
+    with Traffic() as running:
+        yield running
+
+
+# Sends to itself under BBR for a while, and says so when it is under way.
+SELF_TALK = """
+import socket, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+client.connect(server.getsockname())
+peer, _ = server.accept()
+threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
+for turn in range(300):
+    client.sendall(b"x" * 20000); time.sleep(0.01)
+    if turn == 50: print("talking", flush=True)
+client.close()
+"""
+# Listens once a file exists, and sends to whoever connects, under BBR.
+LATE_SERVER = """
+import os, socket, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.05)
+with socket.create_server(("127.0.0.1", int(sys.argv[2]))) as server:
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    connection, _ = server.accept()
+    with connection:
+        for _ in range(100):
+            connection.sendall(b"x" * 20000)
+            time.sleep(0.01)
+time.sleep(60)
+"""
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to a server that may not listen yet."""
+    deadline = time.monotonic() + 100
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def rows(folder: Path, tag: str) -> list[dict[str, str]]:
+    lines = text(folder / "events.csv.zst").splitlines()
+    names = next(line for line in lines if line.startswith(f"#{tag},")).split(",")[1:]
+    found = [line.split(",")[1:] for line in lines if line.startswith(f"{tag},")]
+    return [dict(zip(names, values, strict=True)) for values in found]
+
+
+def followed(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run another command of ours on a store."""
+    command = [sys.executable, "-c", MAIN, *words, "--store", str(store)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def left_behind() -> list[str]:
+    """Every bpftrace that nobody waits for any more; those of others have living parents."""
+    command = ["ps", "-C", "bpftrace", "-o", "ppid=,args="]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if line.split()[0] == "1"]
+
+
+class TestTracepoint:
+    pytestmark = traced
+
+    def test_state_is_read_when_packets_arrive_and_everything_is_accounted_for(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        out = tmp_path / "run"
+        done = ran("--rung", "tcp_probe", "-d", "2.5", "--port", str(traffic.port), "-o", str(out))
+        told = manifest(out)
+        assert told["probe"] == "tcp_probe"
+        accounting = told["accounting"]
+        assert isinstance(accounting, dict)
+        counts = accounting["probes"]["T"]
+        assert counts["attempted"] == counts["recorded"] + counts["cut"]
+        assert counts["recorded"] > 50
+        assert counts["recorded"] == len(rows(out, "T0")) == len(rows(out, "T1"))
+        assert check.check(out / "events.csv.zst").sequence_missing == 0
+        if accounting["runs"] is not None:
+            # Runs were read just before the end; other sockets' packets are runs, too.
+            assert accounting["runs"] >= counts["recorded"] * 0.9
+        # A run that the kernel skipped must be told by the exit status, and only that may.
+        assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
+        assert left_behind() == []
+        self.follow(tmp_path / "s.duckdb", out, traffic.port)
+
+    def follow(self, store: Path, out: Path, port: int) -> None:
+        """The same bundle through ingest, replay, explain, metrics and report."""
+        loaded = followed(store, "ingest", "--no-packets", str(out))
+        assert loaded.returncode == 0, loaded.stderr
+        assert "cannot say why anything changed" in loaded.stdout
+        refused = followed(store, "replay", "run")
+        assert refused.returncode == 1
+        assert "recorded by tcp_probe" in refused.stderr
+        story = followed(store, "explain", "run").stdout
+        assert f"-> 127.0.0.1:{port}" in story
+        assert "begins" in story
+        assert "first seen so" in story
+        metrics = json.loads(followed(store, "metrics", "run", "--format", "json").stdout)
+        # 20,000 bytes every 5 ms or so are sent; the counter tp.snd_una says how many arrived.
+        assert max(flow["goodput_mbps"] or 0 for flow in metrics) > 1
+        drawn = followed(store, "report", "run", "-o", str(out.with_name("run.html")))
+        assert drawn.returncode == 0, drawn.stderr
+
+    def test_only_sockets_of_the_port_are_recorded(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        with Traffic() as other:
+            assert other.port != traffic.port
+            ran("--rung", "tcp_probe", "-d", "1.5", "--port", str(traffic.port), "-o", str(out))
+        found = {
+            frozenset((socket.ntohs(int(row["sport"])), socket.ntohs(int(row["dport"]))))
+            for row in rows(out, "N")
+        }
+        assert found
+        assert all(traffic.port in ports for ports in found)
+
+    def test_the_state_agrees_with_what_ss_sees(self, tmp_path: Path, traffic: Traffic) -> None:
+        """ss is an independent witness: same min_rtt, and a count of delivered that was recorded.
+
+        It reads between two ACKs, so the next one's row has the same count; that row is later than
+        the sample before. Samples beyond the last row have none.
+        """
+        out = tmp_path / "run"
+        ran("--rung", "tcp_probe", "-d", "4", "--port", str(traffic.port), "-o", str(out))
+        seen = []
+        for block in text(out / "ss.txt.zst").split("# monotonic_ns ")[1:]:
+            taken, _, lines = block.partition("\n")
+            for line in lines.splitlines():
+                if re.search(rf" 127\.0\.0\.1:{traffic.port} ", line.split("ino:")[0]) and (
+                    match := re.search(r" delivered:(\d+)", line)
+                ):
+                    mrtt = re.search(r"mrtt:([\d.]+)", line)
+                    assert mrtt
+                    sender = f":{traffic.port}" in line.split()[4]
+                    if sender:
+                        seen.append((int(taken), int(match[1]), float(mrtt[1])))
+        senders = {r["sk"] for r in rows(out, "N") if socket.ntohs(int(r["dport"])) == traffic.port}
+        states = [row for row in rows(out, "T0") if row["sk"] in senders]
+        known = [(int(row["ns"]), int(row["tp.delivered"])) for row in states]
+        within = [each for each in seen if each[1] <= known[-1][1]]
+        assert len(within) >= 2
+        for (before, *_), (_, delivered, _) in zip([(0, 0, 0.0), *within], within, strict=False):
+            assert delivered in {count for ns, count in known if ns > before}
+        heads = text(out / "events.csv.zst").splitlines()[:20]
+        holder = next(h for h in heads if h.startswith("#T") and "bbr.min_rtt_us" in h)
+        rtts = {
+            int(row["bbr.min_rtt_us"]) / 1000
+            for row in rows(out, holder[1:].split(",")[0])
+            if row["sk"] in senders
+        }
+        assert rtts & {mrtt for _, _, mrtt in seen}
+
+    def test_what_a_process_accepts_on_a_port_where_it_listens_later_is_its_own(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        """Sockets that it accepts are made in softirq; only the port tells whose they are."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        begin, out = tmp_path / "begin", tmp_path / "run"
+        server = subprocess.Popen([sys.executable, "-c", LATE_SERVER, str(begin), str(port)])
+        try:
+            words = collect("--rung", "tcp_probe", "-d", "4", "--pid", str(server.pid))
+            running = subprocess.Popen([*words, "-o", str(out)], stderr=subprocess.PIPE, text=True)
+            assert running.stderr is not None
+            while "recording" not in running.stderr.readline():
+                assert running.poll() is None
+            begin.touch()
+            received = 0
+            with connected(port) as client:
+                while data := client.recv(1 << 16):
+                    received += len(data)
+            running.communicate(timeout=300)
+        finally:
+            server.kill()
+            server.wait()
+        assert received == 2_000_000
+        ends = {(socket.ntohs(int(r["sport"])), r["sk"]) for r in rows(out, "N")}
+        assert {sport for sport, _ in ends} == {port}
+        (accepted,) = {sk for _, sk in ends}
+        assert len([row for row in rows(out, "T0") if row["sk"] == accepted]) > 10
+
+    def test_a_retransmission_has_the_sequence_numbers_of_the_packet(
+        self, host_alone: None, tmp_path: Path
+    ) -> None:
+        """Loopback of a namespace goes down for a while; what is sent again lies in the window."""
+        name, out = f"rows{os.getpid()}", tmp_path / "run"
+        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+        if made.returncode:
+            pytest.skip("needs ip netns: apt-get install iproute2, as root")
+        try:
+            subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+            away = "read word; ip link set lo down; sleep 0.5; ip link set lo up; cat"
+            script = f"{sys.executable} -c '{SELF_TALK}' | {{ {away}; }}"
+            inside = ["ip", "netns", "exec", name, "sh", "-c", script]
+            ran(
+                "--rung",
+                "tcp_probe",
+                "--netns",
+                name,
+                "--no-packets",
+                "-o",
+                str(out),
+                "--",
+                *inside,
+            )
+        finally:
+            subprocess.run(["ip", "netns", "del", name], check=True)
+        resent = rows(out, "R")
+        assert resent
+        states = rows(out, "T0")
+        for row in resent:
+            before = [s for s in states if s["sk"] == row["sk"] and int(s["ns"]) < int(row["ns"])]
+            if not before:
+                continue
+            first, last = int(row["skb.seq"]), int(row["skb.end_seq"])
+            una = int(before[-1]["tp.snd_una"])
+            # Sent since that state at most: a window more than was in flight then.
+            assert (first - una) % 2**32 < 1 << 26
+            assert 0 < (last - first) % 2**32 <= 1 << 17
+
+    def test_sigterm_ends_the_recording_in_order(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        words = collect("--rung", "tcp_probe", "--port", str(traffic.port), "-o", str(out))
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        assert running.stderr is not None
+        while "recording" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(1.5)
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=300)
+        assert manifest(out)["ended"] == "SIGTERM"
+        assert len(rows(out, "T0")) > 20
+        assert left_behind() == []
+        assert not out.with_name("run.partial").exists()
+
+    def test_a_bpftrace_that_dies_leaves_what_was_recorded_and_status_1(
+        self, tmp_path: Path, traffic: Traffic
+    ) -> None:
+        out = tmp_path / "run"
+        words = collect("--rung", "tcp_probe", "--port", str(traffic.port), "-o", str(out))
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        assert running.stderr is not None
+        while "recording" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(2)
+        find = ["pgrep", "-P", str(running.pid), "-x", "bpftrace"]
+        children = subprocess.run(find, capture_output=True, text=True, check=True)
+        os.kill(int(children.stdout), signal.SIGKILL)
+        _, said = running.communicate(timeout=300)
+        assert running.returncode == 1
+        assert "bpftrace ended by itself" in said
+        assert str(manifest(out)["ended"]).startswith("bpftrace ended by itself (signal 9)")
+        assert len(rows(out, "T0")) > 20
+
+    def test_a_size_cap_ends_it_cleanly(self, tmp_path: Path, traffic: Traffic) -> None:
+        out = tmp_path / "run"
+        limit = ("-d", "60", "--max-size", "2k")
+        ran("--rung", "tcp_probe", *limit, "--port", str(traffic.port), "-o", str(out))
+        assert "size cap of 2000 bytes" in str(manifest(out)["ended"])
+        assert check.check(out / "events.csv.zst").events > 0
+
+
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_full_disk_ends_the_recording_and_what_was_written_stays(
+    tmp_path: Path, traffic: Traffic
+) -> None:
+    """On a small tmpfs of a private mount namespace; kept by copying it out of there."""
+    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    disk.mkdir()
+    words = collect("--rung", "tcp_probe", "-d", "60", "-o", str(disk / "run"), "--no-packets")
+    script = f"""
+        mount -t tmpfs -o size=2560k small {disk} || exit 77
+        (until [ -s {disk}/run.partial/events.csv.zst ]; do sleep 0.2; done
+         sleep 2; cat /dev/urandom > {disk}/ballast) 2> /dev/null &
+        "$@"; status=$?
+        cp -r {disk}/run {kept}; exit $status
+    """
+    command = ["unshare", "-m", "sh", "-c", script, "sh", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    if done.returncode == 77:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert done.returncode == 1, done.stderr
+    assert "cannot write: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert check.check(kept / "events.csv.zst").events > 20
+    assert left_behind() == []
+
+
+def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) -> None:
+    out = tmp_path / "run"
+    words = ("--rung", "inet_diag", "-d", "2.5", "--no-packets", "--port", str(traffic.port))
+    with Traffic():
+        done = ran(*words, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    told = manifest(out)
+    assert told["probe"] == "inet_diag"
+    assert "nothing can be replayed" in str(told["answers"])
+    samples = text(out / "ss.txt.zst")
+    assert samples.count("# monotonic_ns") >= 2
+    assert re.search(rf":{traffic.port} .*bbr:\(bw:", samples)
+    told_lines = [line for line in samples.splitlines() if line and not line.startswith("#")]
+    assert all(f":{traffic.port} " in line for line in told_lines)
+    store = tmp_path / "s.duckdb"
+    loaded = followed(store, "ingest", str(out))
+    assert loaded.returncode == 0, loaded.stderr
+    assert "samples of ss" in loaded.stdout
+    assert followed(store, "replay", "run").returncode == 1
+    story = followed(store, "explain", "run").stdout
+    assert f"-> 127.0.0.1:{traffic.port}" in story
+    assert "STARTUP" in story or "PROBE_BW" in story
+    drawn = followed(store, "report", "run", "-o", str(tmp_path / "run.html"))
+    assert drawn.returncode == 0, drawn.stderr
+
+
+def test_a_command_that_cannot_start_is_refused_before_anything_is_attached(tmp_path: Path) -> None:
+    done = ran("-o", str(tmp_path / "run"), "--", "no-such-command-here")
+    assert done.returncode == 1
+    assert "cannot start 'no-such-command-here'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "precious").write_text("x")
+    done = ran("-o", str(out), "-d", "1")
+    assert done.returncode == 1
+    assert "exists" in done.stderr
+    assert (out / "precious").read_text() == "x"
+
+
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists() or os.geteuid() != 0,
+    reason="needs root, to become nobody, and /usr/bin/python3",
+)
+def test_without_root_it_says_so_and_records_what_ss_shows(tmp_path: Path) -> None:
+    here = Path("/var/tmp") / f"bbrscope-nobody-{os.getpid()}"
+    here.mkdir(mode=0o777)
+    here.chmod(0o777)
+    repository = Path(__file__).resolve().parents[3]
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    search = ":".join([str(repository / ".dev"), *packages])
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"]
+    python = [f"PYTHONPATH={search}", "/usr/bin/python3", "-B", "-c", MAIN]
+    try:
+        probe = subprocess.run([*nobody, *python, "--help"], capture_output=True, check=False)
+        if probe.returncode:
+            pytest.skip("needs packages that nobody can read and /usr/bin/python3 can import")
+        words = ["collect", "-d", "1", "-o"]
+        done, refused, denied = (
+            subprocess.run(
+                [*nobody, *python, *words, where, *more],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            for where, more in (
+                (str(here / "run"), []),
+                (str(here / "other"), ["--rung", "fentry"]),
+                (str(tmp_path / "run"), []),
+            )
+        )
+        assert done.returncode == 1, done.stderr
+        assert "is empty: no socket had BBR" in done.stderr
+        assert "not root" in done.stderr
+        assert manifest(here / "run")["probe"] == "inet_diag"
+        assert refused.returncode == 1
+        assert "not root" in refused.stderr
+        assert denied.returncode == 1
+        assert "Permission denied" in denied.stderr
+        assert "Traceback" not in refused.stderr + denied.stderr
+        assert not (here / "other.partial").exists()
+    finally:
+        shutil.rmtree(here)
+
+
+def test_the_commands_own_end_ends_the_recording_and_gives_it_its_status(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "run"
+    script = "sleep 1; exit 3"
+    with Traffic():
+        done = ran("--rung", "inet_diag", "--no-packets", "-o", str(out), "--", "sh", "-c", script)
+    assert done.returncode == 3, done.stderr
+    assert manifest(out)["ended"] == "the command ended (status 3)"
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("--address", "not-an-address"), "is not an address"),
+        (("--cgroup", "/no/such"), "no cgroup"),
+        (("--pid", "4194304"), "no process"),
+        (("--netns", "no-such-ns"), "no network namespace"),
+    ],
+)
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_filter_that_names_nothing_is_refused(
+    words: tuple[str, ...], fact: str, tmp_path: Path
+) -> None:
+    done = ran(*words, "-d", "1", "-o", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert fact in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_without_ss_cannot_be_polled_and_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        collect("--rung", "inet_diag", "-d", "1", "-o", str(tmp_path / "run")),
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ss is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_root
+def test_a_host_without_bpftrace_is_told_and_falls_back(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in ("ss", "ip", "tc", "sh"):
+        if path := shutil.which(tool):
+            (folder / tool).symlink_to(path)
+    out = tmp_path / "run"
+    with Traffic():
+        done = subprocess.run(
+            collect("-d", "1", "--no-packets", "-o", str(out)),
+            env={**os.environ, "PATH": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    ladder = manifest(out)["ladder"]
+    assert isinstance(ladder, list)
+    assert "bpftrace is not installed" in ladder[-1]["reason"]

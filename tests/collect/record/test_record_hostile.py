@@ -1,0 +1,220 @@
+"""Hosts that lack something or get in the way: one clear message, status 1, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.collect.record.test_record_host import (
+    Traffic,
+    collect,
+    left_behind,
+    manifest,
+    needs_root,
+    ran,
+    traced,
+)
+
+QUICK = ("-d", "1", "--no-packets")
+TOOLS = ("ss", "ip", "tc", "sh", "sleep", "true")
+
+
+def tools_in(folder: Path, fake_bpftrace: str) -> dict[str, str]:
+    """An environment whose PATH has a few real tools, and a bpftrace that is a script."""
+    folder.mkdir()
+    for tool in TOOLS:
+        if path := shutil.which(tool):
+            (folder / tool).symlink_to(path)
+    script = folder / "bpftrace"
+    script.write_text("#!/bin/sh\n" + fake_bpftrace)
+    script.chmod(0o755)
+    return {**os.environ, "PATH": str(folder)}
+
+
+def told(words: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def children_of(pid: int) -> list[str]:
+    """Children that are there or were not waited for, by their state and name."""
+    done = subprocess.run(
+        ["ps", "-o", "stat=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return done.stdout.splitlines()
+
+
+# A bpftrace of long ago: asked for its version it answers, what it does not know it refuses.
+OLD = """
+case "$1" in
+--version) echo "bpftrace v0.9.4"; exit 0;;
+--info) echo "Kernel: 5.4"; echo "  kfunc: no"; echo "  kprobe: yes"; exit 0;;
+*) echo "stdin:1:1-9: ERROR: syntax error, unexpected struct" >&2; exit 1;;
+esac
+"""
+# One that hangs while it is attaching, and ignores being asked to end.
+HANGING = """
+case "$1" in
+--version) echo "bpftrace v0.23.0"; exit 0;;
+--info) echo "  fentry: yes"; exit 0;;
+-e) exit 0;;
+*) trap '' INT TERM; while :; do sleep 1; done;;
+esac
+"""
+# One that overlooks the first SIGINT, as 0.17 may, and counts its events at the second.
+DEAF = """
+case "$1" in
+--version) echo "bpftrace v0.17.0"; exit 0;;
+--info) echo "  kfunc: no"; exit 0;;
+-e) exit 0;;
+*) trap '' URG; asked=
+   trap '[ -z "$asked" ] || { echo "@attempted_T: 0"; exit 0; }; asked=once' INT
+   echo "+first"; echo "+last"; while :; do sleep 0.1; done;;
+esac
+"""
+
+
+class TestBpftraceThatDoesNotFit:
+    pytestmark = traced
+
+    def test_one_that_is_too_old_is_quoted_and_the_next_rung_is_taken(self, tmp_path: Path) -> None:
+        env = tools_in(tmp_path / "bin", OLD)
+        with Traffic():
+            done = told(collect(*QUICK, "-o", str(tmp_path / "run")), env=env)
+        assert done.returncode == 0, done.stderr
+        kept = manifest(tmp_path / "run")
+        assert kept["probe"] == "inet_diag"
+        ladder = kept["ladder"]
+        assert isinstance(ladder, list)
+        assert any("syntax error" in step["reason"] for step in ladder)
+        assert left_behind() == []
+
+    def test_one_that_is_too_old_for_the_only_rung_asked_for_ends_it(self, tmp_path: Path) -> None:
+        env = tools_in(tmp_path / "bin", OLD)
+        words = collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run"))
+        done = told(words, env=env)
+        assert done.returncode == 1
+        assert "nothing could be attached" in done.stderr
+        assert "syntax error" in done.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+
+    def test_one_that_overlooks_the_request_to_end_is_asked_again(self, tmp_path: Path) -> None:
+        env = tools_in(tmp_path / "bin", DEAF)
+        with Traffic():  # an empty recording is an error; ss sees this flow
+            done = told(
+                collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run")), env=env
+            )
+        assert done.returncode == 0, done.stderr
+        accounting = manifest(tmp_path / "run")["accounting"]
+        assert isinstance(accounting, dict)
+        assert accounting["probes"]["T"]["attempted"] == 0
+        assert accounting["complete"]
+
+    def test_ctrl_c_while_it_is_attaching_leaves_nothing(self, tmp_path: Path) -> None:
+        """The child ignores SIGINT: it is killed in the end, and waited for."""
+        env = tools_in(tmp_path / "bin", HANGING)
+        words = collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run"))
+        shortened = [
+            *words[:2],
+            f"import bbrscope.collect.record.tracer as t; t.STOP_S = 2; {words[2]}",
+        ]
+        running = subprocess.Popen(
+            [*shortened, *words[3:]], env=env, stderr=subprocess.PIPE, text=True
+        )
+        assert running.stderr is not None
+        while "attaching" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=100)
+        assert running.returncode == 1
+        assert "stopped while bpftrace was attaching" in said
+        assert "Traceback" not in said
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+
+
+@needs_root
+@pytest.mark.parametrize("rung", ["", "tcp_probe"])
+def test_a_kernel_without_btf_is_told(rung: str, tmp_path: Path) -> None:
+    """An empty folder is mounted over /sys/kernel/btf, in a mount namespace of its own."""
+    if not Path("/sys/kernel/btf").is_dir() or shutil.which("bpftrace") is None:
+        pytest.skip("needs /sys/kernel/btf to hide, and bpftrace: apt-get install bpftrace")
+    words = collect(*(("--rung", rung) if rung else ()), *QUICK, "-o", str(tmp_path / "run"))
+    script = 'mount -t tmpfs none /sys/kernel/btf || exit 77; exec "$@"'
+    with Traffic():
+        done = told(["unshare", "-m", "sh", "-c", script, "sh", *words])
+    if done.returncode == 77:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert "BTF" in done.stderr
+    if rung:
+        assert done.returncode == 1
+        assert list(tmp_path.iterdir()) == []
+    else:
+        assert done.returncode == 0, done.stderr
+        assert manifest(tmp_path / "run")["probe"] == "inet_diag"
+
+
+def test_a_command_that_is_there_but_cannot_run_ends_it(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF nothing")
+    broken.chmod(0o755)
+    done = ran(
+        "--rung", "inet_diag", "--no-packets", "-o", str(tmp_path / "run"), "--", str(broken)
+    )
+    assert done.returncode == 1
+    assert "cannot start" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken"]
+
+
+@needs_root
+def test_no_space_from_the_start_is_told_before_anything_is_attached(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = collect("--rung", "inet_diag", *QUICK, "-o", str(disk / "run"))
+    script = f'mount -t tmpfs -o size=64k small {disk} || exit 77; "$@"; s=$?; ls {disk}; exit $s'
+    done = told(["unshare", "-m", "sh", "-c", script, "sh", *words])
+    if done.returncode == 77:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stdout == ""
+
+
+def test_no_child_outlives_a_recording_that_is_ended(tmp_path: Path) -> None:
+    words = collect("--rung", "inet_diag", "-o", str(tmp_path / "run"), "--", "sleep", "60")
+    keeper = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys, time\n"
+            "child = subprocess.Popen(sys.argv[1:], stderr=subprocess.PIPE, text=True)\n"
+            "while 'recording' not in child.stderr.readline(): assert child.poll() is None\n"
+            "time.sleep(1.5); child.terminate(); child.communicate(); print(child.returncode)\n"
+            "sys.stdout.flush(); sys.stdin.read()",
+            *words,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert keeper.stdout is not None
+    assert keeper.stdout.readline() == "1\n"  # nobody sent anything: it is empty
+    assert children_of(keeper.pid) == []
+    keeper.communicate("", timeout=20)
+    assert manifest(tmp_path / "run")["ended"] == "SIGTERM"

@@ -1,0 +1,230 @@
+"""The row stream: order restored, talk kept aside, accounts right, the end cut clean."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+import zstandard
+from bbrscope.collect.record import check
+from bbrscope.collect.record.stream import MOST_LINES, Compressed, Events, Stderr
+
+HEAD = b"#M0,ns,sk,seqno,tp.delivered,tp.mss_cache,rs.acked_sacked\n#M1,ns,sk,bbr.mode\n#X,ns,sk\n"
+SECOND = 1_000_000_000
+
+
+def event(ns: int, sk: str, seqno: int, delivered: int, acked: int) -> bytes:
+    rows = f"M0,{ns},{sk},{seqno},{delivered},1448,{acked}\nM1,{ns + 5},{sk},0\nX,{ns + 9},{sk}\n"
+    return rows.encode()
+
+
+def pump(
+    pieces: list[bytes], folder: Path, cut_after_ns: int | None = None
+) -> tuple[Events, bytes]:
+    """Feed pieces as a child would, and return the stream and what was written."""
+    source, sink = os.pipe()
+    path = folder / "events.csv.zst"
+    target = Compressed(path)
+    events = Events(source, target)
+    events.cut_after_ns = cut_after_ns
+    events.start()
+    for piece in pieces:
+        os.write(sink, piece)
+    os.close(sink)
+    events.join(20)
+    target.close()
+    return events, zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read()
+
+
+def test_rows_pass_unchanged_and_are_counted_by_tag(tmp_path: Path) -> None:
+    data = HEAD + event(1000, "ff00", 0, 1, 1) + event(2000, "ff00", 1, 2, 1)
+    events, written = pump([data], tmp_path)
+    assert written == data
+    assert events.rows == {"M0": 2, "M1": 2, "X": 2}
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_pieces_of_any_size_make_the_same_stream(size: int, tmp_path: Path) -> None:
+    data = HEAD + b"".join(event(1000 * i, "ff00", i, i, 1) for i in range(1, 20))
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    assert pump(pieces, tmp_path)[1] == data
+
+
+def test_rows_of_several_cpus_come_out_in_order_of_time(tmp_path: Path) -> None:
+    one, two, three = (event(1000 * i, "ff00", i, i, 1) for i in (1, 2, 3))
+    _, written = pump([HEAD + two, three, one], tmp_path)
+    assert written == HEAD + one + two + three
+
+
+def test_what_is_not_a_row_is_kept_aside_and_understood(tmp_path: Path) -> None:
+    talk = b"Attaching 13 probes...\nLost 7 events\nsomething odd\n\n"
+    end = b"\n@attempted_M: 9\n@attempted_X: 9\n"
+    events, written = pump([talk, HEAD, event(1000, "ff00", 0, 1, 1), end], tmp_path)
+    assert written == HEAD + event(1000, "ff00", 0, 1, 1)
+    assert events.lost == 7
+    assert events.attempted == {"M": 9, "X": 9}
+    assert "something odd" in events.talk
+
+
+def test_attached_means_that_both_heartbeats_were_seen(tmp_path: Path) -> None:
+    assert not pump([HEAD, b"+first\n"], tmp_path)[0].attached.is_set()
+    assert pump([HEAD, b"+first\n", b"+last\n"], tmp_path)[0].attached.is_set()
+
+
+def test_events_that_begin_after_the_stop_are_cut_whole_and_counted(tmp_path: Path) -> None:
+    before, after = event(1000, "ff00", 0, 1, 1), event(5000, "ff00", 1, 2, 1)
+    events, written = pump([HEAD, before, after], tmp_path, cut_after_ns=4000)
+    assert written == HEAD + before
+    assert events.cut == {"M0": 1, "M1": 1, "X": 1}
+
+
+def test_what_main_left_belongs_to_the_event_that_was_recorded(tmp_path: Path) -> None:
+    """The exit of a call that began before the stop is kept, that of a later call is not."""
+    rows = [b"M0,3999,ff00,1,2,14\n", b"M1,4001,ff00,7\n", b"X,4003,ff00,9\n"]
+    later = [b"X,4005,ff00,10\n", b"IX0,4006,ff11,10\n", b"IX1,4007,ff11,10\n"]
+    events, written = pump([HEAD, *rows, *later], tmp_path, cut_after_ns=4000)
+    assert written == HEAD + b"".join(rows)
+    assert events.cut == {"X": 1, "IX0": 1, "IX1": 1}
+
+
+def test_a_row_cut_short_by_death_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    whole = event(1000, "ff00", 0, 1, 1)
+    _, written = pump([HEAD, whole, b"M0,2000,ff00,1,2,14"], tmp_path)
+    assert written == HEAD + whole
+
+
+def test_memory_is_bounded_by_little_more_than_a_second_of_rows(tmp_path: Path) -> None:
+    source, sink = os.pipe()
+    events = Events(source, Compressed(tmp_path / "events.csv.zst"))
+    for i in range(1, 200):
+        events.accept((HEAD if i == 1 else b"") + event(i * SECOND // 10, "ff00", i, i, 1))
+        assert len(events._held) <= 3 * 14
+    os.close(source)
+    os.close(sink)
+
+
+def test_a_full_disk_is_remembered_and_the_child_is_still_read(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    source, sink = os.pipe()
+    events = Events(source, Compressed(Path("/dev/full")))
+    events.start()
+    rows = b"".join(event(i * SECOND, "ff00", i, i, 1) for i in range(1, 2000))
+    noise = os.urandom(1 << 20).hex().encode()  # does not compress away
+    os.write(sink, HEAD)
+    for i in range(40):
+        os.write(sink, b"M0,%d,ff00,%s\n" % (i * SECOND, noise[i * 1000 : i * 1000 + 900]))
+    for start in range(0, len(rows), 4096):
+        os.write(sink, rows[start : start + 4096])
+    os.close(sink)
+    events.join(20)
+    assert not events.is_alive()
+    assert events.error is not None
+    assert events.error.errno == errno.ENOSPC
+
+
+def completeness(data: bytes, folder: Path) -> check.Completeness:
+    path = folder / "events.csv.zst"
+    path.write_bytes(zstandard.compress(HEAD + data))
+    return check.check(path)
+
+
+def test_a_whole_recording_has_no_gap(tmp_path: Path) -> None:
+    data = b"".join(event(1000 * i, "ff00", i, 10 + i, 1) for i in range(5))
+    found = completeness(data, tmp_path)
+    assert (found.events, found.sockets) == (5, 1)
+    assert (found.sequence_missing, found.chain_breaks) == (0, 0)
+
+
+def test_a_missing_number_is_a_missing_event(tmp_path: Path) -> None:
+    data = b"".join(event(1000 * i, "ff00", i, 10 + i, 1) for i in (0, 1, 4, 5))
+    found = completeness(data, tmp_path)
+    assert (found.sequence_missing, found.chain_breaks) == (2, 0)
+    assert found.first[0][1] == "ff00"
+
+
+def test_a_call_that_no_probe_saw_breaks_the_chain_of_delivered(tmp_path: Path) -> None:
+    """A kprobe that did not fire takes no number either: only the data can tell."""
+    data = event(1000, "ff00", 0, 10, 1) + event(2000, "ff00", 1, 12, 1)
+    found = completeness(data, tmp_path)
+    assert (found.sequence_missing, found.chain_breaks) == (0, 1)
+
+
+def test_an_address_used_again_starts_from_zero(tmp_path: Path) -> None:
+    data = event(1000, "ff00", 0, 10, 1) + event(2000, "ff00", 0, 1, 1)
+    found = completeness(data, tmp_path)
+    assert (found.sequence_missing, found.chain_breaks) == (0, 0)
+
+
+def test_a_stream_cut_by_a_crash_is_checked_to_its_last_whole_row(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv.zst"
+    writer = Compressed(path)
+    writer.write(HEAD + event(1000, "ff00", 0, 10, 1))
+    writer.flush()
+    assert check.check(path).events == 1
+    writer.close()
+
+
+def test_the_chain_is_followed_through_columns_of_several_rows(tmp_path: Path) -> None:
+    """bpftrace 0.17 prints v2's and v3's rows in so many parts that the MSS is in the second."""
+    head = b"#M0,ns,sk,seqno,rs.acked_sacked,tp.delivered\n#M1,ns,sk,tp.mss_cache\n"
+    rows = [(0, 1, 10), (1, 2, 12), (2, 1, 15)]
+    data = b"".join(
+        b"M0,%d,ff00,%d,%d,%d\nM1,%d,ff00,1448\n" % (1000 * n, n, acked, total, 1000 * n + 5)
+        for n, acked, total in rows
+    )
+    path = tmp_path / "events.csv.zst"
+    path.write_bytes(zstandard.compress(head + data))
+    found = check.check(path)
+    assert (found.events, found.sequence_missing, found.chain_breaks) == (3, 0, 1)
+
+
+def test_every_loss_that_is_told_on_stderr_is_counted_and_of_the_rest_the_first_lines(
+    tmp_path: Path,
+) -> None:
+    """bpftrace 0.24 and later tell losses there: far more lines than are kept."""
+    source, sink = os.pipe()
+    target = Compressed(tmp_path / "events.csv.zst")
+    events = Events(source, target)
+    events.start()
+    os.write(sink, b"Lost 3 events\n")
+    os.close(sink)
+    losses = b"".join(b"WARNING: Lost %d events\n" % n for n in range(1, 51)) * 400
+    said = Stderr(
+        io.BytesIO(b"WARNING: one\n" + losses + b"two\n" * 5000 + b"Lost 7 events"), events
+    )
+    said.start()
+    said.join(20)
+    events.join(20)
+    target.close()
+    assert events.lost == 3 + 400 * 1275 + 7
+    assert said.lines[:2] == ["WARNING: one", "two"]
+    assert len(said.lines) == MOST_LINES
+
+
+def test_rows_are_written_though_no_newer_ones_come(tmp_path: Path) -> None:
+    """A killed collector leaves them; newest rows may still be waiting for those of other CPUs."""
+    now = time.monotonic_ns()
+    old, new = event(now - 60 * SECOND, "ff00", 0, 1, 1), event(now + 60 * SECOND, "ff00", 1, 2, 1)
+    source, sink = os.pipe()
+    path = tmp_path / "events.csv.zst"
+    target = Compressed(path)
+    events = Events(source, target)
+    events.start()
+    os.write(sink, HEAD + new + old)
+    deadline = time.monotonic() + 30
+    while written_so_far(path) != HEAD + old:
+        assert time.monotonic() < deadline, written_so_far(path)
+        time.sleep(0.1)
+    os.close(sink)
+    events.join(20)
+    target.close()
+    assert written_so_far(path) == HEAD + old + new
+
+
+def written_so_far(path: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())

@@ -1,0 +1,143 @@
+"""The shell script: it records on the rung that holds, for its owner alone, and removes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bbrscope.collect.record import check
+from bbrscope.collect.record.script import script
+
+from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced
+from tests.recordings import manifest
+
+
+@pytest.fixture(scope="session")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("script") / "collect.sh"
+    path.write_text(script())
+    return path
+
+
+def recorded(
+    collector: Path, out: Path, *words: str, inside: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Record a flow over loopback by the rung that needs least."""
+    (out.parent / "talk.py").write_text(f"{SELF_TALK}\nraise SystemExit(5)\n")
+    command = [*inside, "sh", str(collector), "-r", "tcp_probe", "-o", str(out), *words]
+    command += ["--", sys.executable, str(out.parent / "talk.py")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+class TestOnThisKernel:
+    pytestmark = traced
+
+    def test_it_records_completely_and_passes_the_commands_status_on(
+        self, collector: Path, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "run"
+        done = recorded(collector, out, "-i", "lo")
+        assert done.returncode == 5, done.stderr
+        told = manifest(out)
+        assert (told["probe"], told["command_status"]) == ("tcp_probe", 5)
+        counts = told["accounting"]["probes"]["T"]
+        assert counts["attempted"] == counts["recorded"] > 50
+        assert counts["lost_rows"] == 0
+        assert check.check(out / "events.csv.zst").sequence_missing == 0
+        assert stat.S_IMODE(out.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
+        assert {path.stat().st_uid for path in out.iterdir()} == {0}
+
+    @pytest.fixture
+    def netns(self, host_alone: None) -> Iterator[str]:
+        name = f"script{os.getpid()}"
+        if subprocess.run(
+            ["ip", "netns", "add", name], capture_output=True, check=False
+        ).returncode:
+            pytest.skip("needs ip netns: apt-get install iproute2, as root")
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+    def test_it_records_under_ip_netns_exec_where_tracefs_is_not_mounted(
+        self, collector: Path, netns: str, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "run"
+        done = recorded(collector, out, "-n", inside=("ip", "netns", "exec", netns))
+        assert done.returncode == 5, done.stderr
+        assert manifest(out)["accounting"]["probes"]["T"]["recorded"] > 50
+
+
+class TestItsFolder:
+    pytestmark = needs_root
+
+    def refused(self, collector: Path, out: str) -> str:
+        command = ["sh", str(collector), "-d", "1", "-o", out]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 1
+        return done.stderr
+
+    @pytest.fixture(autouse=True)
+    def needs_a_known_bbr(self) -> None:
+        if shutil.which("bpftrace") is None:
+            pytest.skip("needs bpftrace: apt-get install bpftrace")
+
+    @pytest.mark.parametrize("name", ["run", "run.partial"])
+    def test_a_planted_link_is_neither_followed_nor_removed(
+        self, name: str, collector: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "precious"
+        target.mkdir()
+        (target / "raw").write_text("x")
+        (tmp_path / name).symlink_to(target)
+        self.refused(collector, str(tmp_path / "run"))
+        assert (tmp_path / name).is_symlink()
+        assert (target / "raw").read_text() == "x"
+        assert [path.name for path in target.iterdir()] == ["raw"]
+
+    def test_what_a_killed_recording_left_stays(self, collector: Path, tmp_path: Path) -> None:
+        left = tmp_path / "run.partial"
+        left.mkdir()
+        (left / "events.csv").write_text("M,1")
+        said = self.refused(collector, str(tmp_path / "run"))
+        assert (left / "events.csv").read_text() == "M,1"
+        assert "ingest --salvage" in said or "no BBR" in said
+
+    @pytest.mark.parametrize("out", [".", "..", "/", "x/..", "", "-x", "a b", "$(id)"])
+    def test_a_name_that_ingest_would_refuse_is_refused(
+        self, out: str, collector: Path, tmp_path: Path
+    ) -> None:
+        assert "collect.sh: " in self.refused(collector, out)
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "expected"),
+    [
+        ("cwnd_event", {"bbr_cwnd_event": "args.event"}),
+        ("tx_start", {"bbr_cwnd_event_tx_start": "0"}),
+        ("both", {"bbr_cwnd_event": "args.event", "bbr_cwnd_event_tx_start": "0"}),
+    ],
+)
+def test_the_callbacks_for_cwnd_events_are_those_that_the_kernel_has(
+    callbacks: str, expected: dict[str, str]
+) -> None:
+    text = script()
+    function = text[text.index("cwnd_events() {") :].split("\n}\n")[0] + "\n}\n"
+    probe = text.split("fentry-v3) cat <<'PROBE'\n")[1].split("PROBE\n")[0]
+    program = f"callbacks={callbacks}\n{function}\ncwnd_events"
+    done = subprocess.run(["sh", "-c", program], input=probe, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = {
+        block.split(":bbr_cwnd")[1].split("\n")[0]: block.split("(uint64)$sk, ")[1].split(",")[0]
+        for block in done.stdout.split("\n}\n")
+        if ":bbr_cwnd_event" in block
+    }
+    assert {f"bbr_cwnd{name}": value for name, value in found.items()} == expected
+    if callbacks == "cwnd_event":
+        assert done.stdout == probe

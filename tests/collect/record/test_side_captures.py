@@ -1,0 +1,192 @@
+"""What is recorded beside the events: headers alone, the right queue, the user's own command."""
+
+from __future__ import annotations
+
+import pwd
+import shlex
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+import zstandard
+from bbrscope.collect.record import user_command
+from bbrscope.collect.record.headers_only import HeadersOnly, headers_length
+from bbrscope.collect.record.place import Place
+from bbrscope.probes.base.errors import HostError
+
+from tests.collect.record.test_record_host import Traffic, needs_root, ran
+
+ETHERNET, RAW = 1, 101
+SECRET = b"what people sent is nobody's business"
+
+
+def tcp(options: bytes = b"", payload: bytes = SECRET) -> bytes:
+    """A TCP header with options of whole words, and a payload."""
+    words = 5 + len(options) // 4
+    return struct.pack("!HHIIBBHHH", 443, 5000, 1, 2, words << 4, 16, 100, 0, 0) + options + payload
+
+
+def ipv4(body: bytes, protocol: int = 6, options: bytes = b"", fragment: int = 0) -> bytes:
+    first = 0x40 | 5 + len(options) // 4
+    size = 20 + len(options) + len(body)
+    head = struct.pack("!BBHHHBBH", first, 0, size, 7, fragment, 64, protocol, 0)
+    return head + bytes([10, 0, 0, 1, 10, 0, 0, 2]) + options + body
+
+
+def ipv6(body: bytes, following: int = 6) -> bytes:
+    return struct.pack("!IHBB", 6 << 28, len(body), following, 64) + bytes(32) + body
+
+
+def ethernet(body: bytes, kind: int, tags: int = 0) -> bytes:
+    return bytes(12) + b"\x81\x00\x00\x05" * tags + struct.pack("!H", kind) + body
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        ethernet(ipv4(tcp()), 0x0800),
+        ethernet(ipv4(tcp(b"\x01" * 12)), 0x0800),
+        ethernet(ipv4(tcp(b"\x01" * 40), options=b"\x01" * 8), 0x0800, tags=2),
+        ethernet(ipv6(tcp(b"\x01" * 20)), 0x86DD),
+    ],
+)
+def test_a_packet_is_cut_where_its_tcp_header_ends(packet: bytes) -> None:
+    assert packet[headers_length(packet, ETHERNET) :] == SECRET
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        ethernet(ipv4(SECRET, protocol=17), 0x0800),
+        ethernet(ipv4(SECRET, fragment=100), 0x0800),
+        ethernet(ipv6(SECRET, following=44), 0x86DD),
+        ethernet(SECRET, 0x0806),
+        ethernet(b"", 0x0800),
+    ],
+)
+def test_what_is_no_tcp_keeps_no_payload_either(packet: bytes) -> None:
+    assert SECRET[:4] not in packet[: headers_length(packet, ETHERNET)]
+
+
+def capture(packets: list[bytes], order: str = "<", link: int = RAW) -> bytes:
+    head = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 128, link)
+    rows = [
+        struct.pack(f"{order}IIII", i, i, len(p), len(p) + 900) + p for i, p in enumerate(packets)
+    ]
+    return head + b"".join(rows)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+def test_a_capture_is_cut_whatever_its_pieces_and_keeps_times_and_lengths(
+    order: str, piece: int
+) -> None:
+    data = capture([ipv4(tcp(b"\x01" * 4 * i)) for i in range(10)], order)
+    cutter = HeadersOnly()
+    got = b"".join(cutter.cut(data[i : i + piece]) for i in range(0, len(data), piece))
+    assert got == capture_of_headers(order)
+    assert cutter.link == RAW
+
+
+def capture_of_headers(order: str) -> bytes:
+    head = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 128, RAW)
+    rows = []
+    for i in range(10):
+        whole, bare = ipv4(tcp(b"\x01" * 4 * i)), 40 + 4 * i
+        record = struct.pack(f"{order}IIII", i, i, bare, len(whole) + 900)
+        rows.append(record + whole[:bare])
+    return head + b"".join(rows)
+
+
+def test_a_packet_that_was_cut_off_is_dropped() -> None:
+    data = capture([ipv4(tcp())])
+    assert HeadersOnly().cut(data[:-1]) == data[:24]
+
+
+@needs_root
+@pytest.mark.parametrize(("words", "is_there"), [((), False), (("--snaplen", "200"), True)])
+def test_payload_is_recorded_only_when_asked_for(
+    words: tuple[str, ...], is_there: bool, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with Traffic() as traffic:
+        more = ("-d", "1.5", "-i", "lo", "--port", str(traffic.port), *words)
+        done = ran("--rung", "inet_diag", *more, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    if not (out / "packets.pcap.zst").exists():
+        pytest.skip("needs tcpdump: apt-get install tcpdump")
+    with (out / "packets.pcap.zst").open("rb") as raw:
+        data = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
+    assert len(data) > 1000
+    assert (b"x" * 20 in data) == is_there  # what Traffic sends
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b", "ssh://host/eth0;reboot", "ssh://host/$(id)", "r:", "-h", "a" * 20, "ssh://h/"],
+)
+def test_what_is_no_device_is_refused(text: str) -> None:
+    with pytest.raises(HostError, match="does not name a device"):
+        Place(text)
+
+
+def test_the_far_shell_gets_every_word_as_it_is() -> None:
+    words = Place("ssh://router/eth0").command("tc", "-s", "$(reboot)", "a b")
+    assert words[:4] == ["ssh", "-o", "BatchMode=yes", "router"]
+    (for_the_shell,) = words[4:]
+    assert shlex.split(for_the_shell) == ["tc", "-s", "$(reboot)", "a b"]
+    done = subprocess.run(
+        ["sh", "-c", for_the_shell.replace("tc ", "printf %s, ", 1)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "-s,$(reboot),a b,"
+
+
+@pytest.mark.parametrize("queue", ["no-such-dev", "nowhere:eth0"])
+def test_a_queue_that_cannot_be_sampled_is_told_before_anything_is_recorded(
+    queue: str, tmp_path: Path
+) -> None:
+    done = ran("--rung", "inet_diag", "-d", "1", "--queue", queue, "-o", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert f"cannot sample the queue of {queue}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_root
+def test_under_sudo_a_command_runs_as_its_caller_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nobody = pwd.getpwnam("nobody")
+    monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
+    assert ids(as_root=False, folder=tmp_path) == [nobody.pw_uid, nobody.pw_gid]
+    assert ids(as_root=True, folder=tmp_path) == [0, 0]
+    monkeypatch.delenv("SUDO_UID")
+    assert ids(as_root=False, folder=tmp_path) == [0, 0]
+
+
+def ids(*, as_root: bool, folder: Path) -> list[int]:
+    """User and group that a command runs as."""
+    path = folder / "ids"
+    path.touch()
+    path.chmod(0o666)
+    for parent in (folder, *folder.parents[:3]):  # pytest's folders let nobody else in
+        parent.chmod(parent.stat().st_mode | 0o755)
+    script = f"(id -u; id -g) > {shlex.quote(str(path))}"
+    command = user_command.UserCommand(("sh", "-c", script), as_root)
+    command.start()
+    assert command.process is not None
+    command.process.wait(20)
+    assert command.status == 0
+    return [int(line) for line in path.read_text().split()]
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("true", 0)])
+def test_the_status_of_a_command_is_told_as_a_shell_tells_it(script: str, status: int) -> None:
+    command = user_command.UserCommand(("sh", "-c", script))
+    command.start()
+    assert command.process is not None
+    command.process.wait(20)
+    assert command.status == status

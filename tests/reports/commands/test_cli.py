@@ -1,0 +1,80 @@
+"""The command line's own promises: lazy, complete in its help, and never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+
+import click
+import pytest
+from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports import cli
+from click.testing import CliRunner
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_every_command_has_help_that_begins_with_what_it_does(name: str) -> None:
+    done = CliRunner().invoke(cli.cli, [name, "--help"])
+    assert done.exit_code == 0
+    assert f"{name} [OPTIONS]" in done.output
+    assert len(done.output.splitlines()) > 5
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom bbrscope.reports import cli\n"
+        "try:\n cli.cli.main(['--help'])\nexcept SystemExit:\n pass\n"
+        "heavy = {'numba', 'polars', 'duckdb', 'altair', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def _failing(error: Exception) -> click.Command:
+    @click.command()
+    def command() -> None:
+        raise error
+
+    return command
+
+
+def test_errors_are_fact_and_way_out_with_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "cli", _failing(BbrscopeError("the disk is full", "make room")))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "bbrscope: the disk is full\n  make room\n"
+
+
+def test_a_mistake_of_bbrscopes_own_is_no_traceback_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BBRSCOPE_TRACEBACK", raising=False)
+    monkeypatch.setattr(cli, "cli", _failing(ZeroDivisionError("division by zero")))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 1
+    assert "internal error: ZeroDivisionError" in capsys.readouterr().err
+    monkeypatch.setenv("BBRSCOPE_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main([])
+
+
+def test_a_file_that_the_host_refuses_is_named_and_no_mistake_of_bbrscopes_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied", "/root/x.duckdb")
+    monkeypatch.setattr(cli, "cli", _failing(refused))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "bbrscope: cannot use /root/x.duckdb: Permission denied\n"
+
+
+def test_wrong_usage_is_status_2() -> None:
+    assert CliRunner().invoke(cli.cli, ["nosuch"]).exit_code == 2
+    assert CliRunner().invoke(cli.cli, ["replay", "--nosuch"]).exit_code == 2

@@ -1,0 +1,166 @@
+"""The comparison of several runs: its numbers, what it escapes, how runs are chosen."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.store.store import Store
+from bbrscope.reports.commands.report import command
+from bbrscope.reports.html import beside, compared
+from click.testing import CliRunner, Result
+
+RUNS = ("v2_single_1bdp", "v3_x_tlp5", "v1_x_lt")
+
+
+def data_of(html: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
+    assert found
+    loaded: dict[str, Any] = json.loads(found[1])
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def html(shipped_path: Path) -> str:
+    with open_store(shipped_path, read_only=True) as store:
+        return compared.build(store.con, [store.run_id(run) for run in RUNS])
+
+
+def _report(store: Path, folder: Path, *arguments: str) -> Result:
+    output = folder / "out.html"
+    return CliRunner().invoke(command, [*arguments, "--store", str(store), "-o", str(output)])
+
+
+def test_every_run_has_its_charts_and_its_row(html: str) -> None:
+    data = data_of(html)
+    assert len(data["flows"]) == len(RUNS) + 1
+    for entry in data["flows"][:-1]:
+        assert {"share1", "together", "srtt1", "inflight1"} <= {
+            signal["key"] for signal in entry["signals"]
+        }
+        assert entry["lanes"]
+    together = {signal["key"] for signal in data["flows"][-1]["signals"]}
+    assert {f"together-run{place}" for place in range(len(RUNS))} <= together
+    for place in range(len(RUNS)):
+        assert f'id="run-{place}"' in html
+    assert html.count('<th scope="row">') >= len(RUNS)
+    (numbers,) = re.findall(r'<section id="numbers">.*?</thead>', html, re.DOTALL)
+    heads = re.findall(r'<th scope="col" class="number">.*?</span>(.*?)</th>', numbers)
+    assert heads == list(RUNS)
+
+
+def test_the_numbers_are_those_of_the_store(html: str, shipped: Store) -> None:
+    found = dict(shipped.con.execute("SELECT run, goodput_mbps FROM metrics_by_run").fetchall())
+    first = found[RUNS[0]]
+    for run in RUNS[1:]:
+        assert f"{found[run]:.3g} Mbit/s" in html
+        assert f"{100 * (found[run] / first - 1):+.0f} %" in html
+
+
+def test_runs_share_their_axes(html: str) -> None:
+    data = data_of(html)
+    specs = {
+        about["spec"]
+        for about in data["panels"]
+        if about["flow"] < len(RUNS) and about["spec"].startswith("srtts")
+    }
+    assert len(specs) == 1
+
+
+def test_nothing_asks_the_network_and_strangers_stay_text(hostile_path: Path) -> None:
+    with open_store(hostile_path) as store:
+        forget(store.con, [store.run_id("v2_x_spur")])
+        store.con.execute("UPDATE runs SET run = kernel WHERE run = 'v2_x_spur'")
+        built = compared.build(store.con, [store.run_id(run) for run in store.runs()])
+    assert "<script>alert(1)" not in built
+    assert "&lt;script&gt;alert(1)" in built
+    assert built.count("<script") == 3
+    markup = re.sub(r"<script.*?</script>", "", built, flags=re.DOTALL)
+    assert not re.search(r"https?://", markup)
+
+
+def test_a_condition_chooses_runs(shipped_path: Path, tmp_path: Path) -> None:
+    done = _report(shipped_path, tmp_path, "--where", "version = 'v2'")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out.html").read_text()
+    assert "2 runs compared" in text
+    assert "v1_x_lt" not in text
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("version = 'v9'", "no run fits"),
+        ("nonsense = 1", "nonsense"),
+        ("EXISTS (FROM read_csv('/etc/passwd'))", "'read_csv'"),
+        ("true) OR (true", "syntax error"),
+        ("run IN (WITH a AS (COPY runs TO 'x.duckdb') FROM a)", "cannot hold COPY"),
+    ],
+)
+def test_a_condition_that_fits_nothing_or_reaches_out_is_refused(
+    condition: str, said: str, shipped_path: Path, tmp_path: Path
+) -> None:
+    done = _report(shipped_path, tmp_path, "--where", condition)
+    assert done.exit_code == 1
+    assert said in str(getattr(done.exception, "fact", done.exception))
+    assert not (tmp_path / "out.html").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("v2_x_spur", "--where", "true"), ("v2_*", "--between", "1s", "2s")],
+)
+def test_wrong_usage_is_status_2(
+    arguments: tuple[str, ...], shipped_path: Path, tmp_path: Path
+) -> None:
+    assert _report(shipped_path, tmp_path, *arguments).exit_code == 2
+
+
+def test_runs_that_were_not_replayed_are_first(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bare.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id("v2_x_spur")
+        for table in ("replays", "replay_fields", "decisions", "gaps"):
+            store.con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+    done = _report(path, tmp_path, "v2_x_spur", "v3_x_tlp5")
+    assert done.exit_code == 0, done.output
+    assert "not replayed" not in (tmp_path / "out.html").read_text()
+
+
+def test_runs_of_samples_stand_beside_runs_of_events(sampled_path: Path) -> None:
+    with open_store(sampled_path, read_only=True) as store:
+        names = store.runs()
+        built = compared.build(store.con, [store.run_id(name) for name in names])
+    data = data_of(built)
+    assert len(data["flows"]) == len(names) + 1
+    for name, entry in zip(names, data["flows"][:-1], strict=True):
+        assert {"srtt1", "inflight1"} <= {signal["key"] for signal in entry["signals"]}, name
+
+
+def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points() -> None:
+    rows = [
+        {"label": f"run_number_{n}, flow 1", "rtt": 40 + 3 * n, "goodput": 9.3 + 0.01 * n}
+        for n in range(5)
+    ]
+    sides = beside.sided([*rows, {"label": "far away", "rtt": 65, "goodput": 14}])
+    spots = [
+        (beside.WIDTH * row["rtt"] / 71.5, beside.HEIGHT * (1 - row["goodput"] / 15.4))
+        for row, _ in sides
+    ]
+    boxes = [
+        side.box(*spot, beside.LETTER * len(row["label"]))
+        for spot, (row, side) in zip(spots, sides, strict=True)
+    ]
+    for place, (left, right, top, bottom) in enumerate(boxes):
+        assert 0 < left < right < beside.WIDTH
+        assert not any(left < x < right and top < y < bottom for x, y in spots), sides
+        for other in boxes[:place]:
+            apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+            assert apart, sides

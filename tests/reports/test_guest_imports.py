@@ -1,0 +1,38 @@
+"""What runs in a guest, or on a host that only records, has Python, click and zstandard alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import importlib, sys
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in LACKING:
+            raise ModuleNotFoundError(name)
+LACKING = {"numpy", "numba", "duckdb", "polars", "pyarrow", "altair", "jinja2"}
+sys.meta_path.insert(0, Lacking())
+importlib.import_module(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "bbrscope.reports.commands.collect",
+        "bbrscope.reports.commands.doctor",
+        "bbrscope.reports.commands.lab",
+        "bbrscope.reports.lab_runs",
+        "bbrscope.collect.record.recording",
+        "bbrscope.collect.lab.lab_run",
+        "bbrscope.collect.lab.traffic",
+    ],
+)
+def test_what_records_is_imported_without_what_analyses(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, module], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

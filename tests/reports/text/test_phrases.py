@@ -1,0 +1,31 @@
+"""Every decision that a story counts has words of its own, and no code's name is left in prose."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bbrscope.analyze.bbr.codes import BY_NAME, CODES
+from bbrscope.analyze.story.changes import BOUNDS
+from bbrscope.analyze.story.flow_stories import flows_of, story_of
+from bbrscope.analyze.story.observed import OBSERVATIONS
+from bbrscope.collect.store.store import Store
+from bbrscope.reports.text.phrases import PHRASES
+from bbrscope.reports.text.prose import plain
+from bbrscope.reports.text.story_prose import StoryWords
+
+
+def test_every_change_of_a_story_has_words() -> None:
+    abouts = ("mode", "phase", "policer", "core", *BOUNDS)
+    counted = {code.name for code in CODES.values() if code.change and code.about in abouts}
+    assert counted | {"CWND_UNDO"} | set(OBSERVATIONS) <= set(PHRASES)
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v2_x_spur", "v3_x_tlp5"])
+def test_no_name_of_a_code_is_in_the_prose(run: str, shipped: Store) -> None:
+    flow = flows_of(shipped.con, shipped.run_id(run))[0]
+    story = story_of(shipped.con, flow)
+    paragraphs = [plain(p) for p in StoryWords(story.facts, flow.zero_ns).paragraphs()]
+    words = set(re.findall(r"\w+", " ".join(paragraphs)))
+    assert len(paragraphs) > 3
+    assert not words & (set(BY_NAME) | set(OBSERVATIONS))

@@ -1,0 +1,93 @@
+"""What a stranger put into a file does nothing to the terminal, the spreadsheet or the shell."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+from bbrscope.collect.bundle.bundle import RUN_NAME
+from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports import cli
+from bbrscope.reports.text.print_table import write_table
+from bbrscope.reports.text.screen import say
+
+REPORTS = Path(__file__).resolve().parents[3] / "reports"
+HOSTILE = "a\x1b[2Jb\x1b]0;title\x07c\rd\x9b31me\x7f\u202ef\x1b[8mg"
+
+
+def test_a_terminal_is_told_nothing_but_text(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"first {HOSTILE}\nsecond", bold=True)
+    out = capsys.readouterr().out
+    assert out.count("\n") == 2
+    assert not any(char in out for char in "\x07\r\x9b\x7f\u202e")
+    assert "\x1b[2J" not in out
+    assert "\x1b[8m" not in out
+    assert "\\x1b[2Jb" in out
+
+
+def test_styles_of_bbrscopes_own_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    styled = click.style("bold", bold=True) + click.style("red", fg="red")
+    context = click.Context(click.Command("x"), color=True)
+    with context:
+        say(styled)
+    assert capsys.readouterr().out == styled + "\n"
+
+
+def test_errors_are_printed_the_same_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BbrscopeError(f"fact {HOSTILE}", f"way {HOSTILE}")
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    with pytest.raises(SystemExit):
+        cli.main([])
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "\\x1b[2J" in err
+
+
+def test_nothing_else_in_reports_prints_text() -> None:
+    """Names and notes of recordings reach the screen through `say`, or in tables and JSON."""
+    others = []
+    for path in sorted(REPORTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "print",
+                "click.echo",
+                "click.secho",
+            ):
+                others.append(str(path.relative_to(REPORTS)))
+    assert set(others) == {"text/screen.py", "text/print_table.py"}
+
+
+def test_text_that_a_spreadsheet_would_run_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "plain", "a=b"]
+    table = pa.table({"text": texts, "number": [-1.5] * len(texts)})
+    write_table(table, "csv")
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))[1:]
+    assert [row[0] for row in rows] == [f"'{text}" for text in texts[:5]] + texts[5:]
+    assert {row[1] for row in rows} == {"-1.5"}
+
+
+@pytest.mark.parametrize("name", ["--help", "=1+1", "+1", "@x", "-", "", "a b", "a/b", "x" * 101])
+def test_what_commands_or_spreadsheets_take_for_something_else_names_no_run(name: str) -> None:
+    assert not RUN_NAME.fullmatch(name)
+
+
+def test_a_full_disk_under_the_output_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    with pytest.raises(SystemExit):
+        cli.main([])
+    err = capsys.readouterr().err
+    assert err == "bbrscope: cannot use the output: No space left on device\n"

@@ -1,0 +1,166 @@
+"""What keeps the code readable, counted: sizes, names, docstrings, types, and how imports flow."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median, quantiles
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# A room imports from itself and from those before it.
+ROOMS = ("probes", "collect", "analyze", "reports")
+LONGEST_MODULE = 400
+
+# Pure tables: one entry per line, and nothing to follow.
+TABLES = frozenset({"analyze/bbr/codes.py"})  # the decision vocabulary
+# Modules whose functions numba compiles, which types arrays and records by itself.
+NUMBAS = frozenset(
+    {
+        "analyze/bbr/loops.py",
+        "analyze/bbr/plain.py",
+        "collect/packets/capture_records.py",
+        "collect/packets/tshark_text.py",
+        "probes/base/compiled.py",
+    }
+)
+STILL_ANY = frozenset(
+    {
+        "analyze/study/tree.py",
+        "collect/bundle/accounts.py",
+        "collect/bundle/numbers.py",
+        "collect/ingest/run_facts.py",
+        "collect/lab/lab_results.py",
+        "collect/record/side_captures.py",
+        "probes/base/code_key.py",
+        "reports/html/figure.py",
+        "reports/text/finding_text.py",
+        "reports/text/story_json.py",
+        "reports/text/print_table.py",
+    }
+)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+MODULES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+    for room in ROOMS
+    for path in sorted((ROOT / room).rglob("*.py"))
+}
+
+
+def functions(module: ast.Module) -> Iterator[Function]:
+    """Every function and method of a module, nested ones too."""
+    return (node for node in ast.walk(module) if isinstance(node, Function))
+
+
+def public(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.ClassDef | Function]]:
+    """Public classes, functions and methods with their dotted names."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            yield f"{prefix}{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node.body, f"{prefix}{node.name}.")
+
+
+def imported_rooms(path: str, module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and room of each relative import that leaves its own room."""
+    folders = path.split("/")[:-1]
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.level > len(folders):
+            names = [node.module] if node.module else [name.name for name in node.names]
+            yield from ((node.lineno, name.partition(".")[0]) for name in names)
+
+
+def places(names: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    """Names that are there more than once, with their places."""
+    by_name = defaultdict(list)
+    for name, path in names:
+        by_name[name].append(path)
+    return {name: paths for name, paths in by_name.items() if len(paths) > 1}
+
+
+def test_no_module_but_tables_is_long() -> None:
+    assert len(MODULES) > 200
+    lines = {path: len((ROOT / path).read_text().splitlines()) for path in MODULES}
+    long = {path for path, count in lines.items() if count > LONGEST_MODULE}
+    assert long - TABLES == set()
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    without = {
+        f"{path} {name}"
+        for path, module in MODULES.items()
+        for name, node in public(module.body, "")
+        if not ast.get_docstring(node)
+    }
+    assert without == set()
+
+
+def test_parameters_have_types_but_where_numba_gives_them() -> None:
+    untyped = {
+        path
+        for path, module in MODULES.items()
+        for function in functions(module)
+        for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "Any"
+    }
+    assert untyped - NUMBAS - STILL_ANY == set()
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    names = (
+        (node.name, path)
+        for path, module in MODULES.items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert places(names) == {}
+
+
+def test_no_file_has_the_name_of_another() -> None:
+    # A command's file is called like the command.
+    names = (
+        (Path(path).name, path)
+        for path in MODULES
+        if not Path(path).name.startswith("__") and not path.startswith("reports/commands/")
+    )
+    assert places(names) == {}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_flow_from_recording_to_reports(room: str) -> None:
+    later = ROOMS[ROOMS.index(room) + 1 :]
+    backward = [
+        f"{path}:{line} imports {target}"
+        for path, module in MODULES.items()
+        if path.startswith(f"{room}/")
+        for line, target in imported_rooms(path, module)
+        if target in later
+    ]
+    assert backward == []
+
+
+def test_the_ground_floor_imports_nothing_above_it() -> None:
+    upward = [
+        f"{path}:{node.lineno}"
+        for path, module in MODULES.items()
+        if path.startswith("probes/base/")
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and node.level > 1
+    ]
+    assert upward == []
+
+
+def test_sizes_of_functions_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for module in MODULES.values()
+        for node in functions(module)
+    ]
+    p90 = quantiles(sizes, n=10)[-1]
+    with capsys.disabled():
+        print(f"\n{len(sizes)} functions: median {median(sizes)}, p90 {p90:.0f}, max {max(sizes)}")
+    assert len(sizes) > 1_000
