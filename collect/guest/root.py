@@ -161,6 +161,7 @@ def finish(root: Path) -> None:
     with (etc / "passwd").open("a") as users, (etc / "group").open("a") as groups:
         users.write("tcpdump:x:101:101::/nonexistent:/usr/sbin/nologin\n")
         groups.write("tcpdump:x:101:\n")
+    (etc / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     for name, target in (("sh", "dash"), ("awk", "mawk")):
         link = root / "usr/bin" / name
         if not link.is_symlink():

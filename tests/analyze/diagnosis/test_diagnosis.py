@@ -57,7 +57,8 @@ EXPECTED: dict[str, list[str]] = {
         "probe_up_cut_short 3",  # when the first flow ends
         "min_rtt_inflated 3",
     ],
-    "v3_latecomer_2bdp": ["startup_too_early 4", "not_converged 2"],
+    # While both are active, its share is 61 % in the first half and 57 % in all.
+    "v3_latecomer_2bdp": ["startup_too_early 4"],
     # CUBIC joins after 2 s and fills the buffer of 2 BDP.
     "v1_vs_cubic_2bdp": ["standing_queue", "min_rtt_inflated"],
     "v2_vs_cubic_2bdp": [
@@ -66,12 +67,8 @@ EXPECTED: dict[str, list[str]] = {
         "inflight_hi_ratchet",
         "not_converged",
     ],
-    "v3_vs_cubic_2bdp": [
-        "standing_queue",
-        "min_rtt_inflated",
-        "inflight_hi_ratchet",
-        "not_converged",
-    ],
+    # 59 % in the first half and 57 % in all; v2 has 68 % and 62 %, which is still moving.
+    "v3_vs_cubic_2bdp": ["standing_queue", "min_rtt_inflated", "inflight_hi_ratchet"],
     # A buffer of 0.2 BDP: only v1 overflows it with every probe.
     "v1_shallow_0.2bdp": ["probes_overflow"],
     "v2_shallow_0.2bdp": [],
