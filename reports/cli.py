@@ -26,7 +26,7 @@ COMMANDS = {
     "model": "Predict with papers' models, and compare with what runs measured.",
     "diff": "Say what got better or worse between two groups of runs.",
     "sql": "Query the store, read-only.",
-    "export": "Write tables and views as Parquet for other programs.",
+    "export": "Write runs in the formats of other tools: Wireshark, DuckDB ...",
     "schema": "Print the store's tables, views, columns and units.",
     "report": "Write one self-contained HTML report, of a run or comparing several.",
     "plot": "Draw one chart as a figure, with the data behind it.",

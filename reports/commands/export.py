@@ -1,18 +1,71 @@
-"""``bbrscope export``: the store as Parquet, for other programs."""
+"""``bbrscope export``: runs in the formats of other tools."""
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from ..options import runs_argument, store_option
+from ..html import writer
+from ..options import gather, names_option, runs_argument, store_option
+from ..parameter_types import TimeType
 from ..text.screen import say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from ..exports.export_scope import ExportScope
+
+# Formats, and what each is for.
+FORMATS = {
+    "parquet": "tables and views for DuckDB, Spark and polars, in a folder",
+    "pcapng": "the capture with decisions as comments on packets, for Wireshark",
+}
+ONE_RUN = ("pcapng",)
+# Options that only some formats have.
+OWN_OPTIONS = {
+    "chosen": ("--only", ("parquet",)),
+    "views": ("--views", ("parquet",)),
+    "capture": ("--capture", ("pcapng",)),
+}
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to export of which runs, as what; times are in ns on the run's clock."""
+
+    runs: tuple[str, ...]
+    store: Path
+    file_format: str
+    output: Path
+    flow: int | None
+    between: tuple[int, int] | None
+    names: str
+    everything: bool
+    capture: Path | None
+    chosen: tuple[str, ...]
+    views: bool
+    force: bool
+
+    def check(self) -> None:
+        """See that the options fit the format and each other.
+
+        Raises:
+            click.UsageError: they do not.
+        """
+        for name, (option, formats) in OWN_OPTIONS.items():
+            if getattr(self, name) and self.file_format not in formats:
+                raise click.UsageError(f"{option} is for --format {' or '.join(formats)}")
+        if self.between is not None and self.between[0] > self.between[1]:
+            raise click.UsageError("--between FROM TO: FROM is after TO")
+        if self.file_format == "parquet":
+            if self.flow or self.between or self.everything or self.names != "kernel":
+                raise click.UsageError("parquet has whole runs; bbrscope sql selects among rows")
+        elif not self.runs:
+            raise click.UsageError("name the run: bbrscope export RUN ...")
+        elif len(self.runs) > 1 and self.file_format in ONE_RUN:
+            raise click.UsageError(f"{self.file_format} is of one run")
 
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -26,12 +79,37 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @runs_argument
 @store_option
 @click.option(
-    "--parquet",
-    "target",
+    "--format",
+    "file_format",
+    type=click.Choice(list(FORMATS)),
     required=True,
-    metavar="DIR",
+    help="; ".join(f"{name}: {what}" for name, what in FORMATS.items()) + ".",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Folder to make: one folder per table in it, partitioned by run.",
+    help="File to write; for parquet the folder to make.",
+)
+@click.option("--flow", type=click.IntRange(1), help="One flow [all that carry data].")
+@click.option(
+    "--between", type=TimeType(), nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
+)
+@names_option
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every decision: those that each ACK takes about the window, and those to change nothing,"
+    " too.",
+)
+@click.option(
+    "--capture",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="pcapng: the run's bundle, or its capture: the store does not keep the packets.",
 )
 @click.option(
     "--only",
@@ -39,48 +117,84 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     multiple=True,
     metavar="NAME",
     shell_complete=complete_names,
-    help="This table or view only. Repeatable. [all tables, no views]",
+    help="parquet: this table or view only. Repeatable. [all tables, no views]",
 )
-@click.option("--views", is_flag=True, help="The views, too: their results as they are now.")
-@click.option("--force", is_flag=True, help="Replace an earlier export.")
-def command(
-    runs: tuple[str, ...],
-    store: Path,
-    target: Path,
-    chosen: tuple[str, ...],
-    views: bool,
-    force: bool,
-) -> None:
-    """Write runs (default: all) as a Parquet data set that DuckDB, Spark and polars read as it is.
+@click.option("--views", is_flag=True, help="parquet: the views, too, with their results.")
+@click.option("--force", is_flag=True, help="Overwrite FILE, or replace an earlier export.")
+@gather(ExportRequest)
+def command(request: ExportRequest) -> None:
+    """Write runs in the formats of other tools.
 
-    DIR/events/run=NAME/data_0.parquet and so on, one folder per table, Hive-partitioned by run.
-    It is written aside and then renamed: DIR is whole or not there. `bbrscope schema` has the
-    columns' meanings and units.
+    What is written is what `bbrscope explain` tells and `bbrscope schema` lists, as each tool shows
+    it. It is written aside and then renamed: FILE is whole or not there. reports/exports has a page
+    for each format, with what its tool shows.
 
     \b
-    bbrscope export --parquet lab
-    bbrscope export monday tuesday --parquet lab --only metrics_by_second
-    duckdb -c "SELECT run, count(*) FROM 'lab/events/**/*.parquet' GROUP BY run"
-    python -c "import polars; print(polars.scan_parquet('lab/events/').head().collect())"
+    bbrscope export --format parquet -o lab
+    bbrscope export monday tuesday --format parquet -o lab --only metrics_by_second
+    bbrscope export v2_single_1bdp --format pcapng --capture fixtures/v2_single_1bdp -o told.pcapng
+    tshark -r told.pcapng -Y 'frame.comment contains "inflight_hi"'
     """
+    request.check()
+    if request.file_format == "parquet":
+        _parquet(request)
+        return
+    writer.check_free(request.output, request.force)
+    from ..api.replayed import open_replayed
+    from ..exports.export_scope import scope_of
+
+    with open_replayed(request.store, *request.runs) as opened:
+        scopes = [
+            scope_of(opened, run, request.flow, request.between, request.names, request.everything)
+            for run in request.runs
+        ]
+        with writer.written_aside(request.output) as file:
+            said = _WRITERS[request.file_format](request, scopes, file)
+    say(f"{request.output}: {said}")
+
+
+def _pcapng(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
+    from ..exports import pcapng
+    from ..text.progress_bar import progress
+
+    (scope,) = scopes
+    with progress(pcapng.frames_of(scope), "exporting") as advance:
+        done = pcapng.write(scope, request.capture, file, advance)
+    said = f"{done.packets:,} packets, {done.comments:,} comments"
+    if done.without_packet:
+        said += f"; {done.without_packet:,} decisions were before the first packet"
+    if done.secrets:
+        said += f"; it holds the capture's {done.secrets:,} blocks of decryption secrets"
+    return said
+
+
+_WRITERS: dict[str, Callable[[ExportRequest, Sequence[ExportScope], IO[bytes]], str]] = {
+    "pcapng": _pcapng,
+}
+
+
+def _parquet(request: ExportRequest) -> None:
     from ...analyze.views.parquet import export, exported, partial
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
 
     tables, all_views = exported()
-    names = list(chosen) or tables
-    if views:
+    names = list(request.chosen) or tables
+    if request.views:
         names += [name for name in all_views if name not in names]
     _require_known(names, [*tables, *all_views])
-    with open_store(store, read_only=True, output=partial(target)) as opened:
-        run_ids = [opened.run_id(name) for name in runs or opened.runs()]
+    target = request.output
+    with open_store(request.store, read_only=True, output=partial(target)) as opened:
+        run_ids = [opened.run_id(name) for name in request.runs or opened.runs()]
         with progress(len(names), "exporting") as advance:
-            counts = export(opened.con, target, run_ids, names, force, advance)
+            counts = export(opened.con, target, run_ids, names, request.force, advance)
     rows = sum(counts.values())
     say(f"{target}: {len(counts)} tables of {len(run_ids)} runs, {rows:,} rows")
 
 
 def _require_known(names: Sequence[str], known: Sequence[str]) -> None:
+    import difflib
+
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)

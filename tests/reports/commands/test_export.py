@@ -93,7 +93,16 @@ def test_names_types_and_counts_come_back_in_polars_and_duckdb(tmp_path: Path) -
 
 def test_views_and_chosen_runs_by_the_command(shipped_path: Path, tmp_path: Path) -> None:
     target = tmp_path / "lab"
-    args = ["export", "v2_x_spur", "--store", str(shipped_path), "--parquet", str(target)]
+    args = [
+        "export",
+        "v2_x_spur",
+        "--store",
+        str(shipped_path),
+        "--format",
+        "parquet",
+        "-o",
+        str(target),
+    ]
     said = CliRunner().invoke(cli, [*args, "--only", "phases"], catch_exceptions=False)
     assert said.output.startswith(f"{target}: 1 tables of 1 runs, ")
     assert [path.name for path in (target / "phases").iterdir()] == ["run=v2_x_spur"]
