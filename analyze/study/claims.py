@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...collect.store.select_only import select
 from ...probes.base.errors import BbrscopeError, ScenarioError
+from .claim_numbers import ClaimNumbers, claim_numbers
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,13 +18,6 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 NOT_COMPARABLE = "not comparable"
 
-# A small negative number keeps its sign when it is rounded: "-0.0".
-_MINUS_0 = re.compile(r"(?<![\w.])-(0(?:\.0+)?)(?!\.?\d)")
-# Least and most of one run, or of runs that differ by less than is told: "50 to 50 ms".
-_SAME = re.compile(r"(?<![\w.])(\d[\d.,]*) to \1(?![\w.,]*\d)")
-# And their mean before them: "7 of them, 7".
-_ALL_SAME = re.compile(r"\A(\d[\d.,]*) ([^,]*), \1\Z")
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -32,16 +25,21 @@ class Verdict:
 
     Attributes:
         state: one of REPRODUCED, NOT_REPRODUCED and NOT_COMPARABLE.
-        measured: the numbers in words; empty if there are none.
+        numbers: what was measured, with the words around it.
         why: why it is not comparable; empty otherwise.
         n: the runs that it rests on.
     """
 
     claim: Claim
     state: str
-    measured: str
+    numbers: ClaimNumbers
     why: str
     n: int
+
+    @property
+    def measured(self) -> str:
+        """The numbers in words; empty if there are none."""
+        return self.numbers.text()
 
 
 def judge(con: duckdb.DuckDBPyConnection, claim: Claim, quick: bool) -> Verdict:
@@ -52,12 +50,12 @@ def judge(con: duckdb.DuckDBPyConnection, claim: Claim, quick: bool) -> Verdict:
     """
     lacking = _lacking(con, claim, quick)
     if lacking:
-        return Verdict(claim, NOT_COMPARABLE, "", lacking, 0)
-    reproduced, measured, n = _ask(con, claim)
+        return Verdict(claim, NOT_COMPARABLE, claim_numbers(None), lacking, 0)
+    reproduced, numbers, n = _ask(con, claim)
     if reproduced is None:
         why = f"it needs {claim.needs}" if claim.needs else "these runs cannot tell"
-        return Verdict(claim, NOT_COMPARABLE, measured, why, n)
-    return Verdict(claim, REPRODUCED if reproduced else NOT_REPRODUCED, measured, "", n)
+        return Verdict(claim, NOT_COMPARABLE, numbers, why, n)
+    return Verdict(claim, REPRODUCED if reproduced else NOT_REPRODUCED, numbers, "", n)
 
 
 def _lacking(con: duckdb.DuckDBPyConnection, claim: Claim, quick: bool) -> str:
@@ -73,7 +71,7 @@ def _lacking(con: duckdb.DuckDBPyConnection, claim: Claim, quick: bool) -> str:
     return ""
 
 
-def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str, int]:
+def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, ClaimNumbers, int]:
     import duckdb
 
     values = {"expected": claim.expected, "tolerance": claim.tolerance}
@@ -96,8 +94,17 @@ def _ask(con: duckdb.DuckDBPyConnection, claim: Claim) -> tuple[bool | None, str
     row = dict(zip(names, rows[0], strict=True))
     total = con.execute("SELECT count(*) FROM points").fetchall()[0][0]
     n = _count(claim, row["n"]) if row.get("n") is not None else int(total)
-    measured = _SAME.sub(r"\1", _MINUS_0.sub(r"\1", str(row["measured"] or "")))
-    return row["reproduced"], _ALL_SAME.sub(r"\1 \2", measured), n
+    return row["reproduced"], _numbers(claim, row["measured"]), n
+
+
+def _numbers(claim: Claim, measured: object) -> ClaimNumbers:
+    """Return what a claim's query measured, once it is known that it can be said in words."""
+    try:
+        numbers = claim_numbers(measured)
+        numbers.text()
+    except ValueError as error:
+        raise ScenarioError(f"claim {claim.id!r:.60}: {error}", "mend its sql") from None
+    return numbers
 
 
 def _count(claim: Claim, value: object) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ...probes.base.errors import BbrscopeError
 
@@ -29,6 +29,17 @@ FOLDS = 5
 TRAINED = 0.75
 # With fewer, those to learn from are too few for two leaves.
 LEAST_PATHS = 8
+
+
+class FittedTree(Protocol):
+    """scikit-learn's arrays of a tree (sklearn.tree._tree.Tree), one entry per node."""
+
+    children_left: Sequence[int]
+    children_right: Sequence[int]
+    threshold: Sequence[float]
+    feature: Sequence[int]
+    n_node_samples: Sequence[int]
+    value: Sequence[Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,7 @@ def _features(cell: Mapping[str, Any]) -> list[float]:
     return [cell["rate_mbps"], cell["rtt_ms"], buffer, bdp, buffer / bdp]
 
 
-def _nodes(fitted: Any, answers: Sequence[int]) -> tuple[Node, ...]:
+def _nodes(fitted: FittedTree, answers: Sequence[int]) -> tuple[Node, ...]:
     """Read scikit-learn's arrays; leaves stand side by side, parents in the middle of theirs."""
     nodes: dict[int, Node] = {}
     names = list(FEATURES.values())

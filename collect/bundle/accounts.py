@@ -56,7 +56,7 @@ def quality_notes(manifest: Manifest, counts: Mapping[str, int]) -> list[Quality
     return [*notes, *(note_of("setting_changed", what=what) for what in changed)]
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     return value if type(value) is int and abs(value) < MAX_COUNT else None
 
 

@@ -29,7 +29,7 @@ def load_json(text: str) -> Any:
     return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
 
 
-def fitting(value: Any, sql_type: str) -> Any:
+def fitting(value: object, sql_type: str) -> object:
     """Return a value that a column of this type can hold; None in place of one that it cannot."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

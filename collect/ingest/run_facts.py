@@ -168,7 +168,7 @@ def constants(run_id: int, found: dict[str, int]) -> Iterator[dict[str, Any]]:
         yield {"run_id": run_id, "scope": "constants", "name": name, "value": str(value)}
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Return a setting as text: itself, or JSON."""
     if value is None or isinstance(value, str):
         return value

@@ -43,7 +43,7 @@ class LabRows:
 class _Reader:
     """Takes values out of a JSON object, or says which one is wrong."""
 
-    def __init__(self, shown: str, raw: Any) -> None:
+    def __init__(self, shown: str, raw: object) -> None:
         if not isinstance(raw, dict):
             raise BundleError(f"{shown} is no object", "README.md of the lab describes it")
         self.shown = shown
@@ -90,7 +90,7 @@ class _Reader:
         return value
 
 
-def rows(raw: Any, folder: Path, shown: str) -> LabRows:
+def rows(raw: object, folder: Path, shown: str) -> LabRows:
     """Return the rows of a bundle's lab run.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class SideCaptures:
         select = self.plan.select
         return samplers.ss_lines(select.prefix, select.ss(), select.pids)
 
-    def _add(self, name: str, period_s: float, take: Any) -> Sampler:
+    def _add(self, name: str, period_s: float, take: Callable[[], str]) -> Sampler:
         self.samplers[name] = Sampler(self.folder / name, period_s, take)
         return self.samplers[name]
 

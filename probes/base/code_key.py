@@ -13,7 +13,6 @@ import hashlib
 import sys
 from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ class _Parts:
                 self._add_value("constant", constant, ())
         return names
 
-    def _add_value(self, name: str, value: Any, names: Iterable[str]) -> None:
+    def _add_value(self, name: str, value: object, names: Iterable[str]) -> None:
         """Add a global, a constant or what a closure holds, by what numba makes of it."""
         function = getattr(value, "py_func", value)
         if isinstance(function, FunctionType):
@@ -97,7 +96,7 @@ class _Parts:
                 self._add_value(attribute, vars(module)[attribute], names)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """A value as text. Of a kind that numba cannot freeze into code, the kind's name suffices."""
     kind = type(value).__name__
     if isinstance(value, enum.Enum):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ...collect.lab.scenario import Scenario
 
 VERDICTS, RUNS = "verdicts", "runs"
-VERDICT_COLUMNS = "id verdict claim source expected tolerance measured why runs quick".split()
+VERDICT_COLUMNS = (
+    "id verdict claim source expected tolerance measured values why runs quick".split()
+)
 COLOURS = {"reproduced": "green", "not reproduced": "red"}
 KINDS = ("svg", "png")
 
@@ -182,6 +184,7 @@ def verdicts(study: Study) -> pa.Table:
             "expected": each.claim.expected,
             "tolerance": each.claim.tolerance,
             "measured": each.measured or None,
+            "values": [float(x) for x in each.numbers.values if not isinstance(x, str | None)],
             "why": each.why or None,
             "runs": each.n,
             "quick": study.chosen.quick,
@@ -191,6 +194,7 @@ def verdicts(study: Study) -> pa.Table:
     types = {
         "expected": pa.float64(),
         "tolerance": pa.float64(),
+        "values": pa.list_(pa.float64()),
         "runs": pa.int64(),
         "quick": pa.bool_(),
     }

@@ -293,7 +293,7 @@ def _prefix(spec: dict[str, Any], datasets: dict[str, Any], prefix: str) -> None
 def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
     """Colours by value, a margin, and room for legends; on paper there is no page around."""
 
-    def painted(value: Any) -> Any:
+    def painted(value: object) -> Any:
         if isinstance(value, dict):
             # Data are not ours to touch.
             return {k: v if k in ("datasets", "values") else painted(v) for k, v in value.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from ...analyze.diagnosis.engine import Check, Diagnosis, Finding, Flow
@@ -61,16 +62,18 @@ def _fill(template: str, made: Diagnosis, finding: Finding) -> Sentence:
     return told
 
 
-def _value(name: str, value: Any, made: Diagnosis) -> Sentence:
+def _value(name: str, value: object, made: Diagnosis) -> Sentence:
     if value is None:
         return ["not known"]
     kind = name.rpartition("_")[2]
-    if kind == "at":
+    if kind == "at" and isinstance(value, int | list):
         return _times(value, made)
-    return [_WORDS[kind](value) if kind in _WORDS else printable(str(value))]
+    if kind in _WORDS and isinstance(value, int | float | Decimal):
+        return [_WORDS[kind](value if isinstance(value, int) else float(value))]
+    return [printable(str(value))]
 
 
-_WORDS: dict[str, Callable[[Any], str]] = {
+_WORDS: dict[str, Callable[[float], str]] = {
     "s": seconds,
     "us": lambda value: seconds(value / 1e6),
     "share": share,

@@ -117,7 +117,7 @@ def render(table: pa.Table, width: int | None = None) -> str:
     return text
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Return one value as a person reads it."""
     if value is None:
         return NULL
@@ -191,7 +191,7 @@ def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: object) -> object:
     """Return what JSON has for a value: whole numbers stay whole, the rest is text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
@@ -202,7 +202,7 @@ def _jsonable(value: Any) -> Any:
     return str(value)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Replace NaN and infinities, which JSON lacks, by null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -241,7 +241,7 @@ def _write_csv(reader: pa.RecordBatchReader) -> None:
     sys.stdout.write(out.getvalue())
 
 
-def _csv_value(value: Any) -> Any:
+def _csv_value(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict):

@@ -42,7 +42,7 @@ def document(story: FlowStory, names: str) -> dict[str, Any]:
     }
 
 
-def facts_document(value: Any, names: str) -> Any:
+def facts_document(value: object, names: str) -> object:
     """Return typed facts as JSON: records as objects, changes by their event and values."""
     if isinstance(value, Change):
         told = {"seq": value.seq, "ns": value.ns, "about": value.about, "code": value.name}
@@ -57,7 +57,7 @@ def facts_document(value: Any, names: str) -> Any:
     return _translated(value, names)
 
 
-def _translated(value: Any, names: str) -> Any:
+def _translated(value: object, names: str) -> object:
     return naming.translate(value, names) if isinstance(value, str) else value
 
 

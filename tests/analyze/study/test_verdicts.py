@@ -20,7 +20,7 @@ from tests import lab_rows
 NAME = "song-single-buffer"
 SQL = """
 SELECT min(utilisation) >= $expected - $tolerance AS reproduced,
-  format('{:.0f} % at least', 100 * min(utilisation)) AS measured, count(*) AS n FROM points
+  row('{:.0f} % at least', 100 * min(utilisation)) AS measured, count(*) AS n FROM points
 """
 CLAIM = Claim("full", "it fills the link", "Song21, Fig 5a", SQL, expected=0.9, tolerance=0.01)
 
@@ -62,18 +62,27 @@ def test_a_claim_that_they_do_not_bear_out_is_not_reproduced(path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("row", "text"),
     [
-        ("v1 73 to 73 ms, v2 1.5 to 1.5", "v1 73 ms, v2 1.5"),
-        ("7,012 of them in 9 s, 7,012 to 7,012", "7,012 of them in 9 s"),
-        ("-0 to -0.0, -0.05, 1-0, -0 %", "0 to 0.0, -0.05, 1-0, 0 %"),
-        ("1,050 to 1,050 of 0.9 to 0.90", "1,050 of 0.9 to 0.90"),
-        ("5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000", "5 to 50, 15 to 5, 5 to 5.5, 7 to 7,000"),
+        ("'v1 {:.0f} to {:.0f} ms, v2 {} to {}', 72.6, 73.4, 1.5, 1.5", "v1 73 ms, v2 1.5"),
+        ("'{:,d} of them, {:,.0f} to {:,.0f}', 7012, 7012.2, 7011.9", "7,012 of them"),
+        ("'{:.1f} to {:.2f}, {:.0f} %', -0.01, -0.05, -0.2", "0.0 to -0.05, 0 %"),
+        ("'{} to {} of {} to {:.2f}', 1050, 1050, 0.9, 0.9", "1050 of 0.9 to 0.90"),
+        ("'{} and {}', 'few', NULL", ""),
     ],
 )
-def test_numbers_are_told_as_people_write_them(path: Path, text: str, told: str) -> None:
-    sql = f"SELECT true AS reproduced, '{text}' AS measured"
-    assert judged(path, replace(CLAIM, sql=sql)).measured == told
+def test_numbers_read_as_people_write_them(path: Path, row: str, text: str) -> None:
+    sql = f"SELECT true AS reproduced, row({row}) AS measured"
+    assert judged(path, replace(CLAIM, sql=sql)).measured == text
+
+
+@pytest.mark.parametrize(
+    "row", ["'{:99999999999}', 1", "'{0.real}', 1", "'{} {}', 1", "'{:d}', 0.5", "'{', 1", "1, 2"]
+)
+def test_words_that_do_not_fit_the_numbers_are_an_error(path: Path, row: str) -> None:
+    sql = f"SELECT true AS reproduced, row({row}) AS measured"
+    with pytest.raises(ScenarioError, match=r"claim 'full': .+"):
+        judged(path, replace(CLAIM, sql=sql))
 
 
 @pytest.mark.parametrize(
