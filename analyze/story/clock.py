@@ -1,26 +1,26 @@
-"""The run's clock: what times in stories, reports and findings are counted from."""
+"""The run's clock, from which times are counted, and the flows that it is about."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..views.materialize import narrowed
-from ..views.sender_views import LEAST_SHARE, SENDERS
+from ..views.sender_views import SENDERS
 
 if TYPE_CHECKING:
     import duckdb
 
 
-def carries_data(carried: int | None, most: int) -> bool:
-    """Tell whether a flow that carried so much [bytes] counts, where the largest carried `most`.
+def flows_with_data(con: duckdb.DuckDBPyConnection, run_id: int) -> set[int]:
+    """Return the flows that a run is about: senders of more than a control connection's bytes.
 
-    A flow that delivered less than `LEAST_SHARE` of the largest is not what the run is about
-    (iperf3's control connection, a receiver's own acknowledgements).
-
-    >>> carries_data(5_000, 1_000_000), carries_data(900_000, 1_000_000), carries_data(None, 0)
-    (False, True, False)
+    Among them are those that the view `senders` calls too short to be compared (few ACKs).
     """
-    return most > 0 and (carried or 0) >= LEAST_SHARE * most
+    query = (
+        f"SELECT flow FROM ({narrowed(SENDERS, f'({int(run_id)})')})"
+        " WHERE flow IS NOT NULL AND (counts OR why_not = 'few ACKs')"
+    )
+    return {int(flow) for (flow,) in con.execute(query).fetchall()}
 
 
 def run_zero(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...analyze.story.clock import carries_data, run_zero
+from ...analyze.story.clock import flows_with_data, run_zero
 from ...collect.bundle.rungs import CAPTURE, SAMPLED
 from ...collect.store.query import Row, one, rows
 from .captured_panels import CAPTURED_PANELS
@@ -128,8 +128,8 @@ def load_run(con: duckdb.DuckDBPyConnection, run_id: int) -> Run:
     """Return a run with the list of its flows, nothing drawn yet."""
     run = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
     summaries = _flow_summaries(con, run)
-    most = max((row["delivered_bytes"] or 0 for row in summaries), default=0)
-    flows = [ReportFlow(row, carries_data(row["delivered_bytes"], most)) for row in summaries]
+    drawn = flows_with_data(con, run_id)
+    flows = [ReportFlow(row, row["flow"] in drawn) for row in summaries]
     zero_ns = run_zero(con, run_id) or 0
     return Run(run, sorted(flows, key=lambda flow: not flow.main), zero_ns)
 
