@@ -184,22 +184,23 @@ def all_path(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def all_packets_path(
+def all_compared_path(
     traces: Path, all_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The same store with the packets, where there are any."""
-    path = tmp_path_factory.mktemp("packets") / "all.duckdb"
+    """The same store with the packets of recordings that have more than one sender."""
+    path = tmp_path_factory.mktemp("compared") / "all.duckdb"
     shutil.copy(all_path, path)
     with open_store(path) as store:
         for manifest in sorted(traces.glob("*/manifest.json")):
-            ingest(store, manifest.parent)
+            if int(json.loads(manifest.read_text()).get("setup", {}).get("n", 1)) > 1:
+                ingest(store, manifest.parent)
     return path
 
 
 @pytest.fixture
-def all_packets(all_packets_path: Path) -> Iterator[Store]:
-    """Every recording's store with packets, read-only."""
-    with open_store(all_packets_path, read_only=True) as store:
+def all_compared(all_compared_path: Path) -> Iterator[Store]:
+    """Every recording's store, read-only, with the packets where senders are compared."""
+    with open_store(all_compared_path, read_only=True) as store:
         yield store
 
 

@@ -84,6 +84,8 @@ WITH counted AS (
     coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
     greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
+    new_state, event, tp_app_limited > 0 AS app_limited,
+    nullif(sk_max_pacing_rate, 18446744073709551615)::DOUBLE AS max_pacing,
     tp_ecn_flags & 1 = 1 AS ecn_ok, tp_ecn_flags & 16 = 16 AS ecn_low,
     bbr_ecn_eligible = 1 AS ecn_eligible,
     kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start,

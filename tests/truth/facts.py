@@ -1,0 +1,290 @@
+"""What recordings show, worked out of their raw rows by polars: see `raw`, on which it rests.
+
+Times are seconds of the run's clock: since the first event of the first flow with data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tests.truth import raw
+
+CWR, LOSS = 2, 4
+PROBE_RTT = 3
+TLP_RECOVERY = 6
+UNSET = raw.WRAP - 1
+# A silence is longer than the least retransmission timeout, and than four usual round trips.
+LEAST_SILENCE_S = 0.2
+
+
+@dataclass
+class Recording:
+    """A bundle's set-up and flows."""
+
+    folder: Path
+
+    @cached_property
+    def setup(self) -> dict[str, Any]:
+        return raw.manifest(self.folder).get("setup") or {}
+
+    @cached_property
+    def flows(self) -> list[Flow]:
+        rows = raw.events(self.folder)
+        zero = min(int(each["ns"][0]) for each in rows.values())
+        return [Flow(self, each, zero) for each in rows.values()]
+
+    @property
+    def base_us(self) -> float | None:
+        """The path's round trip, as the set-up says it."""
+        return float(self.setup["delay"]) * 1e3 if "delay" in self.setup else None
+
+    @cached_property
+    def link(self) -> float | None:
+        """The link's first rate [bit/s]."""
+        found = re.fullmatch(r"(\d+)mbit", self.setup.get("rate", ""))
+        return int(found[1]) * 1e6 if found else None
+
+    def dropped(self) -> int | None:
+        """What the bottleneck's queue dropped, by its last sample."""
+        rows = [row for _, row in raw.queue(self.folder)]
+        return max(int(row["dropped"]) for row in rows) if rows else None
+
+
+@dataclass
+class Flow:
+    """One flow's rows, in the order of time."""
+
+    of: Recording
+    rows: pl.DataFrame
+    zero: int
+
+    @cached_property
+    def after_init(self) -> pl.DataFrame:
+        """The rows from init on, which is one at the time of its entry: before, state is zeroed."""
+        kinds = self.rows["kind"].to_list()
+        entered = int(self.rows["ns"][kinds.index("I")])
+        begun = self.rows[kinds.index("IX") :]
+        ns = pl.when(pl.col("kind") == "IX").then(entered).otherwise("ns")
+        return begun.with_columns(ns=ns)
+
+    @cached_property
+    def acks(self) -> pl.DataFrame:
+        return self.after_init.filter(kind="M")
+
+    def at(self, ns: Any) -> float:
+        return (int(ns) - self.zero) / 1e9
+
+    @property
+    def begins(self) -> float:
+        return self.at(self.rows["ns"][0])
+
+    @property
+    def ends(self) -> float:
+        return self.at(self.rows["ns"][-1])
+
+    @cached_property
+    def seconds(self) -> float:
+        return self.at(self.after_init["ns"][-1]) - self.at(self.after_init["ns"][0])
+
+    def total(self, name: str) -> int:
+        return int(raw.grown(self.after_init, name).sum())
+
+    @property
+    def goodput(self) -> float:
+        """Acknowledged in order [bit/s]."""
+        return self.total("tp.snd_una") * 8 / self.seconds
+
+    @cached_property
+    def rtts(self) -> pl.Series:
+        return self.acks.filter(pl.col("rs.rtt_us") > 0)["rs.rtt_us"]
+
+    @property
+    def base_us(self) -> float:
+        return self.of.base_us or float(self.rtts.min())  # type: ignore[arg-type]
+
+    @property
+    def loss_share(self) -> float:
+        lost = self.total("tp.lost")
+        return lost / (lost + self.total("tp.delivered"))
+
+    @property
+    def timeouts(self) -> list[float]:
+        """When the retransmission timer fired: tcp_enter_loss() sets the state each time."""
+        rows = self.after_init.filter((pl.col("kind") == "S") & (pl.col("new_state") == LOSS))
+        return [self.at(ns) for ns in rows["ns"]]
+
+    def without_timeouts(self) -> tuple[int, int]:
+        """Packets marked lost, but within 1 s of a timeout; and delivered."""
+        rows = self.after_init.with_columns(lost=raw.grown(self.after_init, "tp.lost"))
+        states = rows.filter(
+            (pl.col("icsk_ca_state") == LOSS)
+            | ((pl.col("kind") == "S") & (pl.col("new_state") == LOSS))
+        )["ns"]
+        lost = 0
+        for ns, count in rows.filter(pl.col("lost") > 0).select("ns", "lost").iter_rows():
+            lost += 0 if ((states - ns).abs() <= 1_000_000_000).any() else count
+        return lost, self.total("tp.delivered")
+
+    @cached_property
+    def silences(self) -> list[tuple[float, float]]:
+        """When ACKs stopped for long, and how long; the flow's end counts as one."""
+        heard = self.acks.filter(pl.col("rs.acked_sacked") > 0)
+        usual = float(self.acks["tp.srtt_us"].median()) / 8e6  # type: ignore[arg-type]
+        times = [self.at(ns) for ns in heard["ns"]] + [self.ends]
+        limit = max(LEAST_SILENCE_S, 4 * usual)
+        return [(a, b - a) for a, b in pairwise(times) if b - a > limit]
+
+    @property
+    def outages(self) -> list[tuple[float, float]]:
+        """Silences in which the retransmission timer fired."""
+        return [
+            (at, lasted)
+            for at, lasted in self.silences
+            if any(at <= timeout <= at + lasted + 1e-9 for timeout in self.timeouts)
+        ]
+
+    @property
+    def unused(self) -> float | None:
+        """Share of the link that it left to others or to nobody, by payload."""
+        if self.of.link is None:
+            return None
+        size = max(self.segment_sizes)
+        return 1 - self.goodput / (self.of.link * size / (size + 66))
+
+    @property
+    def reordered(self) -> int:
+        """How often TCP_CA_Disorder ended in TCP_CA_Open: a hole closed by itself."""
+        ended = (pl.col("kind") == "S") & (pl.col("new_state") == 0)
+        return self.after_init.filter(ended & (pl.col("icsk_ca_state") == 1)).height
+
+    @property
+    def by_second(self) -> pl.DataFrame:
+        """Each second's median and least RTT [us]."""
+        rows = self.acks.filter(pl.col("rs.rtt_us") > 0).with_columns(
+            second=((pl.col("ns") - self.zero) // 1_000_000_000)
+        )
+        return (
+            rows.group_by("second")
+            .agg(us=pl.col("rs.rtt_us").median(), least=pl.col("rs.rtt_us").min())
+            .sort("second")
+        )
+
+    def covered(self, second: int) -> float:
+        """How much of a second the flow was there."""
+        first = self.at(self.after_init["ns"][0])
+        return max(0.0, min(self.ends, second + 1) - max(first, second))
+
+    @property
+    def bloated(self) -> float:
+        """Seconds in which the median RTT was half as long again as the path takes, and 5 ms."""
+        base = self.base_us
+        high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
+        return sum(self.covered(int(second)) for second in high["second"])
+
+    def held_while(self, where: pl.Expr) -> float:
+        """Seconds in which a condition held, by the rows that ended each stretch of it."""
+        rows = self.after_init.with_columns(
+            d=(pl.col("ns") - pl.col("ns").shift(1)).fill_null(0)
+        ).filter(where)
+        return int(rows["d"].sum()) / 1e9
+
+    @property
+    def min_rtt_high(self) -> float:
+        """Seconds with bbr.min_rtt_us over 1.1 of what the path takes."""
+        rtt = pl.col("bbr.min_rtt_us")
+        return self.held_while((rtt > 1.1 * self.base_us) & (rtt < UNSET))
+
+    @property
+    def marked(self) -> float:
+        """Share of delivered packets with CE."""
+        if "tp.delivered_ce" not in self.rows.columns:
+            return 0.0
+        return self.total("tp.delivered_ce") / self.total("tp.delivered")
+
+    @property
+    def answers_marks(self) -> bool:
+        """Whether BBR ever held itself to be allowed to (bbr.ecn_eligible)."""
+        name = "bbr.ecn_eligible"
+        return name in self.rows.columns and bool((self.rows[name] == 1).any())
+
+    @property
+    def tail_probes(self) -> list[float]:
+        """Repairs by tail loss probes that v3 told BBR of; earlier: CWR without ECN."""
+        told = self.after_init.filter((pl.col("kind") == "E") & (pl.col("event") == TLP_RECOVERY))
+        if told.is_empty() and self.marked == 0:
+            told = self.after_init.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
+        return [self.at(ns) for ns in told["ns"]]
+
+    @property
+    def lost_of_initial_window(self) -> int:
+        """Marked lost while the first unacknowledged byte was in the initial window."""
+        rows = self.after_init
+        start = int(rows["tp.snd_una"][0])
+        window = int(rows["tp.snd_cwnd"][0]) * int(rows["tp.mss_cache"][0])
+        done = (rows["tp.snd_una"] - start) % raw.WRAP
+        return int(raw.grown(rows, "tp.lost").filter(done < window).sum())
+
+    @property
+    def frozen(self) -> float:
+        """Seconds in which v1 used its long-term rate, out of PROBE_RTT."""
+        if "bbr.lt_use_bw" not in self.rows.columns:
+            return 0.0
+        return self.held_while((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") != PROBE_RTT))
+
+    @property
+    def most_extra(self) -> int:
+        """Largest extra_acked [packets]."""
+        return max(
+            int(self.rows[name].drop_nulls().max() or 0)  # type: ignore[arg-type]
+            for name in self.rows.columns
+            if name.startswith("bbr.extra_acked[")
+        )
+
+    @property
+    def segment_sizes(self) -> list[int]:
+        return sorted(set(self.after_init["tp.mss_cache"].to_list()))
+
+    @property
+    def capped(self) -> bool:
+        """Whether SO_MAX_PACING_RATE was set."""
+        return bool((self.after_init["sk.sk_max_pacing_rate"] < (1 << 64) - 1).any())
+
+
+def shares(of: Recording) -> list[float]:
+    """Each sender's part of what all carried while all were active; BBR's by ACKs, others' by
+    iperf3, flows in the order of their beginning, then the others."""
+    starts = [float(each) for each in of.setup["starts"].split()]
+    flows = of.flows
+    others = len(starts) - len(flows)
+    offset = flows[0].begins - starts[0]
+    a = max([flow.begins for flow in flows] + [start + offset for start in starts]) + 1
+    b = min([flow.ends for flow in flows]) - 1
+    carried = [_between(flow, a, b) for flow in flows]
+    for number in range(len(flows) + 1, len(flows) + others + 1):
+        told = json.loads((of.folder / f"iperf{number}.json").read_text())
+        begins = starts[number - 1] + offset
+        ends = begins + told["intervals"][-1]["sum"]["end"]
+        b = min(b, ends)
+        carried = [_between(flow, a, b) for flow in flows]
+        carried.append(
+            sum(
+                each["sum"]["bytes"]
+                for each in told["intervals"]
+                if a <= begins + each["sum"]["start"] and begins + each["sum"]["end"] <= b
+            )
+        )
+    return [each / sum(carried) for each in carried]
+
+
+def _between(flow: Flow, a: float, b: float) -> float:
+    rows = flow.after_init
+    inside = (rows["ns"] >= flow.zero + a * 1e9) & (rows["ns"] < flow.zero + b * 1e9)
+    return float(raw.grown(rows, "tp.snd_una").filter(inside).sum())

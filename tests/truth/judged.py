@@ -1,0 +1,93 @@
+"""The truth files, and what findings are worth by them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bbrscope.analyze.diagnosis.engine import Diagnosis
+
+HERE = Path(__file__).parent
+
+
+def problems() -> dict[str, dict[str, Any]]:
+    """What can be true of a flow: `means`, and the rules that tell it (`told_by`)."""
+    return tomllib.loads((HERE / "problems.toml").read_text())
+
+
+def truth(recording: str) -> dict[str, Any]:
+    """Return the reviewed file of a recording: `setup`, and `flows` in the order they began."""
+    return tomllib.loads((HERE / "recordings" / f"{recording}.toml").read_text())
+
+
+@dataclass
+class Score:
+    """Findings and true problems, counted over recordings.
+
+    Attributes:
+        found, right: findings of each rule, and how many of them are true of their flow.
+        true, told: problems that are true of a flow, and how many of them a finding told.
+        wrong, untold: which ones are not, for people.
+    """
+
+    found: Counter[str] = field(default_factory=Counter)
+    right: Counter[str] = field(default_factory=Counter)
+    true: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+
+    @property
+    def precision(self) -> float:
+        return self.right.total() / max(self.found.total(), 1)
+
+    @property
+    def recall(self) -> float:
+        return self.told.total() / max(self.true.total(), 1)
+
+    def add(self, run: str, made: Diagnosis) -> None:
+        """Judge what was found in a recording by its truth file."""
+        known = problems()
+        reviewed = truth(run)["flows"]
+        numbers = sorted(made.flows, key=lambda number: made.flows[number].first_ns)
+        assert len(numbers) == len(reviewed), f"{run}: {numbers}"
+        true = dict(zip(numbers, (flow["problems"] for flow in reviewed), strict=True))
+        for finding in made.findings:
+            whose = numbers if finding.flow is None else [finding.flow]
+            named = [p for p, its in known.items() if finding.rule.name in its["told_by"]]
+            self.found[finding.rule.name] += 1
+            if any(problem in true[number] for number in whose for problem in named):
+                self.right[finding.rule.name] += 1
+            else:
+                self.wrong.append(f"{run}: {finding.rule.name} of flow {finding.flow}")
+        for number, its in true.items():
+            told = {f.rule.name for f in made.findings if f.flow in (None, number)}
+            for problem in its:
+                self.true[problem] += 1
+                if told & set(known[problem]["told_by"]):
+                    self.told[problem] += 1
+                else:
+                    self.untold.append(f"{run}: {problem} of flow {number}")
+
+    def table(self) -> str:
+        """Return precision per rule and recall per problem, as text."""
+        lines = [f"{'rule':28}found right"]
+        lines += [
+            f"{name:28}{self.found[name]:5} {self.right[name]:5}" for name in sorted(self.found)
+        ]
+        lines += [f"{'problem':28} true  told"]
+        lines += [f"{name:28}{self.true[name]:5} {self.told[name]:5}" for name in sorted(self.true)]
+        lines += [
+            f"precision {self.precision:.1%} of {self.found.total()} findings,"
+            f" recall {self.recall:.1%} of {self.true.total()} true problems",
+            *self.wrong,
+            *self.untold,
+        ]
+        return "\n".join(lines)
+
+
+def _counts(whole: Counter[str], part: Counter[str]) -> list[str]:
+    return [f"{name:28}{whole[name]:5} {part[name]:5}" for name in sorted(whole)]
