@@ -27,7 +27,7 @@ def run(*words: str) -> Result:
 def test_it_tells_what_why_and_what_to_try(shipped_path: Path) -> None:
     done = run("v1_x_lt", "--store", str(shipped_path))
     assert done.exit_code == 0
-    assert done.output.startswith("v1_x_lt (BBR v1): 4 findings")
+    assert done.output.startswith("v1_x_lt (BBR v1): 5 findings")
     assert "[policer]" in done.output
     assert "usual cause: " in done.output
     assert "described by: " in done.output
@@ -53,7 +53,7 @@ def test_what_was_not_replayed_is_replayed_before_all_runs_are_diagnosed(
         for table in ("decisions", "replays"):
             store.con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
     done = run("--store", str(path))
-    assert "v1_x_lt (BBR v1): 4 findings" in done.output
+    assert "v1_x_lt (BBR v1): 5 findings" in done.output
     assert "Not replayed" not in done.output
 
 
@@ -112,7 +112,7 @@ def test_the_report_begins_with_the_findings_and_their_times_open_the_charts(
     html = page.build(shipped.con, shipped.run_id("v1_x_lt"))
     section = html.partition('<section id="findings">')[2].partition("</section>")[0]
     assert html.index('id="findings"') < html.index('id="story"')
-    assert "4 findings" in section
+    assert "5 findings" in section
     assert len(re.findall(r'href="#t=-?[\d.]+-[\d.]+"', section)) >= 6
 
 
