@@ -201,8 +201,18 @@ def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisi
         result.outcome[index] = loops.DIFFERENT
     if version == "v1" and len(drew) and drew[-1] and not settled[-1]:
         # The last event's draw decides its pacing, and nothing recorded after it tells the draw.
-        result.outcome[-1] = loops.NOT_COMPARED
+        _leave_out_last(result)
     return result
+
+
+def _leave_out_last(result: Pass) -> None:
+    """Compare the last event with nothing: neither it nor its outputs are counted."""
+    if result.outcome[-1] == loops.DIFFERENT:
+        tp, ctl = result.after["tp"][-1], result.after["ctl"][-1]
+        for bit, name in enumerate(loops.OUTPUTS):
+            if ctl["check"] >> bit & 1 and int(tp[name]) != int(ctl[f"exit_{name}"]):
+                result.differences[len(STATE_COLUMNS) + bit] -= 1
+    result.outcome[-1] = loops.NOT_COMPARED
 
 
 def _outputs_differ(

@@ -223,6 +223,24 @@ def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
         assert result.exact == result.compared >= len(flow.events) - 1
 
 
+def test_a_last_event_whose_draw_nothing_tells_is_not_counted(shipped: Store) -> None:
+    """v1's draw decides the pacing; guessed wrongly, it is no difference of a field either."""
+    _, version, record, columns = _largest(shipped, "v1_x_lt")
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    guessed = 0
+    info = session.run_info(shipped.con, shipped.run_id("v1_x_lt"))
+    for last in np.flatnonzero(columns["bbr_mode"][1:] != columns["bbr_mode"][:-1]):
+        cut = {name: column[: last + 1] for name, column in columns.items()}
+        flow = prepare(cut, version, record, last_exit)
+        result = session._one_pass(flow, version, record, "step", False)
+        guessed += int(result.outcome[-1] == loops.NOT_COMPARED)
+        made = session.FlowReplay(info, 1, {}, flow, {"step": result}, [], {"step": None})
+        assert result.exact == result.compared
+        counts = session.field_counts(made, "step")
+        assert all(exact == compared for compared, exact in counts.values()), counts
+    assert guessed
+
+
 def test_a_field_the_recording_lacks_is_named_and_the_rest_is_still_exact(shipped: Store) -> None:
     _, version, record, columns = _largest(shipped, "v2_single_1bdp")
     lacking = dict(columns)
