@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FORMATS = {
     "parquet": "tables and views for DuckDB, Spark and polars, in a folder",
     "pcapng": "the capture with decisions as comments on packets, for Wireshark",
+    "perfetto": "phases, decisions and every rate over time, for ui.perfetto.dev",
+    "openmetrics": "the summary as metrics, for a CI's dashboards",
 }
 ONE_RUN = ("pcapng",)
 # Options that only some formats have.
@@ -168,8 +170,25 @@ def _pcapng(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[byte
     return said
 
 
+def _perfetto(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
+    from ..exports import perfetto
+    from ..text.progress_bar import progress
+
+    with progress(sum(len(scope.flows) for scope in scopes), "exporting") as advance:
+        packets = perfetto.write(scopes, file, advance)
+    return f"{packets:,} packets; open it in ui.perfetto.dev"
+
+
+def _openmetrics(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
+    from ..exports import openmetrics_snapshot
+
+    return f"{openmetrics_snapshot.write(scopes, file):,} samples"
+
+
 _WRITERS: dict[str, Callable[[ExportRequest, Sequence[ExportScope], IO[bytes]], str]] = {
     "pcapng": _pcapng,
+    "perfetto": _perfetto,
+    "openmetrics": _openmetrics,
 }
 
 

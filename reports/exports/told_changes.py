@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...analyze.bbr.citations import kernel_function
 from ...analyze.bbr.codes import CODES, Code
 from ...analyze.story.changes import Change
 from ...analyze.story.decision_list import EventFacts, decision_change, decisions_at
@@ -26,11 +27,13 @@ class Told:
         change: as the story has it.
         what: from what to what, or the decision's name.
         why: the decision with its numbers, and the kernel's function.
+        function: that of the decisive decision; empty: no decision is known.
     """
 
     change: Change
     what: str
     why: str
+    function: str
 
     @property
     def line(self) -> str:
@@ -52,7 +55,9 @@ def told(scope: ExportScope, flow: RecordedFlow) -> Iterator[Told]:
     version = flow.version if isinstance(flow, EventFlow) else ""
     table = ChangeTable(scope.zero_ns, version, scope.names)
     for change in _changes(scope, flow):
-        yield Told(change, printable(table.what(change)), printable(table.why(change)))
+        reasons = change.reasons
+        function = kernel_function(reasons[0].code, version) if reasons else ""
+        yield Told(change, printable(table.what(change)), printable(table.why(change)), function)
 
 
 def _changes(scope: ExportScope, flow: RecordedFlow) -> list[Change]:

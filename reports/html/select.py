@@ -256,15 +256,6 @@ def drawn(panel: Panel, points: dict[str, Points]) -> list[Signal]:
     return signals if any((points[signal.key].v > 0).any() for signal in signals) else []
 
 
-def _column(signal: Signal) -> str:
-    value = f"round({signal.sql})::BIGINT"
-    if "OVER (" in signal.sql:
-        # Differences reach across rows, so they may not be restricted first.
-        return f"{value} AS {signal.key}"
-    column = f"CASE WHEN {signal.where} THEN {value} END AS {signal.key}"
-    return f"{column}, ({signal.base})::BIGINT AS {signal.key}_down" if signal.base else column
-
-
 def _clocks(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> dict[str, Array]:
     """Two clocks of a flow's events, and TCP's congestion state.
 
@@ -288,7 +279,7 @@ def _over_events(
     Events before init, on a zeroed state, are left out.
     """
     result: dict[str, Array] = con.execute(
-        f"SELECT {', '.join(map(_column, signals))} FROM events"
+        f"SELECT {', '.join(signal.column for signal in signals)} FROM events"
         " WHERE run_id = ? AND flow = ? AND seq >= ? ORDER BY seq",
         [run.row["run_id"], flow.number, flow.row["pre_init"]],
     ).fetchnumpy()
@@ -306,7 +297,8 @@ def _over(
         if "$bin_ns" in query:
             values["bin_ns"] = bin_ns(int(flow.row["last_ns"]) - int(flow.row["first_ns"]))
     result: dict[str, Array] = con.execute(
-        f"SELECT ns, {', '.join(map(_column, signals))} FROM ({query}) ORDER BY seq", values
+        f"SELECT ns, {', '.join(signal.column for signal in signals)} FROM ({query}) ORDER BY seq",
+        values,
     ).fetchnumpy()
     return result
 

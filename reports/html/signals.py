@@ -56,6 +56,16 @@ class Signal:
         """Name of the colour, see palette.py."""
         return self.colour or self.key
 
+    @property
+    def column(self) -> str:
+        """The value as a column `key`; of a range, `key`_down is how far down it reaches."""
+        value = f"round({self.sql})::BIGINT"
+        if "OVER (" in self.sql:
+            # Differences reach across rows, so they may not be restricted first.
+            return f"{value} AS {self.key}"
+        column = f"CASE WHEN {self.where} THEN {value} END AS {self.key}"
+        return f"{column}, ({self.base})::BIGINT AS {self.key}_down" if self.base else column
+
 
 @dataclass(frozen=True)
 class Panel:

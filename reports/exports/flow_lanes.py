@@ -1,0 +1,160 @@
+"""What held from when to when of a flow: its phases, TCP's congestion state, what limited sending.
+
+And its signals over time: those that the report's charts draw, each value and not thinned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analyze.bbr.records import CA_STATES
+from ...analyze.story.captured_flows import CapturedFlow
+from ...analyze.story.flow_stories import RecordedFlow
+from ...analyze.story.sampled_flows import SampledFlow
+from ..html.captured_panels import CAPTURED_PANELS
+from ..html.flow_panels import FLOW_PANELS
+from ..html.sampled_panels import SAMPLED_PANELS
+from ..html.signals import Panel, Signal
+from ..html.sources import SOURCES
+from .export_scope import ExportScope
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PHASE, CA_STATE, LIMIT = "phase", "congestion state", "limit"
+_ROWS = 50_000
+
+# A row where the value changes: its time, its name, and why it ended if that is known. set_state is
+# called before the state changes.
+_STATES = ", ".join(f"'{name}'" for name in CA_STATES)
+_LANES = {
+    PHASE: "SELECT start_ns::BIGINT AS ns, seq, phase AS name, end_name AS ended FROM phases"
+    " WHERE run = $run AND run_id = $run_id AND flow = $flow",
+    CA_STATE: "SELECT ns::BIGINT AS ns, seq, list_extract([" + _STATES + "], 1 + CASE WHEN"
+    " kind = 'set_state' THEN new_state ELSE icsk_ca_state END) AS name, NULL AS ended FROM events"
+    " JOIN flows USING (run_id, flow) WHERE run_id = $run_id AND flow = $flow AND $run <> ''"
+    " AND seq >= pre_init",
+    LIMIT: "SELECT ns::BIGINT AS ns, seq, binding AS name, NULL AS ended FROM binding"
+    " WHERE run = $run AND run_id = $run_id AND flow = $flow",
+}
+_SAMPLED = {
+    PHASE: "SELECT first_ns::BIGINT AS ns, first_ns AS seq, mode AS name, 'SAMPLED' AS ended"
+    " FROM sampled_modes WHERE run = $run AND run_id = $run_id AND flow = $flow",
+}
+_EVENTS = """
+SELECT *, coalesce(lag(ns) OVER (ORDER BY seq), ns)::BIGINT AS held_ns
+FROM events JOIN (SELECT run_id, flow, pre_init FROM flows) USING (run_id, flow)
+WHERE run_id = $run_id AND flow = $flow AND seq >= pre_init
+"""
+
+
+@dataclass(frozen=True)
+class LaneSpan:
+    """A value and from when to when it held [ns, CLOCK_MONOTONIC].
+
+    `ended` names the decision that ended a phase; None: not known, or the end.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    ended: str | None
+
+
+@dataclass(frozen=True)
+class SignalValues:
+    """Some values of a signal: times [ns, CLOCK_MONOTONIC], values in steps, and which exist."""
+
+    signal: Signal
+    ns: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64]
+    exists: npt.NDArray[np.bool_]
+
+
+def lanes_of(flow: RecordedFlow) -> Sequence[str]:
+    """Return the lanes that this way of recording knows of a flow."""
+    if isinstance(flow, CapturedFlow):
+        return ()
+    return tuple(_SAMPLED if isinstance(flow, SampledFlow) else _LANES)
+
+
+def lane(scope: ExportScope, flow: RecordedFlow, name: str) -> Iterator[LaneSpan]:
+    """Yield the spans of a lane of `lanes_of` in the window, in order."""
+    source = (_SAMPLED if isinstance(flow, SampledFlow) else _LANES)[name]
+    values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
+    first, last = scope.span(flow)
+    query = (
+        f"SELECT ns, name, ended FROM ({source})"
+        " QUALIFY lag(name) OVER (ORDER BY seq) IS DISTINCT FROM name ORDER BY seq"
+    )
+    before: tuple[int, str, str | None] | None = None
+    for row in _rows(scope, query, values):
+        yield from _span(before, row[0], first, last)
+        before = row
+    yield from _span(before, last, first, last)
+
+
+def _span(
+    begun: tuple[int, str | None, str | None] | None, end_ns: int, first: int, last: int
+) -> Iterator[LaneSpan]:
+    if begun is None or begun[1] is None:
+        return
+    start, end = max(begun[0], first), min(end_ns, last)
+    if start <= end and begun[0] <= last and end_ns >= first:
+        yield LaneSpan(begun[1], start, end, begun[2])
+
+
+def panels_of(flow: RecordedFlow) -> tuple[Panel, ...]:
+    """Return the charts whose signals are known of a flow."""
+    if isinstance(flow, CapturedFlow):
+        return CAPTURED_PANELS
+    return SAMPLED_PANELS if isinstance(flow, SampledFlow) else FLOW_PANELS
+
+
+def signal_values(
+    scope: ExportScope, flow: RecordedFlow | None, signals: Sequence[Signal], bin_ns: int
+) -> Iterator[SignalValues]:
+    """Yield signals of one source, some rows of each at a time.
+
+    Args:
+        flow: whose; None: the run's own, of the queue.
+        signals: of one source, see sources.py.
+        bin_ns: length of the bins of those that are counted in bins.
+    """
+    source = signals[0].source
+    query = _EVENTS if source == "events" else SOURCES[source]
+    values: dict[str, Any] = {"run_id": scope.run_id}
+    if flow is not None:
+        values["flow"] = flow.flow
+    if "$bin_ns" in query:
+        values["bin_ns"] = bin_ns
+    held = "CASE WHEN kind = 'init' THEN ns ELSE held_ns END" if source == "events" else "ns"
+    first, last = scope.window or (0, (1 << 63) - 1)
+    columns = ", ".join(signal.column for signal in signals)
+    chosen = (
+        f"SELECT * FROM (SELECT ns::BIGINT AS ns, seq, ({held})::BIGINT AS held, {columns}"
+        f" FROM ({query})) WHERE ns BETWEEN {first} AND {last} ORDER BY seq"
+    )
+    stream: pa.RecordBatchReader = scope.con.sql(chosen, params=values).to_arrow_reader(_ROWS)
+    for batch in stream:
+        names = batch.schema.names
+        read = {name: batch.column(names.index(name)) for name in ("ns", "held")}
+        times = {name: column.to_numpy(zero_copy_only=False) for name, column in read.items()}
+        for signal in signals:
+            column = batch.column(names.index(signal.key))
+            exists = column.is_valid().to_numpy(zero_copy_only=False)
+            filled = column.fill_null(0).to_numpy(zero_copy_only=False)
+            yield SignalValues(signal, times["held" if signal.state else "ns"], filled, exists)
+
+
+def _rows(
+    scope: ExportScope, query: str, values: dict[str, Any]
+) -> Iterator[tuple[int, str, str | None]]:
+    found = scope.con.execute(query, values)
+    while some := found.fetchmany(_ROWS):
+        yield from some
