@@ -22,8 +22,11 @@ def _printed(column: str) -> str:
 
 
 def _growth(column: str) -> str:
-    """By how much a 32-bit counter grew since the flow's event before; 0 if it fell back."""
-    return f"growth32({column}, lag({column}) OVER w)"
+    """By how much a 32-bit counter grew since the flow's event before; 0 if it fell back.
+
+    NULL where the recording does not have it: nothing is known then, which is not none.
+    """
+    return f"CASE WHEN {column} IS NOT NULL THEN growth32({column}, lag({column}) OVER w) END"
 
 
 # A callback is called with what happened before it: packets were acknowledged and marked lost, and
@@ -43,7 +46,7 @@ FLOW_STEPS = View(
         Column("acked_bytes", "BIGINT", "bytes", "growth of tp.snd_una"),
         Column("delivered", "BIGINT", "packets", "growth of tp.delivered"),
         Column("lost", "BIGINT", "packets", "growth of tp.lost: marked lost"),
-        Column("ce", "BIGINT", "packets", "growth of tp.delivered_ce"),
+        Column("ce", "BIGINT", "packets", "growth of tp.delivered_ce; NULL: not recorded"),
         Column("rtt_us", "BIGINT", "us", "RTT sample, or smoothed RTT; NULL: none"),
         Column("rate_mbps", "DOUBLE", "Mbit/s", "rate sample; NULL: none"),
         Column("held_ns", "DOUBLE", "ns", "until the next; NULL: the last"),

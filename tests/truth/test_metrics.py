@@ -1,0 +1,129 @@
+"""The numbers of metrics, worked out anew from raw rows: no view and no macro in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from bbrscope import fixtures
+from bbrscope.collect.store.store import Store
+
+from tests.truth import raw
+from tests.truth.facts import Flow, Recording
+
+# Recordings that lack rows: what stands between two rows there is not what happened.
+LACKING = {"lossy_v3_ecn"}
+
+
+def numbers(flow: Flow) -> dict[str, float | None]:
+    """Columns of metrics_by_flow that come from events, by the flow's rows."""
+    rows, rtts = flow.after_init, flow.rtts.cast(pl.Float64)
+    lost, delivered = flow.total("tp.lost"), flow.total("tp.delivered")
+    return {
+        "acked_bytes": flow.total("tp.snd_una"),
+        "delivered_packets": delivered,
+        "lost_packets": lost,
+        "loss_rate": lost / (lost + delivered),
+        "ce_rate": flow.marked if "tp.delivered_ce" in rows.columns else None,
+        "rtt_min_us": rtts.min(),  # type: ignore[dict-item]
+        "rtt_mean_us": rtts.mean(),  # type: ignore[dict-item]
+        "rtt_p50_us": rtts.quantile(0.5, "linear"),
+        "rtt_p95_us": rtts.quantile(0.95, "linear"),
+        "rtt_p99_us": rtts.quantile(0.99, "linear"),
+        "queue_delay_us": (rtts - rtts.min()).mean(),  # type: ignore[dict-item]
+        **rates(flow),
+        **held(rows),
+    }
+
+
+def rates(flow: Flow) -> dict[str, float | None]:
+    """The kernel's rate samples, and what was carried of the link."""
+    sampled = flow.acks.filter((pl.col("rs.delivered") > 0) & (pl.col("rs.interval_us") > 0))
+    rate = sampled.select(
+        pl.col("rs.delivered") * pl.col("tp.mss_cache") * 8 / pl.col("rs.interval_us")
+    ).to_series()
+    return {
+        "delivery_rate_mbps": rate.median(),  # type: ignore[dict-item]
+        "delivery_rate_max_mbps": rate.max(),  # type: ignore[dict-item]
+    }
+
+
+def held(rows: pl.DataFrame) -> dict[str, float | None]:
+    """What held from each row to the next, weighted with that time."""
+    flight = (
+        pl.col("tp.packets_out")
+        - pl.col("tp.sacked_out")
+        - pl.col("tp.lost_out")
+        + pl.col("tp.retrans_out")
+    )
+    spans = rows.select(
+        d=pl.col("ns").shift(-1) - pl.col("ns"),
+        flight=flight,
+        cwnd=pl.coalesce("out.tp.snd_cwnd", "tp.snd_cwnd"),
+        pacing=pl.coalesce("out.sk.sk_pacing_rate", "sk.sk_pacing_rate").cast(pl.Float64),
+    ).drop_nulls("d")
+    whole = float(spans["d"].sum())
+
+    def mean(name: str) -> float:
+        return float((spans[name] * spans["d"]).sum()) / whole
+
+    return {
+        "inflight_packets": mean("flight"),
+        "cwnd_packets": mean("cwnd"),
+        "pacing_mbps": mean("pacing") * 8 / 1e6,
+    }
+
+
+def by_second(flow: Flow) -> dict[int, tuple[int, int, int]]:
+    """Acknowledged bytes, delivered and lost packets of each second of the run."""
+    rows = flow.after_init
+    counted = pl.DataFrame(
+        {
+            "second": (rows["ns"] - flow.zero) // 1_000_000_000,
+            "acked": raw.grown(rows, "tp.snd_una"),
+            "delivered": raw.grown(rows, "tp.delivered"),
+            "lost": raw.grown(rows, "tp.lost"),
+        }
+    )
+    sums = counted.group_by("second").sum().sort("second")
+    return {row[0]: row[1:] for row in sums.iter_rows()}
+
+
+def check(store: Store, recording: Recording) -> int:
+    """Compare a recording's flows; return how many numbers that were."""
+    run = recording.folder.name
+    compared = 0
+    flows = store.con.execute(
+        "SELECT flow FROM senders WHERE run = ? AND counts AND flow IS NOT NULL AND acks > 0"
+        " ORDER BY first_event_ns",
+        [run],
+    ).fetchall()
+    for (number,), flow in zip(flows, recording.flows, strict=True):
+        wanted = numbers(flow)
+        row = store.con.execute(
+            f"SELECT {', '.join(wanted)} FROM metrics_by_flow WHERE run = ? AND flow = ?",
+            [run, number],
+        ).fetchall()[0]
+        for (name, want), got in zip(wanted.items(), row, strict=True):
+            same = got is None if want is None else got == pytest.approx(want, rel=1e-9)
+            assert same, f"{run} flow {number}: {name} is {want}, told {got}"
+        seconds = store.con.execute(
+            "SELECT t_s, acked_bytes, delivered_packets, lost_packets FROM metrics_by_second"
+            " WHERE run = ? AND flow = ? AND acked_bytes IS NOT NULL",
+            [run, number],
+        ).fetchall()
+        assert {second: tuple(rest) for second, *rest in seconds} == by_second(flow), run
+        compared += len(wanted) + 3 * len(seconds)
+    return compared
+
+
+def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> None:
+    for run in shipped.runs():
+        assert check(shipped, Recording(fixtures.path(run))) > 30
+
+
+@pytest.mark.slow
+def test_metrics_of_every_recording_are_the_raw_rows(all_runs: Store, traces: Path) -> None:
+    runs = [run for run in all_runs.runs() if run not in LACKING]
+    assert sum(check(all_runs, Recording(traces / run)) for run in runs) > 3_000
