@@ -19,6 +19,7 @@ COMMANDS = {
     "ingest": "Load run bundles into the store.",
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
+    "simulate": "Run BBR in a closed loop over a path of your own.",
     "diagnose": "Say what is wrong with a run's flows, how one knows, what to try.",
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",

@@ -22,8 +22,10 @@ NUMBAS = frozenset(
     {
         "analyze/bbr/loops.py",
         "analyze/bbr/plain.py",
+        "analyze/simulate/places.py",
         "collect/packets/capture_records.py",
         "collect/packets/tshark_text.py",
+        "probes/base/record_addresses.py",
         "probes/base/compiled.py",
     }
 )

@@ -44,6 +44,10 @@ class Record:
         object.__setattr__(self, "_array", array)
         object.__setattr__(self, "_index", index)
 
+    def copy_from(self, other: Record) -> None:
+        """Take all fields over from a record of the same type."""
+        self._array[self._index] = other._array[other._index]
+
     def __getattr__(self, name: str) -> Any:
         column = self._array[name]
         if column.dtype.names is not None:

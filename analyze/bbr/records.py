@@ -27,8 +27,10 @@ _STORAGE: dict[str, tuple[Any, ...]] = {
     "U64": ("u8",),
     "Pair": ("i8", (2,)),
     "Triple": ("i8", (3,)),
+    "Four": ("i8", (4,)),
     "Eight": ("i8", (8,)),
 }
+Four = list[int]
 Eight = list[int]
 
 

@@ -71,7 +71,8 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
         values |= _renamed(_facts(con, run_id, "module_params"), _V2_LIVE)
     elif flavour == "v3":
         values |= _renamed(_facts(con, run_id, "sysctls"), _V3_SYSCTLS)
-    return values
+    # A simulation's own rules: what it ran that is not the version's default.
+    return values | _facts(con, run_id, "rules")
 
 
 def _build_constants(constants: dict[str, int]) -> dict[str, int]:

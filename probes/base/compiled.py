@@ -13,6 +13,7 @@ from typing import Any
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.registry import CPUDispatcher
+from numba.np import numpy_support
 
 from .code_key import key_of
 
@@ -48,6 +49,20 @@ class CompiledFunction(CPUDispatcher):
                 if cache_folder():
                     self._for_python._cache = _Cache(self.py_func)  # type: ignore[no-untyped-call]
         return self._for_python
+
+
+def address_of(function: Any, kinds: tuple[Any, ...]) -> int:
+    """The address of a `jit` function of records of these numpy types that returns an int64.
+
+    Whoever calls it by address is not compiled again for another function. The code lives as long
+    as `function` does.
+    """
+    arguments = tuple(numpy_support.from_dtype(kind) for kind in kinds)
+    dispatcher = function.for_python
+    dispatcher.compile(arguments)
+    compiled = dispatcher.overloads[arguments]
+    name = compiled.fndesc.llvm_cfunc_wrapper_name
+    return int(compiled.library.get_pointer_to_function(name))
 
 
 def cache_folder() -> Path | None:

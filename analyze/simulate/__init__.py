@@ -1,0 +1,1 @@
+"""Closed loop: the estimator drives senders over a simulated path."""

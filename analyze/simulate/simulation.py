@@ -1,0 +1,73 @@
+"""Run a world, and hand on what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...probes.base.errors import BbrscopeError
+from .coming import schedule
+from .world_loop import SAMPLE_NS, run
+from .world_records import EV_CHANGE, EV_SAMPLE, EV_START
+from .world_setup import Arrays, Setup, arrays
+
+Array = np.ndarray[Any, Any]
+RECORDED = ("out_events", "out_states", "out_rows")
+# Takes the rows recorded so far: inputs, states, and what else is known of them.
+Take = Callable[[Array, Array, Array], None]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a run came to; arrays as the engine left them."""
+
+    setup: Setup
+    flows: Array
+    events: Array
+    samples: Array
+
+
+def simulate(setup: Setup, take: Take | None = None) -> Simulated:
+    """Run a world to its end; `take` gets the recording in pieces.
+
+    Raises:
+        BbrscopeError: the world is impossible, or outgrew its arrays.
+    """
+    made = arrays(setup, take is not None)
+    _begin(made, setup)
+    while True:
+        state = run(made.sim)
+        rows = int(made.world["recorded"][0])
+        if take is not None and rows:
+            take(*(made.parts[name][:rows] for name in RECORDED))
+            made.world["recorded"] = 0
+        if state == 0:
+            break
+        if state == 2:
+            raise BbrscopeError(
+                "the simulation has more packets under way than fit into its memory",
+                "a smaller buffer, rate or round trip needs fewer",
+            )
+    samples = made.parts["samples"][: int(made.world["sampled"][0])]
+    return Simulated(setup, made.parts["flows"], made.parts["events"], samples)
+
+
+def _begin(made: Arrays, setup: Setup) -> None:
+    for index, flow in enumerate(setup.flows):
+        schedule(made.sim, flow.start_us * 1000, EV_START, index)
+    schedule(made.sim, SAMPLE_NS, EV_SAMPLE, 0)
+    changes = made.parts["changes"]
+    if len(changes):
+        schedule(made.sim, int(changes["at"][0]), EV_CHANGE, 0)
+
+
+def goodput_mbps(outcome: Simulated) -> list[float]:
+    """Mbit/s that each flow's receiver got, over the time that it ran."""
+    got = []
+    for flow, row in zip(outcome.setup.flows, outcome.flows, strict=True):
+        end = min(flow.stop_us, outcome.setup.duration_us)
+        got.append(int(row["rcv_nxt"]) * 1448 * 8 / max(end - flow.start_us, 1))
+    return got

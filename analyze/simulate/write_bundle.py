@@ -1,0 +1,153 @@
+"""A simulated run as an ordinary bundle, marked as simulated in its manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
+from ...collect.bundle.numbers import MAX_NS
+from ...probes.base.errors import ScenarioError
+from ..bbr import params
+from .estimator import EPOCH_NS
+from .fidelity_notes import statement
+from .simulation import Simulated, goodput_mbps, simulate
+from .world_setup import Setup, rules_of
+from .write_events import SERVER_PORT, EventWriter, local_port
+
+# Any date will do; a simulation has none.
+_REALTIME_NS = 1_700_000_000 * 10**9
+
+
+def write_bundle(setup: Setup, folder: Path, extra: dict[str, Any] | None = None) -> Simulated:
+    """Run a world and write its bundle: aside first, then to its place.
+
+    Args:
+        folder: must not exist.
+        extra: what else the manifest says, such as the lab's run.
+
+    Raises:
+        ScenarioError: the world is impossible, or a bundle cannot hold it.
+        BbrscopeError: the run outgrew its memory.
+    """
+    if folder.exists():
+        raise ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
+    version = _version(setup)
+    aside = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        outcome = _write(setup, version, aside, folder.name, extra or {})
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return outcome
+
+
+def _version(setup: Setup) -> str | None:
+    versions = sorted({flow.version for flow in setup.flows if flow.version})
+    if len(versions) > 1:
+        raise ScenarioError(
+            f"flows of {' and '.join(versions)} together",
+            "a bundle is of one kernel, which has one BBR; run them without -o",
+        )
+    return versions[0] if versions else None
+
+
+def _write(
+    setup: Setup, version: str | None, aside: Path, name: str, extra: dict[str, Any]
+) -> Simulated:
+    if version is None:
+        outcome, rows = simulate(setup), {}
+    else:
+        flow = next(one for one in setup.flows if one.version)
+        with (
+            (aside / EVENTS).open("wb") as raw,
+            zstandard.ZstdCompressor(level=3).stream_writer(raw) as out,
+        ):
+            writer = EventWriter(out, version, rules_of(flow))
+            outcome = simulate(setup, writer.take)
+        rows = dict(writer.rows)
+    _write_queue(outcome, aside)
+    for number, rate in enumerate(goodput_mbps(outcome), 1):
+        text = json.dumps(_iperf(outcome, number, rate))
+        (aside / f"iperf{number}.json").write_text(text)
+    manifest = _manifest(setup, version, name, rows) | extra
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, default=str) + "\n")
+    return outcome
+
+
+def _write_queue(outcome: Simulated, aside: Path) -> None:
+    lines = ["uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues"]
+    lines[0] += ",backlog_bytes,backlog_pkts"
+    for at, packets, size, sent, dropped in outcome.samples.tolist():
+        at_s = (EPOCH_NS + at) / 1e9
+        lines.append(f"{at_s:.2f},tbf,{sent * 1514},{sent},{dropped},0,0,{size},{packets}")
+    text = ("\n".join(lines) + "\n").encode()
+    (aside / QUEUE).write_bytes(zstandard.ZstdCompressor(level=3).compress(text))
+
+
+def _iperf(outcome: Simulated, number: int, rate_mbps: float) -> dict[str, Any]:
+    """What iperf3 would say of a flow, as far as bbrscope reads it."""
+    flow, row = outcome.setup.flows[number - 1], outcome.flows[number - 1]
+    end_us = int(row["done_ns"]) // 1000 or min(flow.stop_us, outcome.setup.duration_us)
+    seconds = max(end_us - flow.start_us, 1) / 1e6
+    size = int(rate_mbps * 1e6 / 8 * (flow.stop_us - flow.start_us) / 1e6)
+    received = {"bytes": size, "seconds": seconds, "bits_per_second": size * 8 / seconds}
+    sent = {**received, "retransmits": int(row["retrans_segs"])}
+    ports = {"local_port": local_port(number - 1), "remote_port": SERVER_PORT}
+    return {
+        "start": {"connected": [{"socket": 5, **ports}]},
+        "intervals": [],
+        "end": {"sum_sent": sent, "sum_received": received},
+        "server_output_json": {"intervals": [], "end": {"sum_received": received}},
+    }
+
+
+def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]) -> dict[str, Any]:
+    path = setup.path
+    end_ns = EPOCH_NS + setup.duration_us * 1000
+    flow = next((one for one in setup.flows if one.version), setup.flows[0])
+    rules = rules_of(flow)
+    base = params.DEFAULTS[version or "v3"] | {"HZ": rules["HZ"]}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "bbr": version,
+        "kernel": f"bbrscope simulation of {version or 'Linux'}",
+        "simulated": {"seed": setup.seed, "holds": statement(setup)},
+        "rules": {key: value for key, value in rules.items() if base.get(key, 0) != value},
+        "setup": {
+            "rate": str(path.rate_bps),
+            "delay": str(path.rtt_us / 1000),
+            "limit": str(path.limit_packets),
+            "limit_bytes": str(path.limit_bytes),
+            "loss": str(path.loss),
+            "ccs": " ".join(one.cc for one in setup.flows),
+            "starts": " ".join(f"{one.start_us / 1e6:g}" for one in setup.flows),
+            "t": f"{setup.duration_us / 1e6:g}",
+            "n": str(len(setup.flows)),
+        },
+        "changes": [
+            {"at_s": at / 1e6, "what": what, "value": value} for at, what, value in path.changes
+        ],
+        "traffic_start_uptime_s": EPOCH_NS / 1e9,
+        "constants": {"HZ": rules["HZ"], "GSO_MAX_SIZE": 65536, "GSO_LEGACY_MAX_SIZE": 65536},
+        "module_params": {},
+        "clocks": {
+            point: {
+                "realtime_ns": min(_REALTIME_NS + at, MAX_NS),
+                "monotonic_ns": at,
+                "boottime_ns": at,
+            }
+            for point, at in (("start", EPOCH_NS), ("end", end_ns))
+        },
+        "events": rows,
+        "events_lost": 0,
+        "packets": None,
+    }

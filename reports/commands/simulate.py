@@ -1,0 +1,138 @@
+"""bbrscope simulate: BBR in a closed loop, over a path of your own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import gather
+from ..text.screen import say
+
+if TYPE_CHECKING:
+    from ...analyze.simulate.world_setup import Setup
+
+
+@dataclass(frozen=True)
+class SimulateRequest:
+    """What to simulate, and where the recording goes."""
+
+    scenario: str | None
+    path: str
+    cc: str | None
+    duration: str
+    seed: int
+    settings: tuple[str, ...]
+    output: Path | None
+    as_json: bool
+
+
+@click.command()
+@click.argument("scenario", required=False)
+@click.option("--path", default="", metavar="NAME=VALUE,...", help="The path, see below.")
+@click.option("--cc", help="Congestion controls: v1, v2, v3, cubic, reno; one flow for each.")
+@click.option("--duration", default="25s", show_default=True, help="Length, without SCENARIO.")
+@click.option("--seed", type=click.IntRange(0, (1 << 31) - 1), default=0, help="Another chance.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of BBR: loss_thresh=5%; with SCENARIO one of the scenario's.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write the recording as a bundle to this folder.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@gather(SimulateRequest)
+def command(request: SimulateRequest) -> None:
+    """Simulate flows over a path: the estimator decides, a sender like Linux's obeys.
+
+    SCENARIO is one of `bbrscope lab list` (its first point; --set chooses another), or leave it
+    out and say --path and --cc. A path is made of rate, rtt, buffer, loss, reorder, jitter,
+    aggregation and memory, in the lab's units.
+
+    With -o the run becomes an ordinary bundle, marked as simulated: ingest, replay, explain,
+    diagnose, report and sql work on it, and the replay agrees with it in every bit. How far
+    simulations agree with kernels is printed with every result.
+
+    \b
+    bbrscope simulate --cc v3
+    bbrscope simulate --path rate=20mbit,rtt=30ms,buffer=2bdp,loss=1% --cc v2 -o sim_v2
+    bbrscope simulate --cc v2,cubic --set loss_thresh=5%
+    bbrscope simulate song-single-buffer --set buffer=0.5bdp --cc v3
+    """
+    setup = _setup(request)
+    from ...analyze.simulate.fidelity_notes import statement
+    from ...analyze.simulate.simulation import simulate
+    from ...analyze.simulate.summary import flows_of
+    from ...analyze.simulate.write_bundle import write_bundle
+
+    outcome = simulate(setup) if request.output is None else write_bundle(setup, request.output)
+    flows = flows_of(outcome)
+    if request.as_json:
+        document = {"flows": flows, "holds": statement(setup), "bundle": str(request.output or "")}
+        say(json.dumps(document))
+        return
+    for flow in flows:
+        say(
+            f"flow {flow['flow']} ({flow['cc']}): {flow['goodput_mbps']:.2f} Mbit/s, "
+            f"{flow['lost']} packets lost, {flow['retransmitted']} sent again"
+        )
+    say(f"fidelity: {statement(setup)}")
+    if request.output is not None:
+        say(f"wrote {request.output}; next: bbrscope ingest {request.output}")
+
+
+def _setup(request: SimulateRequest) -> Setup:
+    """The world that the options describe. Raises ScenarioError."""
+    from ...analyze.simulate import worlds
+    from ...collect.lab import scenario, units
+    from ...probes.base.errors import ScenarioError
+    from ..lab_request import LabRequest
+
+    if request.scenario is None:
+        duration_us = units.time_us(request.duration)
+        path = worlds.path_of(request.path)
+        setup = worlds.of_path(path, request.cc or "v3", duration_us, request.seed)
+        return _with_settings(setup, request.settings)
+    if request.path:
+        raise ScenarioError("SCENARIO and --path both describe the path", "leave one of them out")
+    asked = LabRequest(
+        name=request.scenario,
+        settings=request.settings,
+        cc=request.cc,
+        reps=1,
+        quick=False,
+        output=Path(),
+        no_events=False,
+        no_packets=True,
+        store=Path(),
+    )
+    point = next(iter(scenario.points(asked.scenario())))
+    setup = worlds.of_point(point)
+    return replace(setup, seed=setup.seed + request.seed)
+
+
+def _with_settings(setup: Setup, settings: tuple[str, ...]) -> Setup:
+    """The same world with parameters of BBR changed in every flow that has it."""
+    if not settings:
+        return setup
+    from ...analyze.replay.parameter_settings import apply_settings, parse_settings
+    from ...analyze.simulate.world_setup import rules_of
+
+    def changed(version: str | None, rules: dict[str, object]) -> dict[str, object]:
+        return apply_settings(rules, parse_settings(settings, version or "v1"))
+
+    flows = tuple(
+        replace(flow, rules=changed(flow.version, rules_of(flow))) if flow.version else flow
+        for flow in setup.flows
+    )
+    return replace(setup, flows=flows)
