@@ -17,6 +17,7 @@ from .text.screen import say
 COMMANDS = {
     "demo": "Do the whole job on a shipped recording and show what to type next.",
     "ingest": "Load run bundles into the store.",
+    "lake": "Keep thousands of runs as Parquet, in a folder or a bucket.",
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
     "simulate": "Run BBR in a closed loop over a path of your own.",

@@ -63,11 +63,11 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 store_option = click.option(
     "--store",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     default=DEFAULT_STORE,
     show_default=True,
     envvar=STORE_VARIABLE,
-    help=f"The DuckDB store (or set {STORE_VARIABLE}).",
+    help=f"The DuckDB store, or to read from, a lake (or set {STORE_VARIABLE}).",
     # Completion of RUN must know it even when it comes later on the line.
     is_eager=True,
 )

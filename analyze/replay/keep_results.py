@@ -11,6 +11,7 @@ import numpy as np
 from ...collect.store.arrow import registered
 from ..bbr import codes
 from ..views.materialize import forget
+from .decision_codes import keep_codes
 from .passes import MODES
 from .replay_runs import FlowReplay, field_counts
 from .run_params import as_json
@@ -79,7 +80,7 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
         return
     run_id = replays[0].info.run_id
     with store.transaction() as con:
-        _keep_codes(store)
+        keep_codes(store)
         for table in _RESULT_TABLES:
             con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
         for replay in replays:
@@ -99,32 +100,6 @@ def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:
     batch: pa.Table = pa.table(columns)
     with registered(store.con, "incoming", batch):
         store.con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
-
-
-def _keep_codes(store: Store) -> None:
-    """The vocabulary of this release: rewritten when it has changed."""
-    rows = [
-        {
-            "code": code.number,
-            "name": code.name,
-            "versions": code.versions,
-            "about": code.about,
-            "change": code.change,
-            "function": code.function,
-            "draft": code.draft,
-            "sentence": code.sentence,
-            "evidence": list(code.evidence),
-        }
-        for code in codes.CODES.values()
-    ]
-    held = store.con.execute("SELECT name, sentence FROM decision_codes ORDER BY code").fetchall()
-    ours = [
-        (codes.CODES[number].name, codes.CODES[number].sentence) for number in sorted(codes.CODES)
-    ]
-    if held == ours:
-        return
-    store.con.execute("DELETE FROM decision_codes")
-    _insert(store, "decision_codes", {name: [row[name] for row in rows] for name in rows[0]})
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...collect.lake.lake_place import is_lake
 from ...collect.store import store as recorded
 from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
@@ -24,12 +25,23 @@ _OLD_CACHE_PREFIX = "kept_"
 def open_store(path: Path, read_only: bool = False, output: Path | None = None) -> Store:
     """Open the store at `path` with this bbrscope's views; create it if missing and writable.
 
+    A lake opens as a store that is only read.
+
     Queries may write files into the folder `output` alone.
 
     Raises:
         StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
             another version of it.
     """
+    if is_lake(path):
+        if not read_only:
+            raise StoreError(
+                f"{path} is a lake, which this command cannot write to",
+                "fill it with `bbrscope lake add`, or name a file: --store FILE",
+            )
+        from ..lake.lake_session import open_lake
+
+        return open_lake(path, output)
     store = recorded.open_store(path, read_only, output)
     try:
         install(store)
@@ -45,6 +57,10 @@ def open_for_loading(path: Path) -> Iterator[Store]:
 
     Replayed runs that got more data have their materialized rows stored anew at the end.
     """
+    if is_lake(path):
+        raise StoreError(
+            f"{path} is a lake, not a store's file", "fill it with `bbrscope lake add`"
+        )
     with recorded.open_for_loading(path) as store:
         install(store)
         yield store

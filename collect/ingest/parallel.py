@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...probes.base.errors import BbrscopeError
-from ..bundle.bundle import open_bundle
-from ..bundle.recognise import recognise
 from ..store import schema
 from ..store.store import Store, open_store, quoted
+from .identify import name_and_digest
 from .ingest import Outcome, ingest, outcome
-from .single_file import digest_of
 
 # A process that loads costs seconds of CPU before its first row (imports, compiled code), and each
 # bundle a scratch store and a copy: below this much to read, one process is the fastest.
@@ -115,13 +113,7 @@ def _settle(
 
 def _load(part: Path, path: Path, options: Options, known: list[str]) -> bool:
     """Fill a scratch store, unless the content is in the store already; tell whether it did."""
-    kind = options.kind or recognise(path)
-    if kind == "bundle":
-        with open_bundle(path, options.salvage) as bundle:
-            digest = bundle.digest
-    else:
-        digest = digest_of(path) if path.is_file() else ""
-    if digest in known:
+    if name_and_digest(path, options.kind, options.salvage)[1] in known:
         return False
     with open_store(part) as scratch:
         ingest(scratch, path, **vars(options))

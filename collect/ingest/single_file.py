@@ -32,7 +32,7 @@ def load_single_file(
     Raises:
         StoreError: the name is taken, or is none.
     """
-    run = name or _run_name(path)
+    run = name or run_name(path)
     digest = digest_of(path)
     known = store.con.execute(
         "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
@@ -64,7 +64,7 @@ def note(con: duckdb.DuckDBPyConnection, run_id: int, findings: dict[str, str]) 
     insert(con, "capture_quality", rows)
 
 
-def _run_name(path: Path) -> str:
+def run_name(path: Path) -> str:
     """Name a run by its file, without the endings that say what and how packed it is."""
     return re.sub(r"[^\w.+@=-]", "_", _ENDINGS.sub("", path.name))[:100] or "capture"
 

@@ -33,11 +33,17 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Mapping[st
 
     Columns that a row lacks are NULL.
     """
+    insert_into(con, schema.recorded_table(table), rows)
+
+
+def insert_into(
+    con: duckdb.DuckDBPyConnection, target: schema.Table, rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Insert rows into any table, as `insert` does."""
     import pyarrow as pa
 
-    target = schema.recorded_table(table)
     types = pa.schema([(column.name, arrow_type(column.type)) for column in target.columns])
     pending = iter(rows)
     while batch := [dict(row) for row in islice(pending, BATCH)]:
         with registered(con, "incoming_rows", pa.Table.from_pylist(batch, types)):
-            con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming_rows')
+            con.execute(f'INSERT INTO "{target.name}" BY NAME SELECT * FROM incoming_rows')

@@ -205,7 +205,7 @@ def _connect(
     settings: dict[str, str | bool | int | float | list[str]] = {**_NO_EXTENSIONS, **(config or {})}
     if read_only:
         # The folder of a store that is only read may not be writable.
-        settings["temp_directory"] = _spill_folder()
+        settings["temp_directory"] = spill_folder()
     try:
         # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
         return duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
@@ -213,8 +213,15 @@ def _connect(
         raise _explain(path, error) from error
 
 
+def connect_in_memory() -> duckdb.DuckDBPyConnection:
+    """Return a connection to an empty database in memory, which loads no extensions."""
+    import duckdb
+
+    return duckdb.connect(":memory:", config={**_NO_EXTENSIONS, "temp_directory": spill_folder()})
+
+
 @functools.cache
-def _spill_folder() -> str:
+def spill_folder() -> str:
     """Return where queries of this process may spill: connections to one file must agree on it."""
     return str(Path(tempfile.gettempdir()) / f"bbrscope-spill-{secrets.token_hex(8)}")
 

@@ -1,0 +1,206 @@
+"""Spread bundles over workers: processes here, or a Dask cluster's; any Executor will do.
+
+A worker that dies takes with it only what it had not filed: its bundles are given to another, first
+as they were, then one by one, so that a bundle that kills whoever loads it is found and named.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from ...probes.base.errors import BbrscopeError, HostError
+from .load_runs import AddOptions, Filed, file_bundles
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Bundles that one worker takes at a time: what is the same for all of them (planning queries, a
+# store of its own) is paid once. Few enough that little is done again when a worker dies.
+MOST_TOGETHER = 16
+BYTES_TOGETHER = 24 << 20
+TRIES = 3
+# A process costs seconds before its first bundle: imports, compiled code, a store with views.
+BUNDLES_PER_PROCESS = 8
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Something that runs work: `make` starts it anew, after a worker's death, too."""
+
+    make: Callable[[], AbstractContextManager[Executor]]
+    count: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    paths: tuple[Path, ...]
+    tries: int = 0
+
+
+def file_all(
+    lake: str, paths: Sequence[Path], options: AddOptions, workers: Workers
+) -> Iterator[Filed]:
+    """File bundles into a lake with several workers; yield what became of each, as it is known.
+
+    Raises:
+        BbrscopeError: the lake cannot be written.
+    """
+    jobs = deque(_Job(chunk) for chunk in chunks(paths, workers.count))
+    while jobs:
+        with workers.make() as executor:
+            yield from _run_until_death(executor, jobs, lake, options, workers.count)
+
+
+def _run_until_death(
+    executor: Executor, jobs: deque[_Job], lake: str, options: AddOptions, count: int
+) -> Iterator[Filed]:
+    """Run jobs until none is left, or the executor is broken: what was not done is put back.
+
+    No more jobs than workers are handed out, so that a death can only be that of one of these.
+    """
+    running: dict[Future[list[Filed]], _Job] = {}
+    while jobs or running:
+        while jobs and len(running) < count:
+            job = jobs.popleft()
+            running[executor.submit(file_bundles, lake, job.paths, options)] = job
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        dead = False
+        for future in done:
+            job = running.pop(future)
+            try:
+                yield from future.result()
+            except BbrscopeError:
+                raise
+            except Exception as error:
+                dead = True
+                yield from _again(job, jobs, error)
+        if dead and isinstance(executor, ProcessPoolExecutor):
+            # Python gives up the whole pool when a process of it dies.
+            for job in running.values():
+                jobs.append(_Job(job.paths, job.tries))
+            return
+
+
+def _again(job: _Job, jobs: deque[_Job], error: Exception) -> Iterator[Filed]:
+    """Put back what a dead worker had, in smaller pieces; give up what has killed several."""
+    if len(job.paths) > 1:
+        jobs.extend(_Job((path,), 1) for path in job.paths)
+    elif job.tries + 1 < TRIES:
+        jobs.append(_Job(job.paths, job.tries + 1))
+    else:
+        fact = f"{job.paths[0]}: the process that loads it died {TRIES} times"
+        way = f"{type(error).__name__}: {error}; load it alone, where there is more memory"
+        yield Filed(job.paths[0], refused=BbrscopeError(fact, way))
+
+
+def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
+    """Divide bundles among workers: at least two shares each, none larger than the limits above."""
+    most = max(1, min(MOST_TOGETHER, len(paths) // (2 * workers)))
+    result: list[tuple[Path, ...]] = []
+    current: list[Path] = []
+    held = 0
+    for path in paths:
+        size = size_of(path)
+        if current and (len(current) == most or held + size > BYTES_TOGETHER):
+            result.append(tuple(current))
+            current, held = [], 0
+        current.append(path)
+        held += size
+    return [*result, tuple(current)] if current else result
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a bundle; 0 if it cannot be looked at."""
+    try:
+        files = path.rglob("*") if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except OSError:
+        return 0
+
+
+def worthwhile(paths: Sequence[Path]) -> int:
+    """Return how many processes file these bundles fastest: one for less than its start costs."""
+    return max(1, min(len(os.sched_getaffinity(0)), len(paths) // BUNDLES_PER_PROCESS))
+
+
+class _Here(Executor):
+    """Does the work at once, in this process."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function, and return its result as a future that is done."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def here() -> Workers:
+    """Return one worker: this process."""
+    return Workers(_Here, 1)
+
+
+def processes(count: int | None = None) -> Workers:
+    """Return worker processes on this machine: by default one per CPU."""
+    number = count or len(os.sched_getaffinity(0))
+
+    def make() -> AbstractContextManager[Executor]:
+        # fork would share DuckDB's threads with the children.
+        return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
+
+    return Workers(make, number)
+
+
+@contextmanager
+def dask_cluster(cluster: str) -> Iterator[Workers]:
+    """Give the workers of a Dask cluster: ``tcp://HOST:PORT`` of its scheduler, or ``local:4``.
+
+    They must see the bundles and the lake under the same names as this process.
+
+    Raises:
+        HostError: Dask is not installed, or the scheduler does not answer.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise HostError(
+            "--cluster needs Dask", "install it: pip install 'bbrscope[fleet]'"
+        ) from None
+    try:
+        if cluster.startswith("local:"):
+            number = int(cluster.removeprefix("local:"))
+            with (
+                LocalCluster(number, threads_per_worker=1, dashboard_address=None) as local,
+                Client(local) as client,
+            ):
+                yield _dask_workers(client)
+        else:
+            with Client(cluster, timeout="10s") as client:
+                yield _dask_workers(client)
+    except (OSError, ValueError) as error:
+        raise HostError(
+            f"no Dask cluster at {cluster}: {error}",
+            "give the scheduler's address, tcp://HOST:8786, or local:N for N processes here",
+        ) from error
+
+
+def _dask_workers(client: Client) -> Workers:
+    executor = client.get_executor(pure=False, retries=TRIES)
+
+    @contextmanager
+    def make() -> Iterator[Executor]:
+        yield executor
+
+    return Workers(make, max(1, sum(client.ncores().values())))

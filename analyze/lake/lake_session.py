@@ -1,0 +1,151 @@
+"""Open a lake as a store that is only read: the same tables and views over its Parquet files.
+
+The tables are views over the files that the manifest names, in a database in memory. A run's number
+is part of its files' paths, so that a condition on it, or a join with the runs of a name, leaves
+the files of all other runs unopened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...collect.lake import remote_files
+from ...collect.lake.lake_manifest import lake_columns, manifest_schema, read_rows
+from ...collect.lake.lake_place import Place, open_place
+from ...collect.store import schema
+from ...collect.store.arrow import registered
+from ...collect.store.query import Row
+from ...collect.store.schema import Column, Table
+from ...collect.store.schema.recorded_tables import RUNS
+from ...collect.store.store import Store, connect_in_memory, quoted
+from ...probes.base.errors import StoreError
+from ..replay.decision_codes import keep_codes
+from ..views.registry import MACROS, TABLES, VIEWS
+from .lake_tables import FILED, KEPT_VIEWS, SESSION_TABLES, kept_name, views_digest
+
+if TYPE_CHECKING:
+    import duckdb
+
+_HIVE = "hive_types = {'day': VARCHAR, 'host': VARCHAR, 'run': VARCHAR, 'run_id': BIGINT}"
+
+
+class LakeStore(Store):
+    """A lake that is read as a store; `place` is where it lies."""
+
+    def __init__(self, path: Path, con: duckdb.DuckDBPyConnection, place: Place) -> None:
+        super().__init__(path, con, read_only=True)
+        self.place = place
+
+    def close(self) -> None:
+        """Close the database in memory, and take back what DuckDB was given to read with."""
+        if not self.place.local and remote_files.SCHEME in self.con.list_filesystems():
+            self.con.unregister_filesystem(remote_files.SCHEME)
+        self.con.close()
+
+
+def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
+    """Open a lake to read it; queries may write into the folder `output` alone.
+
+    Raises:
+        StoreError: there is no lake, its manifest is damaged, or it was made by another version.
+    """
+    place = open_place(path)
+    rows = read_rows(place)
+    others = {row["schema_version"] for row in rows} - {schema.SCHEMA_VERSION}
+    if others:
+        raise StoreError(
+            f"{place.shown} holds runs with schema version {', '.join(map(str, sorted(others)))};"
+            f" this bbrscope reads {schema.SCHEMA_VERSION}",
+            "add their bundles to a new lake",
+        )
+    con = connect_in_memory()
+    store = LakeStore(Path(str(path)), con, place)
+    try:
+        _fill(store, rows)
+        _seal(con, place, output)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _fill(store: LakeStore, rows: Sequence[Row]) -> None:
+    """Make tables, views, and then in the tables' place views over the files."""
+    con = store.con
+    tables = {table.name: table for table in (*TABLES, *SESSION_TABLES, *FILED)}
+    for table in tables.values():
+        con.execute(Table(table.name, "", lake_columns(table)).ddl())
+    keep_codes(store)
+    _load_manifest(con, rows)
+    for macro in MACROS:
+        con.execute(macro.ddl())
+    current = all(row["views"] == views_digest() for row in rows)
+    for view in VIEWS:
+        kept = current and view in KEPT_VIEWS
+        con.execute(_kept_ddl(kept_name(view), view.name, view.columns) if kept else view.ddl())
+    prefix = f"{store.place.root}/"
+    if not store.place.local:
+        sizes = dict(pair for row in rows for pair in zip(row["paths"], row["sizes"], strict=True))
+        remote_files.register(con, store.place, sizes)
+        prefix = f"{remote_files.SCHEME}://"
+    files = _files_by_table(rows)
+    for table in FILED:
+        if paths := files.get(table.name):
+            con.execute(f'DROP TABLE "{table.name}"')
+            con.execute(f'CREATE VIEW "{table.name}" AS {_relation(table, prefix, paths)}')
+
+
+def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
+    import pyarrow as pa
+
+    keys = manifest_schema().names
+    manifest = pa.Table.from_pylist([{k: row[k] for k in keys} for row in rows], manifest_schema())
+    with registered(con, "incoming_rows", manifest):
+        for table in (RUNS, SESSION_TABLES[0]):
+            names = ", ".join(f'"{column.name}"' for column in table.columns)
+            con.execute(f'INSERT INTO "{table.name}" BY NAME SELECT {names} FROM incoming_rows')
+
+
+def _kept_ddl(stored: str, name: str, columns: Sequence[Column]) -> str:
+    """Return a view over kept rows, with the run's name as this lake has it now."""
+    chosen = ", ".join(
+        'r."run"' if column.name == "run" else f'k."{column.name}"' for column in columns
+    )
+    return f'CREATE VIEW "{name}" AS SELECT {chosen} FROM "{stored}" k JOIN runs r USING (run_id)'
+
+
+def _files_by_table(rows: Sequence[Row]) -> dict[str, list[str]]:
+    files: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for table, path in zip(row["tables"], row["paths"], strict=True):
+            files.setdefault(table, {})[path] = None
+    return {table: list(paths) for table, paths in files.items()}
+
+
+def _relation(table: Table, prefix: str, paths: Sequence[str]) -> str:
+    """Return the query that reads a table: of files of one run, the path tells the run_id."""
+    names = ", ".join(
+        f'"{column.name}"::{column.type} AS "{column.name}"' for column in lake_columns(table)
+    )
+    single = [path for path in paths if "/run_id=" in path]
+    merged = [path for path in paths if "/run_id=" not in path]
+    parts = []
+    for some, how in (
+        (single, f"hive_partitioning = true, {_HIVE}"),
+        (merged, "hive_partitioning = false"),
+    ):
+        if some:
+            listed = ", ".join(quoted(prefix + path) for path in some)
+            parts.append(f"SELECT {names} FROM read_parquet([{listed}], {how})")
+    return " UNION ALL ".join(parts)
+
+
+def _seal(con: duckdb.DuckDBPyConnection, place: Place, output: Path | None) -> None:
+    """Let the connection read the lake's files, write to `output`, and nothing else, for good."""
+    folders = [f"{place.root}/" if place.local else f"{remote_files.SCHEME}://"]
+    if output is not None:
+        folders.append(str(output.absolute()))
+    con.execute(f"SET allowed_directories = [{', '.join(map(quoted, folders))}]")
+    con.execute("SET enable_external_access = false")

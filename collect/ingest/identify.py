@@ -1,0 +1,24 @@
+"""What a bundle or a file would be called as a run, and its digest, without loading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...probes.base.errors import BundleError
+from ..bundle.bundle import open_bundle
+from ..bundle.recognise import recognise
+from .single_file import digest_of, run_name
+
+
+def name_and_digest(path: Path, kind: str | None = None, salvage: bool = False) -> tuple[str, str]:
+    """Return the name of the run that `path` would become, and the digest of its files.
+
+    Raises:
+        BundleError: there is none, or it is damaged beyond that.
+    """
+    if (kind or recognise(path)) == "bundle":
+        with open_bundle(path, salvage) as bundle:
+            return bundle.manifest.name, bundle.digest
+    if not path.is_file():
+        raise BundleError(f"there is no file {path}", "give a file of that kind")
+    return run_name(path), digest_of(path)

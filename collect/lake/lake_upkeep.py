@@ -1,0 +1,244 @@
+"""Keep a lake in order: check it, remove runs, and merge the files of many runs into few.
+
+Runs are added meanwhile without harm. Of these jobs themselves only one may be at work.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...probes.base.errors import StoreError
+from ..store.query import Row
+from .lake_manifest import FOLDER, folder_of, read_rows, write_rows
+from .lake_place import MARK, Place, token
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOCK = "upkeep.lock"
+# A reader that began before a merge may still be at its old files, an adding process before its
+# manifest row: nothing younger is taken for left over.
+LEFT_OVER_S = 3600
+ROW_GROUP = 50_000
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong in a lake, and what to do about it."""
+
+    what: str
+    way_out: str
+
+
+def check(place: Place, read: bool = False) -> Iterator[Fault]:
+    """Yield what is wrong: files that are missing, of another size, damaged, or of no run.
+
+    Args:
+        place: the lake.
+        read: read every file and count its rows, too.
+    """
+    rows = read_rows(place)
+    sizes = place.sizes()
+    named: set[str] = {MARK, LOCK, *(row["kept_in"] for row in rows)}
+    for row in rows:
+        way = f"remove the run and add its bundle again: bbrscope lake remove DIR {row['run']}"
+        for path, size in zip(row["paths"], row["sizes"], strict=True):
+            named.add(path)
+            if path not in sizes:
+                yield Fault(f"{path} of run {row['run']} is missing", way)
+            elif sizes[path] != size:
+                yield Fault(f"{path} has {sizes[path]} bytes, not the {size} written", way)
+            elif read and (why := _unreadable(place, path)):
+                yield Fault(f"{path} is damaged: {why}", way)
+    for path in sorted(sizes.keys() - named):
+        if not path.startswith(".") and "/." not in path:
+            yield Fault(
+                f"{path} belongs to no run: a process that added it was killed, or is at work",
+                "bbrscope lake compact DIR deletes such files an hour later",
+            )
+
+
+def _unreadable(place: Place, path: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(place.full(path), filesystem=place.files) as file:
+            for batch in file.iter_batches(ROW_GROUP):
+                batch.validate()
+    except (OSError, pa.ArrowException) as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def remove(place: Place, runs: Sequence[str]) -> None:
+    """Remove runs: their manifest rows first, so that no reader finds half of one.
+
+    Raises:
+        StoreError: one is not there; then none is removed.
+    """
+    with _alone(place):
+        rows = read_rows(place)
+        missing = set(runs) - {row["run"] for row in rows}
+        if missing:
+            raise StoreError(
+                f"the lake {place.shown} has no run {', '.join(sorted(missing))}",
+                f"it has: bbrscope runs --store {place.shown}",
+            )
+        gone = [row for row in rows if row["run"] in runs]
+        merged = {row["kept_in"] for row in gone if _is_merged(row)}
+        for kept_in in sorted(merged):
+            group = [row for row in rows if row["kept_in"] == kept_in]
+            _merge(place, [row for row in group if row["run"] not in runs], group)
+        single = [row for row in gone if not _is_merged(row)]
+        place.delete([row["kept_in"] for row in single])
+        place.delete([path for row in single for path in row["paths"]])
+
+
+def compact(place: Place, at_least: int = 2) -> Iterator[tuple[str, int]]:
+    """Merge the files of runs of one day and host; yield each such group and how many runs it has.
+
+    Args:
+        place: the lake.
+        at_least: leave groups with fewer runs, or fewer new ones since the last time, as they are.
+    """
+    with _alone(place):
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in read_rows(place):
+            groups.setdefault((row["day"], row["host"]), []).append(row)
+        for (day, host), rows in groups.items():
+            new = [row for row in rows if not _is_merged(row)]
+            if len(rows) >= at_least and len(new) >= min(at_least, len(rows)):
+                _merge(place, rows, rows)
+                yield f"{day} {host}", len(rows)
+        _delete_left_over(place)
+
+
+def _is_merged(row: Row) -> bool:
+    return "/run_id=" not in (row["paths"] or ["/run_id="])[0]
+
+
+def _merge(place: Place, rows: Sequence[Row], old: Sequence[Row]) -> None:
+    """Write `rows` as one group, and delete the files of `old`."""
+    if rows:
+        with place.scratch() as folder:
+            merged = _write_tables(place, rows, folder)
+            made = folder / "manifest.parquet"
+            write_rows(merged, made)
+            place.publish(made, f"{FOLDER}/merged-{token()}.parquet")
+    place.delete(sorted({row["kept_in"] for row in old}))
+    place.delete(sorted({path for row in old for path in row["paths"]}))
+
+
+def _write_tables(place: Place, rows: Sequence[Row], folder: Path) -> list[Row]:
+    """Write one file per table with the rows of all runs; return the runs' manifest rows."""
+    first = min(rows, key=lambda row: row["run_id"])
+    ids = [row["run_id"] for row in rows]
+    files: dict[str, tuple[str, int, int]] = {}
+    for table in sorted({table for row in rows for table in row["tables"]}):
+        paths = {
+            p
+            for row in rows
+            for t, p in zip(row["tables"], row["paths"], strict=True)
+            if t == table
+        }
+        made = folder / f"{table}.parquet"
+        count = _concatenate(place, sorted(paths), ids, made)
+        name = (
+            folder_of(table, {**first, "run": "merged"}).rsplit("/", 1)[0] + f"/{token()}.parquet"
+        )
+        files[table] = (name, made.stat().st_size, count)
+        place.publish(made, name)
+    result = []
+    for row in rows:
+        shares = [
+            files[table][1] * rows_in // max(1, files[table][2])
+            for table, rows_in in zip(row["tables"], row["rows_in"], strict=True)
+        ]
+        result.append(
+            {
+                **{key: value for key, value in row.items() if key != "kept_in"},
+                "paths": [files[table][0] for table in row["tables"]],
+                "sizes": [files[table][1] for table in row["tables"]],
+                "bytes": sum(shares),
+                "generation": max(each["generation"] for each in rows) + 1,
+            }
+        )
+    return result
+
+
+def _concatenate(place: Place, paths: Sequence[str], ids: Sequence[int], made: Path) -> int:
+    """Write the rows that several files have of some runs into one; return how many."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    wanted = pa.array(ids, pa.int64())
+    count, writer = 0, None
+    try:
+        for path in paths:
+            with pq.ParquetFile(place.full(path), filesystem=place.files) as file:
+                if writer is None:
+                    # DuckDB says of a column without NULL that it cannot have one; the next may.
+                    nullable = pa.schema([field.with_nullable(True) for field in file.schema_arrow])
+                    writer = pq.ParquetWriter(made, nullable, compression="zstd")
+                for batch in file.iter_batches(ROW_GROUP):
+                    table = pa.Table.from_batches([batch])
+                    table = table.filter(pc.is_in(table["run_id"], wanted))
+                    count += table.num_rows
+                    writer.write_table(_as(table, writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+    return count
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table.select(schema.names).cast(schema)
+
+
+def _delete_left_over(place: Place) -> None:
+    """Delete files that belong to no run and are not new: their process was killed."""
+    from pyarrow.fs import FileSelector, FileType
+
+    named = {MARK, LOCK}
+    for row in read_rows(place):
+        named |= {row["kept_in"], *row["paths"]}
+    limit = time.time() - LEFT_OVER_S
+    found = place.files.get_file_info(FileSelector(place.root, recursive=True))
+    for info in found:
+        name = info.path[len(place.root) + 1 :]
+        hidden = name.startswith(".") or "/." in name
+        old = info.mtime is not None and info.mtime.timestamp() < limit
+        if info.type == FileType.File and name not in named and old and not hidden:
+            place.delete([name])
+
+
+@contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """Keep other processes from removing and merging meanwhile.
+
+    Raises:
+        StoreError: one is at it, or was killed at it.
+    """
+    with place.scratch() as folder:
+        made = folder / "lock"
+        made.write_text(f"{socket.gethostname()}, process {os.getpid()}")
+        if not place.publish_new(made, LOCK):
+            with place.files.open_input_stream(place.full(LOCK)) as stream:
+                holder = stream.read(200).decode(errors="replace")
+            raise StoreError(
+                f"the lake {place.shown} is being compacted, or runs removed, by {holder!r}",
+                f"wait until it has ended; if it was killed, delete {place.shown}/{LOCK}",
+            )
+    try:
+        yield
+    finally:
+        place.delete([LOCK])
