@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.lake import remote_files
 from ...collect.lake.lake_manifest import lake_columns, manifest_schema, read_rows
-from ...collect.lake.lake_place import Place, open_place
+from ...collect.lake.lake_place import LakePlace, open_place
 from ...collect.store import schema
 from ...collect.store.arrow import registered
 from ...collect.store.query import Row
@@ -34,7 +34,7 @@ _HIVE = "hive_types = {'day': VARCHAR, 'host': VARCHAR, 'run': VARCHAR, 'run_id'
 class LakeStore(Store):
     """A lake that is read as a store; `place` is where it lies."""
 
-    def __init__(self, path: Path, con: duckdb.DuckDBPyConnection, place: Place) -> None:
+    def __init__(self, path: Path, con: duckdb.DuckDBPyConnection, place: LakePlace) -> None:
         super().__init__(path, con, read_only=True)
         self.place = place
 
@@ -142,7 +142,7 @@ def _relation(table: Table, prefix: str, paths: Sequence[str]) -> str:
     return " UNION ALL ".join(parts)
 
 
-def _seal(con: duckdb.DuckDBPyConnection, place: Place, output: Path | None) -> None:
+def _seal(con: duckdb.DuckDBPyConnection, place: LakePlace, output: Path | None) -> None:
     """Let the connection read the lake's files, write to `output`, and nothing else, for good."""
     folders = [f"{place.root}/" if place.local else f"{remote_files.SCHEME}://"]
     if output is not None:

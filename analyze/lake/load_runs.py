@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...collect.ingest.identify import name_and_digest
 from ...collect.ingest.ingest import Outcome, ingest
 from ...collect.lake import lake_manifest as manifest
-from ...collect.lake.lake_place import Place, open_place, token
+from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema
 from ...collect.store.query import Row, one
 from ...collect.store.rowsets import insert_into
@@ -98,7 +98,7 @@ def _already(path: Path, options: AddOptions, known: set[int]) -> Filed | None:
 class _Group:
     """Bundles in one store of their own, which is thrown away."""
 
-    def __init__(self, place: Place, folder: Path, options: AddOptions) -> None:
+    def __init__(self, place: LakePlace, folder: Path, options: AddOptions) -> None:
         self.place, self.folder, self.options = place, folder, options
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}

@@ -16,7 +16,7 @@ from ..store.query import Row
 from ..store.rowsets import arrow_type
 from ..store.schema import Column, Table
 from ..store.schema.recorded_tables import RUNS
-from .lake_place import Place
+from .lake_place import LakePlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ def write_rows(rows: Sequence[Row], made: Path) -> None:
     pq.write_table(pa.Table.from_pylist(list(rows), manifest_schema()), made, compression="zstd")
 
 
-def read_rows(place: Place) -> list[Row]:
+def read_rows(place: LakePlace) -> list[Row]:
     """Return the manifest's rows, one per run, in the order in which they were added.
 
     Of runs of the same name, all but the first have their host or digest added to it.
@@ -118,7 +118,7 @@ def read_rows(place: Place) -> list[Row]:
 _known: dict[tuple[str, str], list[int]] = {}
 
 
-def known_runs(place: Place) -> set[int]:
+def known_runs(place: LakePlace) -> set[int]:
     """Return the numbers of a lake's runs; files that this process has read are not read again.
 
     Raises:
@@ -135,7 +135,7 @@ def _age(row: Row) -> tuple[int, str]:
     return row[_GENERATION], row["kept_in"]
 
 
-def _read(place: Place, name: str) -> list[Row]:
+def _read(place: LakePlace, name: str) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -156,7 +156,7 @@ def _read(place: Place, name: str) -> list[Row]:
     return rows
 
 
-def _check(place: Place, name: str, row: Row) -> None:
+def _check(place: LakePlace, name: str, row: Row) -> None:
     """Refuse a row that misses what is needed, or whose paths lead out of the lake."""
     lists = [row[key] for key in _PLACES]
     bad = any(row[key] is None for key in ("run_id", "run", "added_ns", "bundle_digest"))

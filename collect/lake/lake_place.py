@@ -25,7 +25,7 @@ _PATTERN = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True)
-class Place:
+class LakePlace:
     """A lake's root.
 
     Attributes:
@@ -119,7 +119,7 @@ def is_lake(path: Path | str) -> bool:
     return "://" in text or (Path(text) / MARK).is_file()
 
 
-def open_place(path: Path | str, create: bool = False) -> Place:
+def open_place(path: Path | str, create: bool = False) -> LakePlace:
     """Return where a lake is; make an empty one if `create`.
 
     Raises:
@@ -147,21 +147,21 @@ def _url(path: Path | str) -> str:
     return str(path)
 
 
-def _reach(text: str) -> Place:
+def _reach(text: str) -> LakePlace:
     import pyarrow as pa
     from pyarrow import fs
 
     if "://" not in text:
-        return Place(text, str(Path(text).absolute()), fs.LocalFileSystem(), True)
+        return LakePlace(text, str(Path(text).absolute()), fs.LocalFileSystem(), True)
     try:
         if text.startswith("s3://"):
-            return Place(text, text.removeprefix("s3://"), _s3(), False)
+            return LakePlace(text, text.removeprefix("s3://"), _s3(), False)
         files, root = fs.FileSystem.from_uri(text)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"{text} cannot be reached: {error}", "give a folder, or s3://..."
         ) from None
-    return Place(text, root.rstrip("/"), files, False)
+    return LakePlace(text, root.rstrip("/"), files, False)
 
 
 def _s3() -> pafs.FileSystem:
@@ -173,7 +173,7 @@ def _s3() -> pafs.FileSystem:
     return fs.S3FileSystem(endpoint_override=endpoint, region=region)
 
 
-def _check_mark(place: Place, create: bool) -> None:
+def _check_mark(place: LakePlace, create: bool) -> None:
     from pyarrow.fs import FileType
 
     found = place.files.get_file_info(place.full(MARK)).type == FileType.File
@@ -196,7 +196,7 @@ def _check_mark(place: Place, create: bool) -> None:
         )
 
 
-def _make(place: Place) -> None:
+def _make(place: LakePlace) -> None:
     if place.local:
         root = Path(place.root)
         if not root.parent.is_dir():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.errors import StoreError
 from ..store.query import Row
 from .lake_manifest import FOLDER, folder_of, read_rows, write_rows
-from .lake_place import MARK, Place, token
+from .lake_place import MARK, LakePlace, token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class Fault:
     way_out: str
 
 
-def check(place: Place, read: bool = False) -> Iterator[Fault]:
+def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
     """Yield what is wrong: files that are missing, of another size, damaged, or of no run.
 
     Args:
@@ -65,7 +65,7 @@ def check(place: Place, read: bool = False) -> Iterator[Fault]:
             )
 
 
-def _unreadable(place: Place, path: str) -> str:
+def _unreadable(place: LakePlace, path: str) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -78,7 +78,7 @@ def _unreadable(place: Place, path: str) -> str:
     return ""
 
 
-def remove(place: Place, runs: Sequence[str]) -> None:
+def remove(place: LakePlace, runs: Sequence[str]) -> None:
     """Remove runs: their manifest rows first, so that no reader finds half of one.
 
     Raises:
@@ -102,7 +102,7 @@ def remove(place: Place, runs: Sequence[str]) -> None:
         place.delete([path for row in single for path in row["paths"]])
 
 
-def compact(place: Place, at_least: int = 2) -> Iterator[tuple[str, int]]:
+def compact(place: LakePlace, at_least: int = 2) -> Iterator[tuple[str, int]]:
     """Merge the files of runs of one day and host; yield each such group and how many runs it has.
 
     Args:
@@ -125,7 +125,7 @@ def _is_merged(row: Row) -> bool:
     return "/run_id=" not in (row["paths"] or ["/run_id="])[0]
 
 
-def _merge(place: Place, rows: Sequence[Row], old: Sequence[Row]) -> None:
+def _merge(place: LakePlace, rows: Sequence[Row], old: Sequence[Row]) -> None:
     """Write `rows` as one group, and delete the files of `old`."""
     if rows:
         with place.scratch() as folder:
@@ -137,7 +137,7 @@ def _merge(place: Place, rows: Sequence[Row], old: Sequence[Row]) -> None:
     place.delete(sorted({path for row in old for path in row["paths"]}))
 
 
-def _write_tables(place: Place, rows: Sequence[Row], folder: Path) -> list[Row]:
+def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[Row]:
     """Write one file per table with the rows of all runs; return the runs' manifest rows."""
     first = min(rows, key=lambda row: row["run_id"])
     ids = [row["run_id"] for row in rows]
@@ -174,7 +174,7 @@ def _write_tables(place: Place, rows: Sequence[Row], folder: Path) -> list[Row]:
     return result
 
 
-def _concatenate(place: Place, paths: Sequence[str], ids: Sequence[int], made: Path) -> int:
+def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], made: Path) -> int:
     """Write the rows that several files have of some runs into one; return how many."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -204,7 +204,7 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def _delete_left_over(place: Place) -> None:
+def _delete_left_over(place: LakePlace) -> None:
     """Delete files that belong to no run and are not new: their process was killed."""
     from pyarrow.fs import FileSelector, FileType
 
@@ -222,7 +222,7 @@ def _delete_left_over(place: Place) -> None:
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: LakePlace) -> Iterator[None]:
     """Keep other processes from removing and merging meanwhile.
 
     Raises:

@@ -11,12 +11,12 @@ from ...probes.base.errors import StoreError
 if TYPE_CHECKING:
     import duckdb
 
-    from .lake_place import Place
+    from .lake_place import LakePlace
 
 SCHEME = "bbrscope-lake"
 
 
-def register(con: duckdb.DuckDBPyConnection, place: Place, sizes: Mapping[str, int]) -> None:
+def register(con: duckdb.DuckDBPyConnection, place: LakePlace, sizes: Mapping[str, int]) -> None:
     """Make the files that `sizes` names readable as ``bbrscope-lake://NAME``, and no others.
 
     The manifest tells their sizes, so that nothing is asked of the bucket before a file is read.
