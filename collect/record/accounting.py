@@ -19,8 +19,11 @@ class EventCounts(Protocol):
     """
 
     rows: Counter[str]
-    cut: Counter[str]
     attempted: dict[str, int]
+
+    @property
+    def cut(self) -> Counter[str]:
+        """Rows of events that began after the end."""
 
     @property
     def lost(self) -> int:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from ...probes.attach import Attach
 from ...probes.base.errors import HostError
+from ..bundle.bundle import EVENTS
 from . import clocks, ladder, survey
-from .folder import RecordingFolder
+from .outputs import Outputs
 from .plan import RecordingPlan
 from .survey import HostSurvey
 from .tracer import Tracer
@@ -24,6 +27,21 @@ class Attempt:
     reason: str
 
 
+class Workplace(Protocol):
+    """Where the program that is attached lies, and what its rows go to."""
+
+    @property
+    def probe(self) -> Path:
+        """The file from which bpftrace reads the program."""
+
+    @property
+    def outputs(self) -> Outputs:
+        """Who keeps the rows."""
+
+    def write_probe(self, program: str) -> None:
+        """Write that file."""
+
+
 class Attaching:
     """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set."""
 
@@ -31,12 +49,12 @@ class Attaching:
         self,
         plan: RecordingPlan,
         host: HostSurvey,
-        folder: RecordingFolder,
+        place: Workplace,
         say: Callable[[str], None],
     ) -> None:
         self.plan = plan
         self.host = host
-        self.folder = folder
+        self.place = place
         self.say = say
         self.attempts: list[Attempt] = []
         self.rung = ""
@@ -80,18 +98,17 @@ class Attaching:
     def _start(self, step: ladder.Step, attach: Attach, stopped: Callable[[], bool]) -> Tracer:
         assert self.host.bpftrace is not None
         program = survey.probe_program(self.host, with_clock(attach), self.plan.select)
-        self.folder.write_probe(program)
+        self.place.write_probe(program)
         self.say(f"attaching: {step.rung} ({step.reason})")
-        tracer = Tracer(
-            self.host.bpftrace, self.folder.probe, self.folder.events, self.plan.buffer_bytes
-        )
+        output = self.place.outputs.open(EVENTS)
+        tracer = Tracer(self.host.bpftrace, self.place.probe, output, self.plan.buffer_bytes)
         try:
             tracer.wait_attached(stopped)
             survey.check_places(step.rung, self.host.target)
         except BaseException:
             tracer.stop()
-            self.folder.events.unlink(missing_ok=True)
-            self.folder.probe.unlink(missing_ok=True)
+            self.place.outputs.drop(EVENTS)
+            self.place.probe.unlink(missing_ok=True)
             raise
         return tracer
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS, MANIFEST
+from .outputs import FilesIn, Outputs
 from .plan import check_name
 
 PARTIAL = ".partial"
@@ -39,6 +40,7 @@ class RecordingFolder:
         check_name(output)
         self.output = output
         self.path = output.with_name(output.name + PARTIAL)
+        self.outputs: Outputs = FilesIn(self.path)
         if os.path.lexists(output):
             raise HostError(f"{output} exists", "choose another --output")
         try:

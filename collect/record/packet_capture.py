@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from .headers_only import LINKS, HeadersOnly
+from .outputs import Output
 from .place import Place
-from .stream import Compressed, Pump
+from .stream import Pump, Writable
 
 # Ethernet with two VLAN tags, IPv6 without extension headers, TCP with all its options:
 # 22 + 40 + 60 = 122.
@@ -27,7 +27,7 @@ GUARD = 'read -r line || kill -TERM "$1"'
 class HeadersPump(Pump):
     """Copies a capture and leaves out the payload."""
 
-    def __init__(self, source: int, target: Compressed) -> None:
+    def __init__(self, source: int, target: Writable) -> None:
         super().__init__(source, target)
         self.cutter = HeadersOnly()
 
@@ -42,13 +42,13 @@ class PacketCapture:
     def __init__(
         self,
         place: Place,
-        output: Path,
+        output: Output,
         ring_kib: int,
         expression: list[str],
         snaplen: int | None = None,
     ) -> None:
         self.place = place
-        self.output = Compressed(output)
+        self.output = output
         self.snaplen = snaplen
         tool = shutil.which("tcpdump") or "tcpdump"
         options = ["-i", place.device, "-n", "-U", "-s", str(snaplen or HEADERS)]

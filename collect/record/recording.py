@@ -48,7 +48,7 @@ class Recording:
         Raises:
             HostError: nothing could be attached, or the user ended it.
         """
-        self.side = SideCaptures(self.plan, self.folder.path)
+        self.side = SideCaptures(self.plan, self.folder.outputs)
         loading.make_loaded(self.plan, self.say, self.is_ended)
         self.attaching = Attaching(self.plan, survey(self.plan), self.folder, self.say)
         self.attaching.attach(self.is_ended)

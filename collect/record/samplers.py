@@ -7,11 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from .helpers import output_of
+from .outputs import Output
 from .place import Place
-from .stream import Compressed
 
 QUEUE_S = 0.1
 SS_S = 1.0
@@ -28,9 +27,9 @@ class Sampler(threading.Thread):
     `looks` counts the calls that returned anything, `rows` the lines among it that are no comment.
     """
 
-    def __init__(self, output: Path, period_s: float, take: Callable[[], str]) -> None:
+    def __init__(self, output: Output, period_s: float, take: Callable[[], str]) -> None:
         super().__init__(daemon=True)
-        self.output = Compressed(output)
+        self.output = output
         self.period_s = period_s
         self.take = take
         self.looks = 0

@@ -6,12 +6,12 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import HostError
 from ..bundle.bundle import PACKETS, QUEUE, SS
 from . import samplers
+from .outputs import Outputs
 from .packet_capture import PacketCapture
 from .place import Place, address_in, route_device
 from .plan import RecordingPlan
@@ -21,9 +21,9 @@ from .samplers import Sampler
 class SideCaptures:
     """Starts and stops them; `notes` says what could not be had, and why."""
 
-    def __init__(self, plan: RecordingPlan, folder: Path) -> None:
+    def __init__(self, plan: RecordingPlan, outputs: Outputs) -> None:
         self.plan = plan
-        self.folder = folder
+        self.outputs = outputs
         self.notes: list[str] = []
         self.packets: PacketCapture | None = None
         self.samplers: dict[str, Sampler] = {}
@@ -51,7 +51,7 @@ class SideCaptures:
         return samplers.ss_lines(select.prefix, select.ss(), select.pids)
 
     def _add(self, name: str, period_s: float, take: Callable[[], str]) -> Sampler:
-        self.samplers[name] = Sampler(self.folder / name, period_s, take)
+        self.samplers[name] = Sampler(self.outputs.open(name), period_s, take)
         return self.samplers[name]
 
     def _start_queue(self, queue: Place) -> None:
@@ -80,14 +80,14 @@ class SideCaptures:
         if shutil.which("tcpdump") is None:
             self.notes.append("no packets: tcpdump is missing (apt-get install tcpdump)")
             return
-        plan, path = self.plan, self.folder / PACKETS
+        plan, output = self.plan, self.outputs.open(PACKETS)
         expression = plan.select.pcap()
-        self.packets = PacketCapture(place, path, plan.ring_kib, expression, plan.snaplen)
+        self.packets = PacketCapture(place, output, plan.ring_kib, expression, plan.snaplen)
         if not self.packets.wait_listening():
             self.notes.append(f"no packets: tcpdump said {self.packets.complaint()!r}")
             self.packets.stop()
             self.packets = None
-            path.unlink(missing_ok=True)
+            self.outputs.drop(PACKETS)
 
     @property
     def socket_samples(self) -> int:

@@ -10,9 +10,11 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, Protocol, cast
 
 import zstandard
+
+from .event_cut import EventCut
 
 FLUSH_S = 1.0
 CHUNK = 1 << 20
@@ -30,10 +32,6 @@ PART_NS = WINDOW_NS // 4
 # Where no newer rows come, rows this old are written: bpftrace may stand still for less than that.
 STALLED_NS = 5 * WINDOW_NS
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
-# A row's tag, number among the rows of one event, time and socket.
-PARTS = re.compile(rb"^([A-Z]+)([0-9]?),(\d+),([0-9a-f]+)[,\n]")
-# What main() and init() left: rows of an event that began with M or I.
-LEAVING = (b"X", b"IX", b"P")
 # Lines of talk that are kept.
 MOST_LINES = 1000
 # bpftrace has printed everything when it was silent for this long.
@@ -117,14 +115,31 @@ class Compressed:
         self._sink.close()
 
 
+class Writable(Protocol):
+    """What a child's output is copied to."""
+
+    def write(self, data: bytes) -> None:
+        """Take more. Raises OSError."""
+
+    def flush(self) -> None:
+        """Let everything so far be read by whoever looks now."""
+
+
+class Tap(Protocol):
+    """Who wants to see the rows as they come, before they are in order."""
+
+    def add(self, rows: list[tuple[int, bytes]]) -> None:
+        """Take rows with their times [ns]; called in the thread that reads them."""
+
+
 class Pump(threading.Thread):
-    """Copies a child's output to a compressed file until it ends; keeps the first error.
+    """Copies a child's output to what it is given until it ends; keeps the first error.
 
     A failed write (a full disk) does not stop the reading: a child that blocks on its pipe could
     not be stopped in order.
     """
 
-    def __init__(self, source: int, target: Compressed) -> None:
+    def __init__(self, source: int, target: Writable) -> None:
         super().__init__(daemon=True)
         self.source = source
         self.target = target
@@ -170,21 +185,21 @@ class Pump(threading.Thread):
 class Events(Pump):
     """bpftrace's output: rows go to the file, talk is understood or kept aside.
 
-    `rows` counts rows by tag, `lost` sums the "Lost N events" that bpftrace reports here and on its
-    stderr, `attempted` holds the kernel-side counters printed at its end, `talk` the rest of what
-    it said.
+    `rows` counts rows by tag, `headers` are the lines that name their columns, `lost` sums the
+    "Lost N events" that bpftrace reports here and on its stderr, `attempted` holds the kernel-side
+    counters printed at its end, `talk` the rest of what it said.
     """
 
-    def __init__(self, source: int, target: Compressed) -> None:
+    def __init__(self, source: int, target: Writable) -> None:
         super().__init__(source, target)
         self.rows: Counter[str] = Counter()
+        self.headers: list[bytes] = []
         self._lost_on_stdout = 0
         self.lost_on_stderr = 0
         self.attempted: dict[str, int] = {}
-        self.cut: Counter[str] = Counter()
         self.talk: list[str] = []
         self.attached = threading.Event()
-        self.cut_after_ns: int | None = None
+        self.tap: Tap | None = None
         self._heard = time.monotonic()
         self._tail = b""
         self._tags: list[str] = []
@@ -192,13 +207,21 @@ class Events(Pump):
         self._held: list[tuple[int, bytes]] = []
         self._newest_ns = 0
         self._released_ns = 0
-        self._inside: set[bytes] = set()
-        self._keeping: dict[bytes, bool] = {}
+        self._end: EventCut | None = None
 
     @property
     def lost(self) -> int:
         """Rows that bpftrace says it lost: 0.24 and later say it on stderr, earlier ones here."""
         return self._lost_on_stdout + self.lost_on_stderr
+
+    @property
+    def cut(self) -> Counter[str]:
+        """Rows of events that began after the end, by tag."""
+        return self._end.cut if self._end else Counter()
+
+    def cut_after(self, ns: int) -> None:
+        """End the recording here: probes detach one by one, in any order."""
+        self._end = EventCut(ns)
 
     def wait_quiet(self, timeout_s: float) -> None:
         """Return when what was on its way has arrived: bpftrace is silent, or is past the cut."""
@@ -209,7 +232,7 @@ class Events(Pump):
             time.sleep(QUIET_S / 10)
 
     def _past_the_cut(self) -> bool:
-        return self.cut_after_ns is not None and self._newest_ns > self.cut_after_ns + WINDOW_NS
+        return self._end is not None and self._newest_ns > self._end.until_ns + WINDOW_NS
 
     def accept(self, chunk: bytes) -> None:
         """Take whole lines: rows are held until they are in order, talk is understood."""
@@ -224,6 +247,8 @@ class Events(Pump):
             data = self._without_headers(data)
         rows = [(int(row[1]), row[0]) for row in ROW.finditer(data)]
         self._held += rows
+        if self.tap is not None:
+            self.tap.add(rows)
         self._newest_ns = max([self._newest_ns, *(ns for ns, _row in rows)])
         if self._newest_ns - WINDOW_NS > self._released_ns + PART_NS:
             self._release(self._newest_ns - WINDOW_NS)
@@ -250,8 +275,8 @@ class Events(Pump):
             return
         data = b"".join(line for _ns, line in self._held[:count])
         del self._held[:count]
-        if self.cut_after_ns is not None:
-            data = self._before_the_end(data)
+        if self._end is not None:
+            data = self._end.keep(data)
         for tag in self._tags:
             row = b"%s," % tag.encode()
             self.rows[tag] += data.count(b"\n" + row) + data.startswith(row)
@@ -263,6 +288,7 @@ class Events(Pump):
         for line in lines:
             self._tags.append(line[1 : line.index(b",")].decode())
         self.keep(b"".join(lines))
+        self.headers += lines
         return re.sub(rb"^#.*\n", b"", data, flags=re.MULTILINE)
 
     def _without_talk(self, data: bytes) -> bytes:
@@ -280,31 +306,6 @@ class Events(Pump):
             if text and not text.startswith(("@", "Attach")) and len(self.talk) < MOST_LINES:
                 self.talk.append(text)
         return TALK.sub(b"", data)
-
-    def _before_the_end(self, data: bytes) -> bytes:
-        """Drop events that began after the stop: probes detach one by one, in any order."""
-        kept = []
-        for line in data.splitlines(keepends=True):
-            parts = PARTS.match(line)
-            if parts is None or self._is_kept(*parts.groups()):
-                kept.append(line)
-            else:
-                self.cut[(parts[1] + parts[2]).decode()] += 1
-        return b"".join(kept)
-
-    def _is_kept(self, tag: bytes, number: bytes, ns: bytes, socket: bytes) -> bool:
-        assert self.cut_after_ns is not None
-        if number in (b"", b"0"):
-            early = int(ns) < self.cut_after_ns
-            if tag in LEAVING:
-                self._keeping[socket] = early or socket in self._inside
-                if tag != b"P":
-                    self._inside.discard(socket)
-            else:
-                self._keeping[socket] = early
-                if early and tag in (b"M", b"I"):
-                    self._inside.add(socket)
-        return self._keeping.get(socket, True)
 
 
 class Stderr(threading.Thread):

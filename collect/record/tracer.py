@@ -17,7 +17,8 @@ from pathlib import Path
 from ...probes.base.errors import HostError
 from . import bpf_stats
 from .bpftrace import Bpftrace, environment, prepare
-from .stream import Compressed, Events, Stderr
+from .outputs import Output
+from .stream import Events, Stderr
 
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031
@@ -55,8 +56,10 @@ class TracerEnd:
 class Tracer:
     """bpftrace running one program, its rows on their way into `output`."""
 
-    def __init__(self, bpftrace: Bpftrace, program: Path, output: Path, buffer_bytes: int) -> None:
-        self.output = Compressed(output)
+    def __init__(
+        self, bpftrace: Bpftrace, program: Path, output: Output, buffer_bytes: int
+    ) -> None:
+        self.output = output
         self._stats = bpf_stats.enable()
         source, sink = os.pipe()
         with contextlib.suppress(OSError):
@@ -115,7 +118,7 @@ class Tracer:
             # The program stops recording by itself; bpftrace prints what is on its way, and only
             # then may be told to end: 0.17 drops what it has not printed.
             self.process.send_signal(signal.SIGURG)
-            self.events.cut_after_ns = time.monotonic_ns()
+            self.events.cut_after(time.monotonic_ns())
             self.events.wait_quiet(STOP_S)
         ended = not alive or self._interrupt()
         if not ended:

@@ -30,7 +30,8 @@ def pump(
     path = folder / "events.csv.zst"
     target = Compressed(path)
     events = Events(source, target)
-    events.cut_after_ns = cut_after_ns
+    if cut_after_ns is not None:
+        events.cut_after(cut_after_ns)
     events.start()
     for piece in pieces:
         os.write(sink, piece)
