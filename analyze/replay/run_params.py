@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...collect.ingest.run_facts import param_column
 from ...collect.store.query import rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
@@ -63,16 +65,36 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
     Raises:
         BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed.
     """
-    constants = _facts(con, run_id, "constants")
+    return _of_settings(lambda scope: _facts(con, run_id, scope), flavour)
+
+
+def of_manifest(manifest: Mapping[str, Any], flavour: str) -> dict[str, Any]:
+    """The same of a recording under way, whose manifest says its settings.
+
+    Raises:
+        BbrscopeError: HZ is not known.
+    """
+
+    def settings(scope: str) -> dict[str, int]:
+        """The manifest's settings of one scope that are numbers."""
+        said = {name: number(str(value)) for name, value in (manifest.get(scope) or {}).items()}
+        return {name: value for name, value in said.items() if value is not None}
+
+    return _of_settings(settings, flavour)
+
+
+def _of_settings(facts: Callable[[str], dict[str, int]], flavour: str) -> dict[str, Any]:
+    """Parameters by the settings that `facts` has of each scope."""
+    constants = facts("constants")
     values = dict(params.DEFAULTS[flavour]) | _build_constants(constants)
     if flavour == "v2":
         # v2alpha's TSO goal follows GSO_MAX_SIZE, which grew from 65536 to 524280 in 5.19
         values["gso_max_size"] = constants.get("GSO_MAX_SIZE", values["gso_max_size"])
-        values |= _renamed(_facts(con, run_id, "module_params"), _V2_LIVE)
+        values |= _renamed(facts("module_params"), _V2_LIVE)
     elif flavour == "v3":
-        values |= _renamed(_facts(con, run_id, "sysctls"), _V3_SYSCTLS)
+        values |= _renamed(facts("sysctls"), _V3_SYSCTLS)
     # A simulation's own rules: what it ran that is not the version's default.
-    return values | _facts(con, run_id, "rules")
+    return values | facts("rules")
 
 
 def _build_constants(constants: dict[str, int]) -> dict[str, int]:
@@ -98,6 +120,16 @@ def of_flow(
     if not sockets:
         return dict(run_values)
     recorded = {name: value for name, value in sockets[0].items() if value is not None}
+    return _with_copies(run_values, recorded)
+
+
+def with_recorded(run_values: dict[str, Any], recorded: Mapping[str, int]) -> dict[str, Any]:
+    """A flow's own parameters by the names of its recorded row, params.NAME."""
+    return _with_copies(run_values, {param_column(name): n for name, n in recorded.items()})
+
+
+def _with_copies(run_values: dict[str, Any], recorded: Mapping[str, int]) -> dict[str, Any]:
+    """The run's parameters with the flow's copies, which have names of the table params."""
     known = set(params.PARAMS.names or ())
     values = run_values | {name: value for name, value in recorded.items() if name in known}
     gains = [recorded.get(f"pacing_gain_{i}") for i in range(8)]

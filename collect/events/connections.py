@@ -1,7 +1,8 @@
 """What rows say of connections: addresses, v2's parameters, and the kernel's constants.
 
 An init row names the connection of its own flow. An N row comes before the first event of a socket
-whose init was not recorded.
+whose init was not recorded, and of a flow whose beginning was not kept it says what else the
+beginning told.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from .addresses import endpoints
 from .column_plan import I64
 from .header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
-from .loop_memory import F_IDENTITY, S_FLOW, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
+from .loop_memory import F_IDENTITY, S_FLOW, S_FROM, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
 from .pairing_memory import PairingMemory
 from .rows import Text
 from .socket_table import as_signed
@@ -36,6 +37,7 @@ class Connections:
         self._unfinished: dict[int, dict[str, int]] = {}
         self._addresses: dict[int, Endpoints] = {}
         self._identities: list[Endpoints] = []
+        self._begun: dict[int, dict[str, int]] = {}  # v2's parameters by identity
         self._max_headers: set[int] = set()
 
     def of_flow(self, flow: int) -> Endpoints:
@@ -88,8 +90,24 @@ class Connections:
         if flow < 0 or _contradict(known, identity) or (numbered and not known):
             self._identities.append(identity)
             sockets[socket, S_IDENTITY] = len(self._identities)
+            self._take_beginning(row, socket)
         elif not known:
             self._addresses[flow] = identity
+
+    def _take_beginning(self, row: dict[str, str], socket: int) -> None:
+        """Take what an N row says of a flow whose beginning was not kept."""
+        numbers = {
+            k: int(v) for k, v in row.items() if v.isascii() and v.isdecimal() and len(v) < 19
+        }
+        first = numbers.get("seqno", 0)
+        self._memory.tables.sockets[socket, S_FROM] = first if first < 1 << 32 else 0
+        if params := {k: n for k, n in numbers.items() if k.startswith("params.")}:
+            self._begun[len(self._identities)] = params | {"ns": numbers.get("ns", 0)}
+
+    def params_of_beginnings(self) -> list[dict[str, int]]:
+        """Return v2's parameters of flows whose beginning was not kept, like `params`."""
+        flows = enumerate(self._memory.flows[:, F_IDENTITY].tolist())
+        return [{"flow": flow, **self._begun[one]} for flow, one in flows if one in self._begun]
 
     def _take_params(self, flow: int, ns: int, params: dict[str, int]) -> None:
         """Take a row of parameters, or the rest of the one that the flow's last row began."""

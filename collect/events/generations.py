@@ -24,6 +24,7 @@ from .loop_memory import (
     S_BITS,
     S_EVENTS,
     S_FLOW,
+    S_FROM,
     S_GENERATION,
     S_IDENTITY,
     S_INIT,
@@ -83,7 +84,8 @@ def place_in_flow(
         expected = sockets[socket, S_NEXT]
         went_back = number >= 0 and number < expected
         if went_back or sockets[socket, S_IDENTITY] > 0:
-            sockets[socket, S_NEXT] = 0
+            sockets[socket, S_NEXT] = sockets[socket, S_FROM]
+            sockets[socket, S_FROM] = 0
         begin_flow(socket, sockets, flows, state)
     if kind == INIT:
         flow = sockets[socket, S_FLOW]

@@ -27,7 +27,8 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 
 # What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
 # the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first
 # event's struct bbr, whether init was seen, the number of its next event (UNKNOWN: none was seen),
-# and the identity (an N row, from 1 on; 0: none) that the next event's flow has.
+# the identity (an N row, from 1 on; 0: none) that the next event's flow has, and the number that
+# this flow's events begin with: not 0 where the recording kept only the end of a flow.
 (
     S_KEY,
     S_FLOW,
@@ -40,8 +41,9 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 
     S_INIT,
     S_NEXT,
     S_IDENTITY,
-) = range(11)
-SOCKET_SIZE = 11
+    S_FROM,
+) = range(12)
+SOCKET_SIZE = 12
 UNKNOWN = -1
 
 # What a row of `slots` holds: flow, kind, time, line, time of exit, bits of the parts seen, and two

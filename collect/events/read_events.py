@@ -108,7 +108,7 @@ class EventReader:
     @property
     def params(self) -> list[dict[str, int]]:
         """Rows of v2's parameters, by recorded name, with flow (from 0) and ns."""
-        return self._connections.params
+        return [*self._connections.params, *self._connections.params_of_beginnings()]
 
     @property
     def lost_reported(self) -> int:
@@ -276,6 +276,8 @@ class EventReader:
         if tag.rstrip("0123456789") == header.IDENTITY:
             columns = self.header.skipped[tag]
             row = dict(zip(columns, line.split(",")[1:], strict=False))
+            if tag != header.IDENTITY:  # of a beginning that was not kept, not all may be known
+                row = {name: value for name, value in row.items() if value}
             self._connections.identify(row, number)
 
     def _refuse(self, what: str, number: int) -> None:

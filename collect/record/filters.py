@@ -19,13 +19,17 @@ COMMON = "$sk->__sk_common"
 
 @dataclass(frozen=True)
 class Filters:
-    """What the user asked for; several of one kind are alternatives, the kinds must all hold."""
+    """What the user asked for; several of one kind are alternatives, the kinds must all hold.
+
+    Of `sample` flows one is recorded, chosen by the kernel's own hash of its ends.
+    """
 
     ports: tuple[int, ...] = ()
     addresses: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
     cgroups: tuple[str, ...] = ()
     netns: str | None = None
+    sample: int = 1
 
     @property
     def prefix(self) -> list[str]:
@@ -34,7 +38,8 @@ class Filters:
 
     def describe(self) -> dict[str, object]:
         """What was asked for, as the manifest's `setup.filters`."""
-        return {name: value for name, value in vars(self).items() if value}
+        said = {name: value for name, value in vars(self).items() if value}
+        return {name: value for name, value in said.items() if name != "sample" or value != 1}
 
     def pcap(self) -> list[str]:
         """tcpdump's expression: TCP, and the ports and addresses if any."""
@@ -80,6 +85,8 @@ def condition(filters: Filters, argument: str) -> Condition:
         [cgroup(path) for path in filters.cgroups],
         [f"{COMMON}.skc_net.net->ns.inum == {namespace(filters.netns)}"] if filters.netns else [],
         processes(filters.pids),
+        # Set before BBR's first call, and never changed (inet_ehash_insert(), inet_hash_connect()).
+        [f"{COMMON}.skc_hash % {filters.sample} == 0"] if filters.sample > 1 else [],
     ]
     parts = ["(" + " || ".join(group) + ")" for group in groups if group]
     return Condition(" && ".join(parts), owner_probe(filters.pids, argument))

@@ -67,6 +67,22 @@ class ManifestWriter:
             "clocks": clocks.describe(self.begin, now),
         }
 
+    def of_dump(
+        self, name: str, start: ClockReading, end: ClockReading, notes: list[str]
+    ) -> dict[str, Any]:
+        """The manifest of a part of a recording that goes on; the clocks are those of its ends.
+
+        What the kernel counted of the probes is known at the end of a recording alone: that the
+        part is complete shows in its sequence numbers.
+        """
+        return {
+            **self.facts,
+            "name": name,
+            "notes": notes,
+            "clocks": clocks.describe(start, end),
+            "settings_changed": self._changes(),
+        }
+
     def at_end(
         self,
         ended: str,

@@ -105,11 +105,14 @@ class PacketCapture:
         self.output.close()
         text = self._said.decode(errors="replace")
         counts = re.findall(r"(\d+) packets? (captured|received|dropped)", text)
+        return self.describe() | {f"packets_{name}": int(count) for count, name in counts}
+
+    def describe(self) -> dict[str, Any]:
+        """Where packets are captured and how much of each: the manifest's `packets`, uncounted."""
         return {
             "where": f"tcpdump on {self.place.text} of the host that ran BBR",
             "snaplen": self.snaplen or HEADERS,
             "payload": self.snaplen is not None,
-            **{f"packets_{name}": int(count) for count, name in counts},
         }
 
     def notes(self) -> list[str]:

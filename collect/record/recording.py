@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ...probes.base.errors import HostError
 from ..bundle.rungs import RUNGS
@@ -26,6 +26,12 @@ from .user_command import UserCommand
 TICK_S = 0.2
 # How often the manifest of a recording under way is written: what is lost of the clocks' drift.
 MANIFEST_S = 10.0
+
+
+class Endable(Protocol):
+    """A recording; `ended` says what ended it, "" while nothing has."""
+
+    ended: str
 
 
 class Recording:
@@ -91,9 +97,8 @@ class Recording:
     def why_end(self, elapsed_s: float) -> str:
         """What ends the recording now; "" when nothing does."""
         tracer = self.attaching.tracer if self.attaching else None
-        if tracer and (code := tracer.process.poll()) is not None:
-            how = f"status {code}" if code >= 0 else f"signal {-code}"
-            return f"bpftrace ended by itself ({how}) {tracer.complaint()}".strip()
+        if tracer and (why := tracer.why_ended()):
+            return why
         if self.command.ended:
             return f"the command ended (status {self.command.status})"
         if self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s:
@@ -179,7 +184,7 @@ def finished(recording: Recording) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def ended_by_signals(recording: Recording) -> Iterator[None]:
+def ended_by_signals(recording: Endable) -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end the recording in order instead of the process."""
 
     def end(number: int, _frame: object) -> None:

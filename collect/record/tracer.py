@@ -110,6 +110,13 @@ class Tracer:
             lines = [line for line in lines if any(word in line.lower() for word in words)]
         return "; ".join(lines[:6])[:1000]
 
+    def why_ended(self) -> str:
+        """How bpftrace ended by itself, with its own words; "" while it runs."""
+        if (code := self.process.poll()) is None:
+            return ""
+        how = f"status {code}" if code >= 0 else f"signal {-code}"
+        return f"bpftrace ended by itself ({how}) {self.complaint()}".strip()
+
     def stop(self) -> TracerEnd:
         """End bpftrace in order and return what it counted; safe to call when it is dead."""
         stats = bpf_stats.programs(self.process.pid)

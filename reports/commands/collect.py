@@ -24,6 +24,14 @@ NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
 SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "": 1}
 
 
+def parse_sample(_context: click.Context, _param: click.Parameter, value: str) -> int:
+    """Turn 1/64 into 64."""
+    match = re.fullmatch(r"1/([1-9]\d{0,5})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a share like 1/64")
+    return int(match[1])
+
+
 def parse_size(_context: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """Turn 500M into bytes."""
     if value is None:
@@ -59,6 +67,13 @@ class CollectRequest:
     wait: bool
     load_module: bool
     quiet: bool
+    last: str | None
+    until: tuple[str, ...]
+    after: str
+    memory: int
+    keep: int | None
+    rotate: str | None
+    sample: int
 
     def plan(self) -> RecordingPlan:
         """Return what to do on this host; a bundle without a name is called by the time.
@@ -77,7 +92,7 @@ class CollectRequest:
             output=self.output or Path(time.strftime("bbr-%Y%m%d-%H%M%S")),
             command=self.command,
             duration_s=self.duration,
-            select=Filters(self.port, self.address, self.pid, self.cgroup, self.netns),
+            select=Filters(self.port, self.address, self.pid, self.cgroup, self.netns, self.sample),
             bbr=self.bbr,
             rung=self.rung,
             interface=self.interface,
@@ -123,13 +138,31 @@ class CollectRequest:
 @click.option("--as-root", is_flag=True, help="Run COMMAND as root, not as who called sudo.")
 @click.option("--wait", is_flag=True, help="Wait until a socket asks for BBR, if none has yet.")
 @click.option("--load-module", is_flag=True, help="modprobe tcp_bbr, if no BBR is loaded.")
+@click.option("--last", metavar="TIME", help="Flight recorder: keep this much in memory, e.g. 60s.")
+@click.option("--until", multiple=True, metavar="TRIGGER", help="Write a bundle when this happens.")
+@click.option("--after", default="1s", show_default=True, help="Go on for this long after it.")
+@click.option(
+    "--memory", default="256M", callback=parse_size, help="Of the flight recorder [256M]."
+)
+@click.option("--rotate", metavar="TIME", help="Write everything, a bundle each 10m, for weeks.")
+@click.option(
+    "--sample", default="1/1", callback=parse_sample, help="Record 1/64 of the flows [all]."
+)
+@click.option(
+    "--keep", type=click.IntRange(min=1), help="Remove older bundles than so many [none]."
+)
 @click.option("--anonymize", is_flag=True, help="Replace addresses, keeping prefixes in common.")
 @click.option("--print-probe", is_flag=True, help="Print the bpftrace program and exit.")
+@click.option("--print-unit", is_flag=True, help="Print a systemd unit of a flight recorder.")
 @click.option("--print-script", is_flag=True, help="Print a shell script that needs no Python.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @gather(CollectRequest)
 def command(
-    request: CollectRequest, anonymize: bool, print_probe: bool, print_script: bool
+    request: CollectRequest,
+    anonymize: bool,
+    print_probe: bool,
+    print_unit: bool,
+    print_script: bool,
 ) -> None:
     """Record every BBR decision input on this host into a bundle.
 
@@ -146,6 +179,18 @@ def command(
       sudo bbrscope collect --wait -d 60               (tcp_bbr is not loaded yet)
       bbrscope collect --rung inet_diag -d 60          (no root: ss-level samples only)
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
+    \b
+    Flight recorder: --last keeps the last seconds in bounded memory, and each --until writes them
+    as an ordinary bundle when it happens; then it goes on. Triggers:
+      signal            kill -USR1 of bbrscope (always, whatever else is waited for)
+      rto               a retransmission timeout
+      rate<5mbit/3s     a flow with data in flight delivers less than that for so long
+      losses>=100/1s    a flow loses so many packets within that time
+      CODE              a decision, e.g. PRTT_ENTER_EXPIRED (bbrscope explain --help)
+      sql:CONDITION     of any event, by columns of the table events: sql:tp_srtt_us/8 > 200000
+      sudo bbrscope collect --last 60s --until rto --until 'rate<1mbit/5s' -o edge7
+      sudo bbrscope collect --rotate 10m --keep 100 --sample 1/64 -o edge7   (for weeks)
+      bbrscope collect --print-unit > /etc/systemd/system/bbrscope.service
     """
     if print_script:
         from ...collect.record.script import script
@@ -153,6 +198,20 @@ def command(
         say(script(), nl=False)
     elif print_probe:
         show_probe(request.plan())
+    elif print_unit:
+        from ..flight import unit
+
+        say(unit(), nl=False)
+    elif request.last is not None or request.rotate is not None:
+        from ..flight import record_flight
+
+        if anonymize or request.max_size is not None:
+            raise click.UsageError("--anonymize and --max-size are for a recording into one bundle")
+        if request.rotate is not None and (request.last is not None or request.until):
+            raise click.UsageError("--rotate writes everything: --last and --until do not fit")
+        record_flight(request.plan(), request)
+    elif request.until or request.keep:
+        raise click.UsageError("--until and --keep need --last or --rotate")
     else:
         _record(request.plan(), anonymize)
 

@@ -27,6 +27,8 @@ importlib.import_module(sys.argv[1])
         "bbrscope.reports.commands.lab",
         "bbrscope.reports.lab_runs",
         "bbrscope.collect.record.recording",
+        "bbrscope.collect.flight.flight_recorder",
+        "bbrscope.reports.flight",
         "bbrscope.collect.lab.lab_run",
         "bbrscope.collect.lab.traffic",
     ],

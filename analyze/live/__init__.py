@@ -1,0 +1,1 @@
+"""The estimator along a recording that is under way: events, decisions and flows as they happen."""

@@ -1,0 +1,83 @@
+"""Follow a recording: events and decisions of each batch of rows, made once for all who look on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...collect.bundle.rungs import RUNGS
+from ...collect.events import which_bbr
+from ...collect.flight.triggers import LiveBatch
+from ...probes.base.errors import BbrscopeError
+from ..replay import warm
+from .live_events import EventAssembler, LiveEvent
+from .live_replay import LiveDecision, LiveReplay
+
+# An event whose next one has not come by then is judged without it.
+PATIENCE_NS = 300_000_000
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a batch of rows brought: events in order, and decisions of these or the ones before."""
+
+    events: list[LiveEvent]
+    decisions: list[LiveDecision]
+
+
+class Follower:
+    """Turns batches into events and decisions; `replay` is None on rungs without callbacks.
+
+    `version` is "" before the first row came.
+    """
+
+    def __init__(self) -> None:
+        self.manifest: Mapping[str, Any] = {}
+        self.version = ""
+        self.replay: LiveReplay | None = None
+        self._assembler: EventAssembler | None = None
+        self._last: tuple[LiveBatch, Followed] | None = None
+        self._idle_ns = 0
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Learn the recording's settings, and have the estimator ready before events come."""
+        if self.manifest:
+            return
+        self.manifest = manifest
+        rung = RUNGS.get(str(manifest.get("probe")))
+        if manifest.get("bbr") and (rung is None or rung.replays):
+            warm.compile_loop(str(manifest["bbr"]))
+
+    def take(self, batch: LiveBatch) -> Followed:
+        """Events and decisions of a batch; the same again for the same batch."""
+        if self._last is None or self._last[0] is not batch:
+            self._last = (batch, self._follow(batch))
+        return self._last[1]
+
+    def _follow(self, batch: LiveBatch) -> Followed:
+        if self._assembler is None:
+            if not batch.rows:
+                return Followed([], [])
+            self._assembler = self._assemble(batch)
+        events = list(self._assembler.take(batch.rows))
+        events += self._assembler.waiting(batch.now_ns - PATIENCE_NS)
+        if self.replay is None:
+            return Followed(events, [])
+        if events:
+            self._idle_ns = batch.now_ns
+        idle = batch.now_ns > self._idle_ns + PATIENCE_NS
+        return Followed(events, self.replay.take(events, whole=idle and not events))
+
+    def _assemble(self, batch: LiveBatch) -> EventAssembler:
+        headers = (
+            f"#{tag.decode()},{','.join(names)}".encode() for tag, names in batch.columns.items()
+        )
+        assembler = EventAssembler(headers)
+        self.version = which_bbr.decide(assembler.columns, self.manifest).version
+        if any(tag.kind == "main" for tag in assembler.header.tags):
+            try:
+                self.replay = LiveReplay(self.version, assembler.columns, self.manifest)
+            except BbrscopeError:  # HZ is not known: events are shown, decisions are not
+                self.replay = None
+        return assembler

@@ -1,0 +1,138 @@
+"""The estimator along a recording: every event predicted from the state before it, as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..bbr import loops, params
+from ..bbr.records import KINDS, STATE_COLUMNS
+from ..replay import run_params
+from ..replay.passes import Array, run_pass
+from ..replay.prepare import EVENT_COLUMNS, prepare
+from .live_events import LiveEvent, LiveFlow
+
+
+@dataclass(frozen=True)
+class LiveDecision:
+    """A decision: the event at which it was taken, its code's number, and its evidence."""
+
+    event: LiveEvent
+    code: int
+    evidence: tuple[int, ...]
+
+
+@dataclass
+class _Pending:
+    """Events of a flow: the last one that was replayed, if any, and those that were not."""
+
+    events: list[LiveEvent] = field(default_factory=list)
+    done: int = 0
+    begun: bool = False
+
+
+class LiveReplay:
+    """Replays flows step by step; `exact` and `compared` count events that agreed, and all.
+
+    Args:
+        version: "v1", "v2" or "v3".
+        settings: the manifest of the recording at its start, for HZ and the kernel's settings.
+    """
+
+    def __init__(self, version: str, columns: set[str], settings: Mapping[str, Any]) -> None:
+        self.version = version
+        patched = version == "v1" and "rs.tx_in_flight" in columns
+        self.flavour = "v1-patched" if patched else version
+        self.values = run_params.of_manifest(settings, self.flavour)
+        self.exact = 0
+        self.compared = 0
+        self._flows: dict[int, _Pending] = {}
+        self._records: dict[int, Array] = {}
+
+    def take(self, events: list[LiveEvent], whole: bool = False) -> list[LiveDecision]:
+        """Take events in order; return what was decided at those that can be judged by now.
+
+        The last event of a flow waits for the next, which shows the state after it; if `whole`,
+        nothing waits.
+        """
+        for event in events:
+            self._add(event)
+        decisions: list[LiveDecision] = []
+        for number in {event.flow.number for event in events} if not whole else list(self._flows):
+            decisions += self._advance(self._flows[number], whole)
+        return decisions
+
+    def _add(self, event: LiveEvent) -> None:
+        pending = self._flows.setdefault(event.flow.number, _Pending())
+        before = pending.events[-1] if pending.events else None
+        if before is not None and 0 <= before.seqno != event.seqno - 1:
+            pending.events, pending.done = [], 0  # events are missing: begin anew
+        if not pending.begun:
+            pending.begun = event.kind == "init" or any(
+                event.values.get(name) for name in STATE_COLUMNS
+            )
+        if pending.begun:  # else a callback on a zeroed struct bbr, before init
+            pending.events.append(event)
+
+    def _advance(self, pending: _Pending, whole: bool) -> list[LiveDecision]:
+        events = pending.events
+        stop = len(events) if whole else len(events) - 1
+        if stop <= pending.done:
+            return []
+        record = self._record(events[0].flow)
+        flow = prepare(columns_of(events), self.version, record, 0)
+        if flow.first_seq:  # what came before init ran on a zeroed struct bbr
+            pending.events, pending.done = events[flow.first_seq :], 0
+            return self._advance(pending, whole)
+        done, _ = run_pass(flow, self.version, record, "step", True, stop=stop)
+        fresh = done.outcome[pending.done :]
+        self.compared += int((fresh != loops.NOT_COMPARED).sum())
+        self.exact += int((fresh == loops.EXACT).sum())
+        assert done.decisions is not None
+        decisions = [
+            LiveDecision(events[row[0]], row[1], tuple(row[2:]))
+            for row in done.decisions.tolist()
+            if row[0] >= pending.done
+        ]
+        pending.events, pending.done = events[stop - 1 :], 1
+        return decisions
+
+    def _record(self, flow: LiveFlow) -> Array:
+        """The flow's parameters."""
+        known = self._records.get(flow.number)
+        if known is None:
+            values = run_params.with_recorded(self.values, flow.params)
+            if flow.max_header:
+                values["max_tcp_header"] = flow.max_header
+            known = self._records[flow.number] = params.make(values)
+        return known
+
+    def forget(self, number: int) -> None:
+        """Forget a flow that is gone."""
+        self._flows.pop(number, None)
+        self._records.pop(number, None)
+
+
+def columns_of(events: list[LiveEvent]) -> dict[str, Array]:
+    """EVENT_COLUMNS of a flow's events as arrays, masked where nothing was recorded."""
+    columns: dict[str, Array] = {
+        "seq": np.arange(len(events)),
+        "line": np.zeros(len(events), np.int64),
+        "ns": np.array([event.ns for event in events], np.int64),
+        "kind": np.array([KINDS.index(event.kind) for event in events], np.int64),
+    }
+    rows = [event.values for event in events]
+    for name in EVENT_COLUMNS:
+        if name not in columns:
+            values = [row.get(name) for row in rows]
+            columns[name] = _array(values)
+    return columns
+
+
+def _array(values: list[int | None]) -> Array:
+    numbers = [0 if value is None else value for value in values]
+    kind = np.uint64 if max(numbers) >= 1 << 63 else np.int64
+    return np.ma.MaskedArray(np.array(numbers, kind), [value is None for value in values])

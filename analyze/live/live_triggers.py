@@ -1,0 +1,122 @@
+"""Triggers of the flight recorder that need the estimator, or SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ...collect.flight.triggers import LiveBatch, Watcher
+from ...probes.base.errors import BbrscopeError
+from ..bbr.codes import BY_NAME, CODES
+from ..replay.prepare import EVENT_COLUMNS
+from ..story.sentences import sentence
+from .follower import Follower
+from .live_events import LiveEvent
+
+SQL = re.compile(r"sql:(.+)", re.DOTALL)
+NO_EVENT = -1
+
+
+class Decision:
+    """A code of the decision vocabulary: the estimator runs along and says when it is taken."""
+
+    def __init__(self, name: str, follower: Follower) -> None:
+        self.number = BY_NAME[name].number
+        self.follower = follower
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Have the estimator ready."""
+        self.follower.begin(manifest)
+
+    def look(self, batch: LiveBatch) -> str:
+        """Whether the decision was taken; its sentence."""
+        for decision in self.follower.take(batch).decisions:
+            if decision.code == self.number:
+                mss = decision.event.values.get("tp_mss_cache", 0)
+                words = sentence(decision.code, decision.evidence, mss)
+                return f"{decision.event.flow.name}: {words}"
+        return ""
+
+
+class SqlCondition:
+    """A condition of SQL that an event meets, by the columns of the table events.
+
+    Raises:
+        BbrscopeError: DuckDB does not understand it.
+    """
+
+    def __init__(self, condition: str, follower: Follower) -> None:
+        self.condition = condition
+        self.follower = follower
+        self._con = duckdb.connect(config={"enable_external_access": "false"})
+        try:
+            self._first([])
+        except duckdb.Error as error:
+            raise BbrscopeError(
+                f"sql:{condition} is not understood: {str(error).splitlines()[0]}",
+                "it is a condition over the columns of events: bbrscope schema events",
+            ) from error
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Learn the recording's settings."""
+        self.follower.begin(manifest)
+
+    def look(self, batch: LiveBatch) -> str:
+        """Whether an event meets it; which."""
+        events = self.follower.take(batch).events
+        index = self._first(events) if events else NO_EVENT
+        if index == NO_EVENT:
+            return ""
+        event = events[index]
+        return f"{event.flow.name}: {self.condition} at a call of {event.kind}"
+
+    def _first(self, events: list[LiveEvent]) -> int:
+        """Index of the first event that meets the condition; -1: none does."""
+        self._con.register("batch_of_events", table_of(events))
+        query = f"SELECT place FROM batch_of_events WHERE ({self.condition}) LIMIT 1"
+        found = self._con.execute(query).fetchall()
+        return int(found[0][0]) if found else NO_EVENT
+
+
+def table_of(events: list[LiveEvent]) -> pa.Table:
+    """Events by the columns of the table events, and `place`, their index."""
+    columns: dict[str, pa.Array] = {
+        "place": pa.array(range(len(events)), pa.int64()),
+        "flow": pa.array([event.flow.number for event in events], pa.int64()),
+        "ns": pa.array([event.ns for event in events], pa.int64()),
+        "kind": pa.array([event.kind for event in events], pa.string()),
+    }
+    for name in EVENT_COLUMNS:
+        if name not in (*columns, "seq", "line"):
+            values = [event.values.get(name) for event in events]
+            columns[name] = pa.array(values, _kind(values))
+    return pa.table(columns)
+
+
+def _kind(values: list[int | None]) -> pa.DataType:
+    """int64 holds every value but a 64-bit "none" of all ones."""
+    return pa.uint64() if any(value and value >= 1 << 63 for value in values) else pa.int64()
+
+
+def of_analysis(text: str, follower: Follower) -> Watcher:
+    """The watcher of a decision's code, or of a condition in SQL.
+
+    Raises:
+        BbrscopeError: there is no such trigger.
+    """
+    if found := SQL.fullmatch(text):
+        return SqlCondition(found[1], follower)
+    if text.upper() in BY_NAME:
+        return Decision(text.upper(), follower)
+    near = [name for name in (code.name for code in CODES.values()) if text.upper() in name]
+    raise BbrscopeError(
+        f"there is no trigger {text[:60]!r}",
+        f"decisions with that in their name: {', '.join(near[:8])}"
+        if near
+        else "signal, rto, rate<5mbit/3s, losses>=100/1s, sql:CONDITION, or a decision's code"
+        " (bbrscope explain --help)",
+    )

@@ -1,0 +1,319 @@
+"""Record into rings, look at the rows as they come, and write a bundle when a trigger fires."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...probes.base.errors import HostError
+from ..record import clocks
+from ..record.attaching import Attaching
+from ..record.clocks import ClockReading
+from ..record.live_rows import ORDER_NS
+from ..record.manifest import ManifestWriter
+from ..record.plan import RecordingPlan
+from ..record.recording import ended_by_signals
+from ..record.side_captures import SideCaptures
+from ..record.stream import STALLED_NS
+from ..record.user_command import UserCommand
+from ..record.watching import Watching
+from . import beginnings, dump
+from .rings import Covered, Rings
+from .triggers import LiveBatch, Watcher
+
+TICK_S = 0.2
+CLOCKS_S = 5.0
+SECOND_NS = 1_000_000_000
+# A rotation comes early where this part of the memory is taken: nothing is dropped meanwhile.
+FULL = 0.7
+ROTATE = "rotate"
+
+
+@dataclass(frozen=True)
+class FlightPlan:
+    """What to keep and what to wait for.
+
+    `last_s` seconds before a trigger and `after_s` after it are written; the rings take `memory`
+    bytes; of the dumps the newest `keep` stay (None: all). With `rotate_s` nothing is waited for:
+    everything is written, a bundle every so many seconds, or sooner where memory fills.
+    """
+
+    last_s: float
+    memory: int
+    watchers: tuple[tuple[str, Watcher], ...]
+    after_s: float = 1.0
+    keep: int | None = None
+    rotate_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A trigger that fired: its text, what happened and when, and up to when to write.
+
+    Times are CLOCK_MONOTONIC's, in ns.
+    """
+
+    trigger: str
+    why: str
+    ns: int
+    until_ns: int
+
+
+class FlightRecorder:
+    """Holds everything that must be stopped; `dumps` are the bundles written so far."""
+
+    def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.flight = flight
+        self.say = say
+        self.rings = Rings(int((flight.last_s + flight.after_s) * SECOND_NS), flight.memory)
+        self.watching = Watching(plan, self.rings, say)
+        self.command = UserCommand(plan.command, plan.as_root)
+        self.command.check()
+        self.side = SideCaptures(plan, self.rings)
+        self.dumps: list[Path] = []
+        self.fired: Fired | None = None
+        self.unwritten = 0
+        self._quiet_until_ns = 0
+        self._written_until_ns = 0
+        self._asked = False
+        self._readings: deque[ClockReading] = deque()
+        self._lost: deque[tuple[int, int]] = deque()
+        self._writer: ManifestWriter | None = None
+
+    @property
+    def ended(self) -> str:
+        """What ended it."""
+        return self.watching.ended
+
+    @ended.setter
+    def ended(self, why: str) -> None:
+        """End it."""
+        self.watching.ended = why
+
+    def start(self) -> None:
+        """Attach and start everything but the command.
+
+        Raises:
+            HostError: nothing could be attached, or the user ended it.
+        """
+        attaching: Attaching = self.watching.attach()
+        self.side.start()
+        self._writer = ManifestWriter(self.plan, attaching)
+        self._look_at_clocks()
+        manifest = self._writer.at_start(self._readings[-1], [])
+        for _, watcher in self.flight.watchers:
+            watcher.begin(manifest)
+        self.command.start()
+
+    def run(self) -> None:
+        """Look and dump until something ends it."""
+        began = time.monotonic()
+        while not self.ended:
+            time.sleep(TICK_S)
+            now = time.monotonic_ns()
+            self.look(now)
+            self.ended = self.ended or self._why_end(time.monotonic() - began)
+        if self.fired is not None:
+            self._dump(self._wait_for_rows(self.fired))
+        if self.flight.rotate_s is not None:
+            now = time.monotonic_ns()
+            self._dump(self._wait_for_rows(Fired(ROTATE, self.ended, now, now)))
+
+    def ask(self) -> None:
+        """Write a dump soon: what SIGUSR1 does."""
+        self._asked = True
+
+    def look(self, now_ns: int) -> None:
+        """Take the rows that came, judge them, and write a dump that is due."""
+        if not self._readings or now_ns - self._readings[-1].monotonic_ns > CLOCKS_S * SECOND_NS:
+            self._look_at_clocks()
+        self._lost.append((now_ns, self.watching.lost))
+        self._judge(self.watching.rows.take(), now_ns)
+        if self.fired is not None and self._is_whole(self.fired, now_ns):
+            self._dump(self.fired)
+
+    def _judge(self, rows: list[bytes], now_ns: int) -> None:
+        columns = beginnings.columns_of(self.watching.headers)
+        batch = LiveBatch(columns, rows, now_ns - ORDER_NS)
+        if self.flight.rotate_s is not None and self.fired is None:
+            self._rotate(self.flight.rotate_s, now_ns)
+        if self._asked:
+            self._asked = False
+            self._fire("signal", "SIGUSR1", now_ns)
+        for text, watcher in self.flight.watchers:
+            if why := watcher.look(batch):
+                self._fire(text, why, now_ns)
+
+    def _rotate(self, rotate_s: float, now_ns: int) -> None:
+        """Begin the next bundle when it is time, or when memory fills."""
+        self._written_until_ns = self._written_until_ns or now_ns
+        full = self.rings.fill > FULL
+        if full or now_ns - self._written_until_ns >= rotate_s * SECOND_NS:
+            why = "memory fills" if full else f"every {rotate_s:g} s"
+            self.fired = Fired(ROTATE, why, now_ns, now_ns)
+
+    def _fire(self, trigger: str, why: str, now_ns: int) -> None:
+        """Remember the first; while its dump is due, or has just been written, only count."""
+        if self.fired is not None or now_ns < self._quiet_until_ns:
+            self.unwritten += 1
+            return
+        self.fired = Fired(trigger, why, now_ns, now_ns + int(self.flight.after_s * SECOND_NS))
+        self.say(f"trigger {trigger}: {why}")
+
+    def _is_whole(self, fired: Fired, now_ns: int) -> bool:
+        """Whether all rows of the time to write have come."""
+        until, events = fired.until_ns, self.rings.events
+        reached = events is None or events.newest_ns >= until
+        return now_ns >= until and (reached or now_ns >= until + STALLED_NS + 2 * SECOND_NS)
+
+    def _wait_for_rows(self, fired: Fired) -> Fired:
+        """At the end the time after the trigger is cut short; rows on their way are waited for."""
+        fired = replace(fired, until_ns=min(fired.until_ns, time.monotonic_ns()))
+        while not self._is_whole(fired, time.monotonic_ns()) and not self.watching.why_end():
+            time.sleep(TICK_S)
+        return fired
+
+    def _look_at_clocks(self) -> None:
+        now = clocks.sample()
+        self._readings.append(now)
+        oldest = now.monotonic_ns - 2 * self.rings.last_ns - 60 * SECOND_NS
+        while self._readings[0].monotonic_ns < oldest:
+            self._readings.popleft()
+        while self._lost and self._lost[0][0] < oldest:
+            self._lost.popleft()
+
+    def _why_end(self, elapsed_s: float) -> str:
+        if why := self.watching.why_end():
+            return why
+        if self.command.ended:
+            return f"the command ended (status {self.command.status})"
+        if self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s:
+            return "duration"
+        return ""
+
+    def _dump(self, fired: Fired) -> None:
+        """Write the window before a trigger; the recording goes on."""
+        self.fired = None
+        self._look_at_clocks()
+        last = self._readings[-1]
+        begin = self._written_until_ns if fired.trigger == ROTATE else None
+        window = self.rings.window(fired.until_ns, last.offset_ns, begin)
+        output = self._name()
+        facts = self._facts(fired, window, output)
+        try:
+            manifest = dump.write_dump(
+                self.rings, window, output, facts, self.watching.place.program
+            )
+        except HostError as error:
+            self.say(f"  no bundle: {error.fact}; the recording goes on")
+            return
+        if fired.trigger == ROTATE:
+            self._written_until_ns = window.until_ns
+        else:
+            self._quiet_until_ns = window.until_ns + int(self.flight.last_s * SECOND_NS) // 2
+        self.dumps.append(output)
+        rows = sum(manifest["events"].values())
+        seconds = (window.until_ns - window.from_ns) / 1e9
+        self.say(f"  {output}: the last {seconds:.1f} s, {rows} rows")
+        self._keep_newest()
+
+    def _name(self) -> Path:
+        """A name by the time that nothing has yet."""
+        wanted = self.plan.output
+        path = wanted.with_name(f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        while path.exists():
+            path = path.with_name(f"{path.name}a")
+        return path
+
+    def _facts(self, fired: Fired, window: Covered, output: Path) -> dict[str, Any]:
+        """The manifest of a dump, but for what is counted while it is written."""
+        assert self._writer is not None
+        start, end = dump.clocks_of(list(self._readings), window)
+        before = [count for ns, count in self._lost if ns <= window.from_ns]
+        lost = self.watching.lost - (before[-1] if before else 0)
+        facts = self._writer.of_dump(output.name, start, end, self._notes(window))
+        packets = self.side.packets
+        return {
+            **facts,
+            "ended": f"trigger {fired.trigger}: {fired.why}",
+            "flight": {
+                "trigger": fired.trigger,
+                "why": fired.why,
+                "fired_ns": fired.ns,
+                "from_ns": window.from_ns,
+                "until_ns": window.until_ns,
+                "memory_bytes": self.flight.memory,
+                "kept_bytes": self.rings.size,
+                "unwritten_before": self.unwritten,
+            },
+            "events_lost": lost,
+            "packets": packets.describe() if packets else None,
+        }
+
+    def _notes(self, window: Covered) -> list[str]:
+        notes = list(self.side.notes)
+        if window.short:
+            seconds = (window.until_ns - window.from_ns) / 1e9
+            notes.append(
+                f"{' and '.join(window.short)} had no room for more: the window is"
+                f" {seconds:.1f} s, what all cover; a larger --memory holds more"
+            )
+        events = self.rings.events
+        if events is not None and events.beginnings.forgotten:
+            notes.append("addresses of the flows that were silent longest had no room")
+        return notes
+
+    def _keep_newest(self) -> None:
+        """Remove the oldest dumps of this recording beyond those to keep."""
+        while self.flight.keep is not None and len(self.dumps) > self.flight.keep:
+            oldest = self.dumps.pop(0)
+            shutil.rmtree(oldest, ignore_errors=True)
+            self.say(f"  removed {oldest}, the oldest of more than {self.flight.keep}")
+
+    def stop(self) -> None:
+        """Stop everything; safe to call in any state."""
+        self.command.stop()
+        self.watching.stop()
+        self.side.stop()
+
+
+def fly(
+    plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]
+) -> tuple[list[Path], str, int]:
+    """Record until something ends it; return the bundles, what ended it, and COMMAND's status.
+
+    Raises:
+        HostError: nothing could be recorded.
+    """
+    recorder = FlightRecorder(plan, flight, say)
+    with ended_by_signals(recorder), asked_by_signal(recorder):
+        try:
+            recorder.start()
+            waits = ", ".join(text for text, _ in flight.watchers) or "signal"
+            until = (
+                f"a bundle every {flight.rotate_s:g} s" if flight.rotate_s else f"until: {waits}"
+            )
+            say(f"keeping the last {flight.last_s:g} s, {until} (or kill -USR1)")
+            recorder.run()
+        finally:
+            recorder.stop()
+    status = recorder.command.status if recorder.command.ended else 0
+    return recorder.dumps, recorder.ended, status
+
+
+@contextlib.contextmanager
+def asked_by_signal(recorder: FlightRecorder) -> Iterator[None]:
+    """SIGUSR1 has a dump written."""
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: recorder.ask())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)

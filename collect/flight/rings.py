@@ -1,0 +1,94 @@
+"""The rings of one recording: they share its memory, and a dump has what all of them cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...probes.base.errors import HostError
+from ..bundle.bundle import EVENTS, PACKETS, QUEUE, SS
+from ..record import samplers
+from ..record.outputs import Output
+from .event_ring import EventRing
+from .packet_ring import PacketRing
+from .text_ring import TextRing
+
+# Parts of the memory, of 16.
+SHARES = {EVENTS: 10, PACKETS: 4, SS: 1, QUEUE: 1}
+LEAST_BYTES = 4_000_000
+# What a ring holds more than is asked for: pieces go as a whole, and rows come late.
+MARGIN_NS = 4_000_000_000
+
+
+@dataclass(frozen=True)
+class Covered:
+    """A window that every ring covers [ns, CLOCK_MONOTONIC]; `short` names those that overran."""
+
+    from_ns: int
+    until_ns: int
+    short: tuple[str, ...]
+
+
+class Rings:
+    """Outputs in memory, together never more than `memory` bytes."""
+
+    def __init__(self, last_ns: int, memory: int) -> None:
+        if memory < LEAST_BYTES:
+            raise HostError(
+                f"--memory {memory} bytes holds next to nothing",
+                f"give at least {LEAST_BYTES // 10**6}M",
+            )
+        self.last_ns = last_ns
+        self.memory = memory
+        self.events: EventRing | None = None
+        self.packets: PacketRing | None = None
+        self.texts: dict[str, TextRing] = {}
+
+    def open(self, name: str) -> Output:
+        """A new ring."""
+        span, most = self.last_ns + MARGIN_NS, self.memory * SHARES[name] // 16
+        if name == EVENTS:
+            self.events = EventRing(span, most)
+            return self.events
+        if name == PACKETS:
+            self.packets = PacketRing(span, most)
+            return self.packets
+        self.texts[name] = TextRing(span, most, samplers.QUEUE_HEADER if name == QUEUE else "")
+        return self.texts[name]
+
+    def drop(self, name: str) -> None:
+        """Forget a ring."""
+        if name == EVENTS:
+            self.events = None
+        elif name == PACKETS:
+            self.packets = None
+        else:
+            self.texts.pop(name, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        kept = [self.events, self.packets, *self.texts.values()]
+        return sum(ring.written for ring in kept if ring is not None)
+
+    @property
+    def fill(self) -> float:
+        """The part of its memory that the fullest ring takes."""
+        kept = {EVENTS: self.events, PACKETS: self.packets, **self.texts}
+        shares = {name: self.memory * SHARES[name] / 16 for name in kept}
+        return max(ring.written / shares[name] if ring else 0.0 for name, ring in kept.items())
+
+    def window(self, until_ns: int, real_ahead_ns: int, from_ns: int | None = None) -> Covered:
+        """The last seconds before `until_ns`, or from `from_ns` on, as far as all rings reach.
+
+        `real_ahead_ns` is what CLOCK_REALTIME, the packets' clock, is ahead of CLOCK_MONOTONIC.
+        """
+        wanted = until_ns - self.last_ns if from_ns is None else from_ns
+        reach = {
+            name: ring.ring.covered_from_ns for name, ring in self.texts.items() if ring.ring.size
+        }
+        if self.events is not None:
+            reach["events"] = self.events.ring.covered_from_ns
+        if self.packets is not None and self.packets.ring.covered_from_ns:
+            reach["packets"] = self.packets.ring.covered_from_ns - real_ahead_ns
+        short = tuple(name for name, covered in reach.items() if covered > wanted)
+        return Covered(max([wanted, *reach.values()]), until_ns, short)

@@ -1,0 +1,52 @@
+"""The last looks of a sampler in memory: what `ss` and `tc` said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from .pieces import PieceRing
+
+
+class TextRing:
+    """Takes one look at a time, and dates it by when it came (CLOCK_MONOTONIC, ns).
+
+    A first piece that begins with `header` is the file's head, and is kept for good.
+    """
+
+    def __init__(self, span_ns: int, most_bytes: int, header: str = "") -> None:
+        self.ring = PieceRing(span_ns, most_bytes)
+        self._expected = header.encode()
+        self._header = b""
+        self._lock = threading.Lock()
+
+    @property
+    def written(self) -> int:
+        """Bytes that are kept."""
+        return self.ring.size
+
+    def write(self, data: bytes) -> None:
+        """Take a look."""
+        with self._lock:
+            if self._expected and not self._header and data.startswith(self._expected):
+                self._header = data
+                return
+            now = time.monotonic_ns()
+            self.ring.add(now, now, data)
+
+    def flush(self) -> None:
+        """Nothing waits that could not be read."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def write_window(self, from_ns: int, until_ns: int, write: Callable[[bytes], None]) -> int:
+        """Write the looks of a window; return how many."""
+        with self._lock:
+            pieces = [one for one in self.ring.since(from_ns) if one.last_ns < until_ns]
+        if self._header:
+            write(self._header)
+        for piece in pieces:
+            write(piece.data())
+        return len(pieces)

@@ -1,0 +1,220 @@
+"""What a flight recorder waits for, of what the rows tell by themselves.
+
+A timeout, a rate that stays low, a burst of losses; a signal always counts. What only the estimator
+or SQL can tell is in analyze/live/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...probes.base.errors import BbrscopeError
+from ..lab import units
+from .beginnings import Columns
+
+LOSS_STATE = 4  # enum tcp_ca_state: TCP_CA_Loss, which a timeout enters
+U32 = (1 << 32) - 1
+RATE = re.compile(r"rate<([^/]+)/([^/]+)")
+LOSSES = re.compile(r"losses>=?(\d{1,9})/([^/]+)")
+# A flow that was silent for this long may be gone; nothing says so but its silence.
+SILENT_NS = 60_000_000_000
+# Marks of a flow's progress are kept this far apart, as part of what is asked for.
+MARKS = 50
+
+
+@dataclass(frozen=True)
+class LiveBatch:
+    """Rows in order of time, the columns of their tags, and the present [ns, CLOCK_MONOTONIC]."""
+
+    columns: Columns
+    rows: list[bytes]
+    now_ns: int
+
+
+class Watcher(Protocol):
+    """Looks at the rows as they come."""
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Learn what the recording is, from its manifest at the start."""
+
+    def look(self, batch: LiveBatch) -> str:
+        """Return what has happened, in words; "" while nothing has."""
+
+
+@dataclass
+class Seen:
+    """What the last rows of a flow said: packets delivered and lost so far, in flight, and state.
+
+    `marks` are times with the bytes delivered until then.
+    """
+
+    ns: int = 0
+    mss: int = 0
+    out: int = 0
+    delivered: int = -1
+    lost: int = -1
+    state: int = 0
+    total: int = 0
+    losses: int = 0
+    marks: deque[tuple[int, int]] = field(default_factory=deque)
+
+
+class FlowWatcher:
+    """Follows every flow's progress; a subclass says what is worth a dump."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.flows: dict[bytes, Seen] = {}
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Nothing needs to be known."""
+
+    def look(self, batch: LiveBatch) -> str:
+        """Follow the rows, then judge."""
+        why = ""
+        for line in batch.rows:
+            tag, *values = line.rstrip(b"\n").split(b",")
+            names = batch.columns.get(tag)
+            if names is None or not tag.startswith((b"M", b"S", b"T", b"I", b"N")):
+                continue
+            why = why or self._row(tag, dict(zip(names, values, strict=False)))
+        return why or self.judge(batch.now_ns)
+
+    def _row(self, tag: bytes, row: dict[str, bytes]) -> str:
+        flow = self.flows.setdefault(row["sk"], Seen())
+        flow.ns = int(row["ns"])
+        if tag[:1] in b"IN" and tag[:2] != b"IX":
+            self.flows[row["sk"]] = Seen(ns=flow.ns)  # another flow may have this address now
+            return ""
+        before = flow.state
+        flow.mss = int(row.get("tp.mss_cache", flow.mss))
+        flow.out = int(row.get("tp.packets_out", flow.out))
+        flow.state = int(row.get("new_state", row.get("icsk_ca_state", flow.state)))
+        if "tp.delivered" in row:
+            now = int(row["tp.delivered"])
+            flow.total += ((now - flow.delivered) & U32) * flow.mss if flow.delivered >= 0 else 0
+            flow.delivered = now
+        if "tp.lost" in row:
+            now = int(row["tp.lost"])
+            flow.losses = ((now - flow.lost) & U32) if flow.lost >= 0 else 0
+            flow.lost = now
+        return self.event(row["sk"].decode(), flow, before)
+
+    def event(self, sk: str, flow: Seen, before: int) -> str:
+        """Judge one row of a flow, whose state (enum tcp_ca_state) was `before`."""
+        return ""
+
+    def judge(self, now_ns: int) -> str:
+        """Judge all flows at a time; those silent for long are forgotten."""
+        gone = [sk for sk, flow in self.flows.items() if flow.ns < now_ns - SILENT_NS]
+        for sk in gone:
+            del self.flows[sk]
+        return next(self.judged(now_ns), "")
+
+    def judged(self, now_ns: int) -> Iterator[str]:
+        """Yield what is worth a dump now."""
+        yield from ()
+
+
+class Timeouts(FlowWatcher):
+    """`rto`: a flow's retransmission timer expired, TCP entered the state Loss."""
+
+    def event(self, sk: str, flow: Seen, before: int) -> str:
+        """Whether Loss was just entered."""
+        if flow.state == LOSS_STATE != before:
+            return f"a retransmission timeout of socket {sk}"
+        return ""
+
+
+class LowRate(FlowWatcher):
+    """`rate<5mbit/3s`: a flow with data in flight delivered less than that for so long."""
+
+    def __init__(self, text: str, bits: int, span_ns: int) -> None:
+        super().__init__(text)
+        self.bits = bits
+        self.span_ns = span_ns
+
+    def event(self, sk: str, flow: Seen, before: int) -> str:
+        """Mark the progress; nothing in flight begins anew."""
+        if not flow.out:
+            flow.marks.clear()
+        elif not flow.marks or flow.ns - flow.marks[-1][0] > self.span_ns // MARKS:
+            flow.marks.append((flow.ns, flow.total))
+        return ""
+
+    def judged(self, now_ns: int) -> Iterator[str]:
+        """Flows that were below the rate for the whole span."""
+        from_ns = now_ns - self.span_ns
+        for sk, flow in self.flows.items():
+            marks = flow.marks
+            while len(marks) > 1 and marks[1][0] <= from_ns:
+                marks.popleft()
+            if marks and marks[0][0] <= from_ns:
+                seconds = (now_ns - marks[0][0]) / 1e9
+                bits = 8 * (flow.total - marks[0][1]) / seconds
+                if bits < self.bits:
+                    marks.clear()  # the next dump needs as long again
+                    yield (
+                        f"socket {sk.decode()} delivered {bits / 1e6:.3g} Mbit/s for"
+                        f" {seconds:.1f} s, less than {self.bits / 1e6:.3g}"
+                    )
+
+
+class LossBurst(FlowWatcher):
+    """`losses>=100/1s`: a flow lost so many packets within that time."""
+
+    def __init__(self, text: str, packets: int, span_ns: int) -> None:
+        super().__init__(text)
+        self.packets = packets
+        self.span_ns = span_ns
+
+    def event(self, sk: str, flow: Seen, before: int) -> str:
+        """Count the losses of the span."""
+        if not flow.losses:
+            return ""
+        flow.marks.append((flow.ns, flow.losses))
+        flow.losses = 0
+        while flow.marks and flow.marks[0][0] <= flow.ns - self.span_ns:
+            flow.marks.popleft()
+        lost = sum(count for _, count in flow.marks)
+        if lost < self.packets:
+            return ""
+        flow.marks.clear()
+        return f"socket {sk} lost {lost} packets within {self.span_ns / 1e9:g} s"
+
+
+class SignalAlone(FlowWatcher):
+    """`signal`: SIGUSR1, which writes a dump whatever else is waited for."""
+
+    def look(self, batch: LiveBatch) -> str:
+        """Rows say nothing."""
+        return ""
+
+
+def of_rows(text: str) -> Watcher | None:
+    """The watcher of a trigger that the rows tell by themselves; None: it is of another kind.
+
+    Raises:
+        BbrscopeError: its numbers are not understood.
+    """
+    if text == "signal":
+        return SignalAlone(text)
+    if text == "rto":
+        return Timeouts(text)
+    if found := RATE.fullmatch(text):
+        return LowRate(text, units.rate(found[1]), _span(found[2]))
+    if found := LOSSES.fullmatch(text):
+        return LossBurst(text, int(found[1]), _span(found[2]))
+    return None
+
+
+def _span(text: str) -> int:
+    """A positive time in ns."""
+    span = units.time_us(text) * 1000
+    if span <= 0:
+        raise BbrscopeError(f"time {text!r} is not positive", "write 3s or 500ms")
+    return span

@@ -1,0 +1,110 @@
+"""A recording without files of its own: attached to rings or to nothing, looked at as it runs.
+
+What the flight recorder and the live views have in common.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ..bundle.bundle import EVENTS
+from ..bundle.rungs import RUNGS
+from . import loading
+from .attaching import Attaching
+from .folder import PROBE
+from .live_rows import LiveRows
+from .outputs import Outputs
+from .plan import RecordingPlan
+from .survey import survey
+
+
+class ScratchPlace:
+    """A private folder for the program that is attached, gone after close()."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self.outputs = outputs
+        self.folder = Path(tempfile.mkdtemp(prefix="bbrscope-"))
+
+    @property
+    def probe(self) -> Path:
+        """The file from which bpftrace reads the program."""
+        return self.folder / PROBE
+
+    def write_probe(self, program: str) -> None:
+        """Write that file."""
+        self.probe.write_text(program)
+
+    @property
+    def program(self) -> str:
+        """The program that is attached; "" where none is."""
+        return self.probe.read_text() if self.probe.exists() else ""
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Watching:
+    """Attaches, and hands out rows as they come: `rows`, with `headers` that name their columns.
+
+    `ended` says what ended it; it is set by signals, too.
+    """
+
+    def __init__(self, plan: RecordingPlan, outputs: Outputs, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.say = say
+        self.ended = ""
+        self.rows = LiveRows()
+        self.place = ScratchPlace(outputs)
+        self.attaching: Attaching | None = None
+
+    def attach(self) -> Attaching:
+        """Attach by the best rung that holds.
+
+        Raises:
+            HostError: none does, or the user ended it.
+        """
+        loading.make_loaded(self.plan, self.say, self.is_ended)
+        self.attaching = Attaching(self.plan, survey(self.plan), self.place, self.say)
+        self.attaching.attach(self.is_ended)
+        if self.attaching.tracer is not None:
+            self.attaching.tracer.events.tap = self.rows
+        self.say(f"watching with {self.rung}: {RUNGS[self.rung].answers}")
+        return self.attaching
+
+    @property
+    def rung(self) -> str:
+        """How it is attached."""
+        return self.attaching.rung if self.attaching else ""
+
+    @property
+    def headers(self) -> list[bytes]:
+        """The lines that name the rows' columns."""
+        tracer = self.attaching.tracer if self.attaching else None
+        return tracer.events.headers if tracer else []
+
+    @property
+    def lost(self) -> int:
+        """Rows that were lost on their way so far."""
+        tracer = self.attaching.tracer if self.attaching else None
+        return tracer.events.lost if tracer else 0
+
+    def is_ended(self) -> bool:
+        """Whether something has ended it."""
+        return bool(self.ended)
+
+    def why_end(self) -> str:
+        """What ends it now: bpftrace's own end; "" when nothing does."""
+        tracer = self.attaching.tracer if self.attaching else None
+        return tracer.why_ended() if tracer else ""
+
+    def stop(self) -> None:
+        """Detach and leave nothing behind; safe to call in any state."""
+        tracer = self.attaching.tracer if self.attaching else None
+        if tracer is not None:
+            tracer.stop()
+            self.place.outputs.drop(EVENTS)
+        self.place.close()

@@ -1,0 +1,118 @@
+"""The estimator along a stream: what it says as rows come is what a replay says afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import zstandard
+from bbrscope import fixtures
+from bbrscope.analyze.live.follower import Follower
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.flight.event_ring import EventRing
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports.flight import watchers_of
+
+from tests.live_stream import batches, stream
+
+SECOND = 1_000_000_000
+SPAN_S = 3
+
+
+def test_decisions_as_they_come_are_those_of_the_replay(shipped_path: Path) -> None:
+    for name in ("v2_x_spur", "v3_x_tlp5"):
+        bundle, follower, taken = fixtures.path(name), Follower(), Counter[tuple[int, ...]]()
+        follower.begin({**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"})
+        for batch in batches(bundle):
+            for one in follower.take(batch).decisions:
+                taken[(one.event.flow.number, one.event.ns, one.code, *one.evidence)] += 1
+        with open_store(shipped_path, read_only=True) as store:
+            known = store.con.execute(
+                "SELECT d.flow, d.ns::BIGINT, d.code, e0, e1, e2, e3 FROM decisions d"
+                " JOIN runs USING (run_id) WHERE run = ?",
+                [name],
+            ).fetchall()
+        assert len(known) > 1000
+        assert taken == Counter(known)
+        assert follower.replay is not None
+        assert follower.replay.exact == follower.replay.compared > 1000
+
+
+def test_a_dump_of_a_ring_replays_exactly_from_its_first_row_on(tmp_path: Path) -> None:
+    """In both modes, with the parameters and the ends of the flow that began long before it."""
+    with open_store(tmp_path / "store.duckdb") as store:
+        for name in ("v1_x_lt", "v2_x_spur", "v3_x_tlp5"):
+            ingest(store, dump_of(fixtures.path(name), tmp_path / f"{name}-late"))
+            ingest(store, fixtures.path(name))
+        for late in (name for name in store.runs() if name.endswith("-late")):
+            (flow,) = next(session.replay_runs(store.con, [store.run_id(late)]))
+            for mode in flow.passes.values():
+                assert mode.exact == mode.compared >= len(flow.events.events) - 1
+            assert not flow.gaps
+            assert not flow.has_init
+            ends = "SELECT remote_port, remote_address, p.* EXCLUDE (run_id, flow, ns) FROM flows"
+            ends += (
+                " LEFT JOIN params p USING (run_id, flow) JOIN runs USING (run_id) WHERE run = ?"
+            )
+            whole = late.removesuffix("-late")
+            of_late, of_whole = (store.con.execute(ends, [run]).fetchall() for run in (late, whole))
+            assert of_late == of_whole
+            notes = store.con.execute(
+                "SELECT kind FROM capture_quality JOIN runs USING (run_id) WHERE run = ?", [late]
+            ).fetchall()
+            assert notes == [("no_init",)]
+
+
+def dump_of(bundle: Path, output: Path) -> Path:
+    """The bundle that a flight recorder would have left in the middle of a recording."""
+    heads, rows = stream(bundle)
+    first, last = rows[0][0], rows[-1][0]
+    until = first + (last - first) * 3 // 4
+    ring = EventRing((SPAN_S + 2) * SECOND, 64 << 20)
+    ring.write(heads)
+    for at in range(0, len(rows), 500):
+        ring.write(b"".join(line for ns, line in rows[at : at + 500] if ns < until + SECOND))
+    parts: list[bytes] = []
+    counts = ring.write_window(until - SPAN_S * SECOND, until, parts.append)
+    output.mkdir()
+    (output / "events.csv.zst").write_bytes(zstandard.compress(b"".join(parts)))
+    told = json.loads((bundle / "manifest.json").read_text())
+    told |= {"name": output.name, "events": counts}
+    (output / "manifest.json").write_text(json.dumps(told))
+    return output
+
+
+# What each trigger must fire on, in v2_x_spur: a recovery found spurious, after timeouts.
+FIRES = {
+    "rto": "retransmission timeout",
+    "rate<2mbit/1s": "less than 2",
+    "losses>=20/1s": "lost 38 packets within 1 s",
+    "PRTT_ENTER_EXPIRED": "No RTT renewed the minimum",
+    "sql:tp_srtt_us/8 > 60000 AND kind = 'main'": "at a call of main",
+}
+NEVER = ("signal", "rate<1kbit/10s", "losses>=100000/1s", "sql:tp_delivered < 0")
+
+
+def test_triggers_fire_when_it_happens_and_not_else() -> None:
+    bundle = fixtures.path("v2_x_spur")
+    told = {**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"}
+    watchers = watchers_of([*FIRES, *NEVER])
+    for _, watcher in watchers:
+        watcher.begin(told)
+    said: dict[str, list[str]] = {text: [] for text, _ in watchers}
+    for batch in batches(bundle):
+        for text, watcher in watchers:
+            said[text] += [why] if (why := watcher.look(batch)) else []
+    assert all(words in said[text][0] for text, words in FIRES.items())
+    assert all(not said[text] for text in NEVER)
+
+
+@pytest.mark.parametrize("text", ["rot", "sql:no such thing", "rate<fast/1s", "losses>=5/0s"])
+def test_what_is_no_trigger_is_refused_with_a_way_out(text: str) -> None:
+    with pytest.raises(BbrscopeError) as refused:
+        watchers_of([text])
+    assert refused.value.way_out

@@ -1,0 +1,37 @@
+"""Recorded streams played again as they once came: in order of time, a bit at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import zstandard
+from bbrscope.collect.flight import beginnings
+from bbrscope.collect.flight.triggers import LiveBatch
+
+ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
+
+
+def stream(bundle: Path) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Header lines of a bundle's events, and its rows with their times, in order of time."""
+    with (bundle / "events.csv.zst").open("rb") as raw:
+        data = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
+    heads = b"".join(re.findall(rb"^#.*\n", data, re.MULTILINE))
+    rows = [(int(row[1]), row[0]) for row in ROW.finditer(data)]
+    return heads, sorted(rows, key=lambda row: row[0])
+
+
+def batches(bundle: Path, step_ns: int = 500_000_000) -> Iterator[LiveBatch]:
+    """The rows by steps of time, and some steps of silence at the end."""
+    heads, rows = stream(bundle)
+    columns = beginnings.columns_of(heads.splitlines(keepends=True))
+    edge, waiting = rows[0][0] + step_ns, list[bytes]()
+    for ns, line in rows:
+        while ns > edge:
+            yield LiveBatch(columns, waiting, edge)
+            waiting, edge = [], edge + step_ns
+        waiting.append(line)
+    yield LiveBatch(columns, waiting, edge)
+    for later in range(1, 4):
+        yield LiveBatch(columns, [], edge + later * step_ns)
