@@ -75,6 +75,27 @@ RATES = Panel(
             keep=True,
             dash=(5, 3),
         ),
+        Signal(
+            "link_rate",
+            "link",
+            "what the link's rate, by the set-up, leaves for payload",
+            "bits_per_s / 1000 * mss / frame_bytes(mss)",
+            1e-3,
+            where="bits_per_s > 0 AND mss > 0",
+            source="path",
+            keep=True,
+            dash=(2, 3),
+        ),
+        Signal(
+            "pacing_cap",
+            "SO_MAX_PACING_RATE",
+            "sk_max_pacing_rate: the application's limit, above which BBR never paces",
+            "sk_max_pacing_rate::DOUBLE * 8 / 1000",
+            1e-3,
+            where=f"sk_max_pacing_rate <> {UNSET64}",
+            keep=True,
+            dash=(5, 3),
+        ),
     ),
     height=170,
 )
@@ -191,8 +212,37 @@ RTT = Panel(
             width=1.0,
             source="acks",
         ),
+        Signal(
+            "base_rtt",
+            "path",
+            "what the path takes without a queue: by the set-up, else the least RTT of the flow",
+            "base_us",
+            1e-3,
+            where="base_us > 0",
+            source="path",
+            keep=True,
+            dash=(2, 3),
+        ),
     ),
     zero=False,
+)
+
+# Drawn where it changes: else it is one number.
+SEGMENT_SIZE = Panel(
+    "mss",
+    "Segment size",
+    "bytes",
+    (
+        Signal(
+            "mss",
+            "mss_cache",
+            "bytes of payload in a full segment (tp.mss_cache): BBR counts segments, so that its "
+            "rates change with it",
+            "CASE WHEN max(tp_mss_cache) OVER () > min(tp_mss_cache) OVER () THEN tp_mss_cache END",
+            keep=True,
+        ),
+    ),
+    height=80,
 )
 
 LOSS = Panel(
@@ -264,4 +314,4 @@ ROUNDS = Panel(
     height=100,
 )
 
-FLOW_PANELS = (RATES, VOLUMES, RTT, LOSS, ROUNDS, SEQUENCE, WIRE)
+FLOW_PANELS = (RATES, VOLUMES, RTT, LOSS, ROUNDS, SEGMENT_SIZE, SEQUENCE, WIRE)

@@ -27,7 +27,12 @@ COLOURS: dict[str, tuple[str, str]] = {
     "inflight_hi": ("#a2297b", "#f09ad0"),
     "inflight_lo": ("#d55e00", "#ff8f4a"),
     "extra_acked": ("#5f7a0f", "#b5d14f"),
+    # the path
+    "link_rate": ("#1b1f24", "#e6e9ed"),
+    "base_rtt": ("#1b1f24", "#e6e9ed"),
+    "mss": ("#7a5c3e", "#b08c67"),
     # control
+    "pacing_cap": ("#b3261e", "#ff8a7a"),
     "pacing": ("#00875f", "#2fc79a"),
     "cwnd": ("#b37700", "#f0b93a"),
     # what was measured

@@ -65,6 +65,25 @@ SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
 FROM bins LEFT JOIN sent USING (bin) LEFT JOIN acked USING (bin)
 """
 
+# What the path can do: its rate, and what of it is left for payload, from each change on; the RTT
+# without a queue. The last row draws them to the flow's end.
+_PATH = """
+WITH flow AS (
+  SELECT first_ns::BIGINT AS first_ns, last_ns::BIGINT AS last_ns, (SELECT max(tp_mss_cache)
+    FROM events e WHERE e.run_id = $run_id AND e.flow = $flow) AS mss,
+    (SELECT any_value(base_rtt_us) FROM base_rtts b WHERE b.run_id = $run_id AND b.flow = $flow)
+      AS base_us
+  FROM flows WHERE run_id = $run_id AND flow = $flow
+), times AS (
+  SELECT first_ns AS ns FROM flow UNION SELECT last_ns FROM flow
+  UNION SELECT start_ns FROM link_rates, flow
+  WHERE run_id = $run_id AND start_ns BETWEEN first_ns AND last_ns
+)
+SELECT t.ns, t.ns AS seq, l.bits_per_s, mss, base_us
+FROM times t ASOF LEFT JOIN (SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id) l
+  ON t.ns >= l.start_ns, flow
+"""
+
 _QUEUE = """
 SELECT *, boottime_ns AS seq FROM queue_samples WHERE run_id = $run_id AND ns IS NOT NULL
 """
@@ -78,6 +97,7 @@ SOURCES = {
     "segments": _SEGMENTS,
     "acks": _ACKS,
     "wire": _WIRE,
+    "path": _PATH,
     "queue": _QUEUE,
     "samples": _SAMPLES,
 }

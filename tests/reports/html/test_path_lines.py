@@ -1,0 +1,44 @@
+"""The charts say what the path can do, what caps pacing, and where segments change their size."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.store.store import Store
+from bbrscope.reports.html.flow_panels import RATES, RTT, SEGMENT_SIZE
+from bbrscope.reports.html.narrowed_views import run_views
+from bbrscope.reports.html.select import load_flow, load_run
+
+RUN = "v2_single_1bdp"
+
+
+def signals(store: Store) -> dict[str, set[int]]:
+    """The values of each signal in whole steps."""
+    run = load_run(store.con, store.run_id(RUN))
+    (flow,) = run.main
+    with run_views(store.con, run.row):
+        load_flow(store.con, run, flow, None, (RATES, RTT, SEGMENT_SIZE))
+    return {key: {int(v) for v in points.v} for key, points in flow.signals.items()}
+
+
+def test_the_link_and_the_path_are_drawn_as_the_set_up_says(shipped: Store) -> None:
+    drawn = signals(shipped)
+    assert drawn["link_rate"] == {round(10_000 * 1448 / 1514)}
+    assert drawn["base_rtt"] == {40_000}
+    assert not {"pacing_cap", "mss"} & set(drawn)
+
+
+def test_a_cap_is_drawn_and_a_change_of_segments(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        store.con.execute(
+            "UPDATE events SET sk_max_pacing_rate = 600000, tp_mss_cache ="
+            " CASE WHEN seq > 5000 THEN 1000 ELSE 1448 END WHERE run_id = ?",
+            [store.run_id(RUN)],
+        )
+        drawn = signals(store)
+    assert drawn["pacing_cap"] == {4_800}
+    assert drawn["mss"] == {1448, 1000}
