@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "Do the whole job on a shipped recording and show what to type next.",
     "ingest": "Load run bundles into the store.",
     "lake": "Keep thousands of runs as Parquet, in a folder or a bucket.",
+    "fleet": "Say what costs a lake's flows most, what changed, which are worst.",
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
     "simulate": "Run BBR in a closed loop over a path of your own.",

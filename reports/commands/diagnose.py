@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ...analyze.diagnosis.rule import Rule
 
 
+# Of more runs, text is a ranked summary: a page or two for each would be a book.
+MOST_WHOLE = 5
+
+
 def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of rules."""
     from ...analyze.diagnosis.rule import rules
@@ -31,6 +35,7 @@ def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.option(
     "--explain", "explained", metavar="NAME", shell_complete=complete_rules, help="One rule whole."
 )
+@click.option("--full", is_flag=True, help=f"Tell of each run all, also of more than {MOST_WHOLE}.")
 @format_option("text", "json", "csv", "parquet")
 @names_option
 def command(
@@ -38,6 +43,7 @@ def command(
     store: Path,
     listing: bool,
     explained: str | None,
+    full: bool,
     output_format: str,
     names: str,
 ) -> None:
@@ -48,6 +54,7 @@ def command(
     over the recording, with the numbers that show it, times in seconds since the first flow began,
     the decisions behind it, what usually causes it, what to try, who described it. No finding is an
     answer, too: it says which rules were checked, and which could not be for lack of data.
+    Of many runs a summary is printed: findings by what they cost in all, and the worst run of each.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
     them, cost_s, cost_bytes, severity, confidence, t0_s, t1_s), checks (found, clear, not
@@ -72,7 +79,7 @@ def command(
     with open(store) as recordings:
         diagnoses = recordings.diagnose(*runs)
     if output_format == "text":
-        _print_text(diagnoses, names, store)
+        _print_text(diagnoses, names, store, full)
     elif output_format == "json":
         from ..text.finding_text import document
 
@@ -96,10 +103,14 @@ def _rule(name: str) -> Rule:
     return known[name]
 
 
-def _print_text(diagnoses: Sequence[Diagnosis], names: str, store: Path) -> None:
+def _print_text(diagnoses: Sequence[Diagnosis], names: str, store: Path, full: bool) -> None:
+    from ..text.diagnosis_summary import summary_lines
     from ..text.diagnosis_text import diagnosis_lines
 
     if not diagnoses:
         say(f"{store} holds no run with events; load one with `bbrscope ingest BUNDLE`")
+    if len(diagnoses) > MOST_WHOLE and not full:
+        say("\n".join(summary_lines(diagnoses, names)))
+        return
     for diagnosis in diagnoses:
         say("\n".join(diagnosis_lines(diagnosis, names)))

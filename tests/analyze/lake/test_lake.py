@@ -258,3 +258,12 @@ def test_a_bundle_that_kills_its_process_is_named_and_the_others_are_filed() -> 
     assert sorted(one.run for one in filed if not one.refused) == ["a", "b", "c", "d", "e"]
     (refused,) = [one.refused for one in filed if one.refused]
     assert "killer: the process that loads it died 3 times" in refused.fact
+
+
+def test_the_examples_of_its_page_run(lake: Path) -> None:
+    page = Path(__file__).parents[3] / "analyze/lake/README.md"
+    queries = page.read_text().split("```sql\n")[1].split("```")[0].split(";\n")
+    with open_store(lake, read_only=True) as opened:
+        found = [select(opened.con, query).fetchall() for query in queries if query.strip()]
+    assert len(found) == 3
+    assert [bool(rows) for rows in found] == [True, True, False]

@@ -1,0 +1,295 @@
+"""What a fleet asks of its lake: what costs most, what changed, which flows are worst, and why v3.
+
+Everything is computed of three kept tables, findings, flow_limits and the rows of metrics_by_flow,
+so that no events are read however many runs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ..compare.noise import ALPHA, holm, interval, p_value
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# A path's class: limits of round-trip time [ms], rate [Mbit/s] and share of packets lost [%]. Each
+# is about the factor within which BBR's own answers (min_rtt, rounds, 2 % loss) change little.
+_RTT, _RATE, _LOSS = (5, 20, 50, 100, 200), (1, 10, 100, 1000), (0.1, 1, 2, 5)
+# By what findings may be broken down, and its column of `_FLOWS`.
+BREAKDOWNS = {
+    "version": "version",
+    "kernel": "kernel",
+    "host": "host",
+    "day": "day",
+    "path": "path_class",
+}
+WEEK_DAYS = 7
+# Of a week, so many runs are compared; more make the test no better and take memory.
+MOST_RUNS = 250
+
+_LIMITS = {
+    "pacing": "pacing_max_bw pacing_bw_lo max_pacing_rate policer",
+    "cwnd": "cwnd_target probe_rtt recovery",
+    "inflight_hi": "inflight_hi inflight_hi_headroom",
+    "inflight_lo": "inflight_lo",
+    "application": "application",
+    "receive window": "receive_window",
+}
+
+
+def _class(column: str, limits: Sequence[float], unit: str) -> str:
+    """Return SQL that names the range in which a number lies."""
+    texts = [f"< {limits[0]}", *(f"{a} to {b}" for a, b in pairwise(limits))]
+    cases = " ".join(
+        f"WHEN {column} < {limit} THEN '{text} {unit}'"
+        for limit, text in zip(limits, texts, strict=True)
+    )
+    return f"CASE WHEN {column} IS NULL THEN '? {unit}' {cases} ELSE '>= {limits[-1]} {unit}' END"
+
+
+_FLOWS = f"""
+CREATE OR REPLACE TEMP TABLE fleet_flows AS
+SELECT m.run_id, m.run, m.flow, coalesce(r.version, '?') AS version,
+  coalesce(r.kernel, '?') AS kernel, l.host, l.day, m.duration_s, m.goodput_mbps, m.loss_rate,
+  m.rtt_min_us, m.delivery_rate_max_mbps,
+  {_class("m.rtt_min_us / 1e3", _RTT, "ms")} || ', '
+  || {_class("m.delivery_rate_max_mbps", _RATE, "Mbit/s")} || ', loss '
+  || {_class("m.loss_rate * 100", _LOSS, "%")} AS path_class
+FROM metrics_by_flow m JOIN runs r USING (run_id) JOIN lake_runs l USING (run_id)
+WHERE m.flow IS NOT NULL AND m.duration_s > 0
+"""
+_CASES = " ".join(
+    f"WHEN binding IN ({', '.join(repr(name) for name in names.split())}) THEN '{group}'"
+    for group, names in _LIMITS.items()
+)
+_COSTS = f"""
+CREATE OR REPLACE TEMP TABLE fleet_limits AS
+SELECT run_id, flow, CASE {_CASES} ELSE 'unknown' END AS limited_by, sum(held_s) AS held_s,
+  sum(coalesce(short_bytes, 0)) AS short_bytes
+FROM flow_limits GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A table that answers one question; `name` is stable, `about` says how to read it."""
+
+    name: str
+    title: str
+    about: str
+    rows: pa.Table
+
+
+def answers(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Iterator[Answer]:
+    """Yield the answers to everything that a fleet asks.
+
+    Args:
+        con: an open lake's.
+        by: one of `BREAKDOWNS`.
+        most: rows of each table, the costliest first.
+    """
+    con.execute(_FLOWS)
+    con.execute(_COSTS)
+    yield _costs(con, most)
+    yield _broken_down(con, by, most)
+    yield _changes(con, most)
+    yield _worst(con, most)
+    yield _versions(con, most)
+    yield _limits(con)
+
+
+def _table(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    return con.sql(query).to_arrow_table()
+
+
+def _sums(total: str) -> str:
+    """Return SQL of what findings `f` cost, `total` being the seconds of all flows looked at."""
+    return (
+        "count(DISTINCT (f.run_id, f.flow)) AS flows, count(DISTINCT f.run_id) AS runs,"
+        " sum(f.cost_s) AS cost_s, sum(f.cost_bytes) AS cost_bytes,"
+        f" sum(f.cost_s) / nullif({total}, 0) AS share_of_time"
+    )
+
+
+def _costs(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+    total = "(SELECT sum(duration_s) FROM fleet_flows)"
+    rows = _table(
+        con,
+        f"SELECT f.name AS finding, any_value(f.title) AS title, {_sums(total)} FROM findings f"
+        f" GROUP BY f.name ORDER BY cost_s DESC NULLS LAST, flows DESC, f.name LIMIT {most}",
+    )
+    about = "seconds and bytes that findings cost over all flows; a flow may have several"
+    return Answer("findings", "What costs most", about, rows)
+
+
+def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Answer:
+    column = BREAKDOWNS[by]
+    rows = _table(
+        con,
+        f'SELECT x."{column}" AS "{by}", f.name AS finding, {_sums("any_value(t.seconds)")}'
+        f" FROM findings f JOIN fleet_flows x USING (run_id, flow)"
+        f' JOIN (SELECT "{column}", sum(duration_s) AS seconds FROM fleet_flows GROUP BY ALL) t'
+        f' ON t."{column}" = x."{column}" GROUP BY ALL'
+        f' ORDER BY cost_s DESC NULLS LAST, flows DESC, "{by}", finding LIMIT {most}',
+    )
+    return Answer(f"by_{by}", f"What costs most, by {by}", "share_of_time is of that group's", rows)
+
+
+def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+    """Compare the lake's last week with the one before: the share of their time that runs lost."""
+    import pyarrow as pa
+
+    shares = con.execute(_SHARES).fetchall()
+    weeks = {week: [row for row in shares if row[0] == week][:MOST_RUNS] for week in (0, 1)}
+    names = sorted({name for row in shares for name in row[3]})
+    compared = []
+    for name in names:
+        before, now = (
+            [dict(zip(r[3], r[4], strict=True)).get(name, 0.0) for r in weeks[w]] for w in (1, 0)
+        )
+        if before and now:
+            block = [(before, now)]
+            compared.append((name, before, now, p_value(block), interval(block)))
+    adjusted = holm([row[3] for row in compared])
+    rows = [
+        {
+            "finding": name,
+            "before": sum(before) / len(before),
+            "now": sum(now) / len(now),
+            "low": None if between is None else between[0],
+            "high": None if between is None else between[1],
+            "p": p,
+            "verdict": _verdict(before, now, p),
+        }
+        for (name, before, now, _, between), p in zip(compared, adjusted, strict=True)
+    ]
+    rows.sort(key=lambda row: (row["p"], -abs(row["now"] - row["before"]), row["finding"]))
+    fields = [
+        ("finding", pa.string()),
+        *((n, pa.float64()) for n in ("before", "now", "low", "high", "p")),
+    ]
+    table = pa.Table.from_pylist(rows[:most], pa.schema([*fields, ("verdict", pa.string())]))
+    about = (
+        f"share of its time that a run lost, mean of {len(weeks[1])} runs of the week before and"
+        f" {len(weeks[0])} of the last one; low to high holds the difference with 95 %; p by"
+        " permutation, after Holm"
+    )
+    return Answer("changes", "What changed since last week", about, table)
+
+
+_SHARES = f"""
+WITH dated AS (
+  SELECT run_id, try_cast(day AS DATE) AS date, sum(duration_s) AS seconds
+  FROM fleet_flows GROUP BY ALL
+), weeks AS (
+  SELECT run_id, seconds, ((SELECT max(date) FROM dated) - date) // {WEEK_DAYS} AS week FROM dated
+), lost AS (
+  SELECT run_id, name, sum(cost_s) AS cost_s FROM findings WHERE cost_s > 0 GROUP BY ALL
+)
+SELECT week, hash(run_id) AS drawn, run_id,
+  coalesce(list(name) FILTER (name IS NOT NULL), []) AS names,
+  coalesce(list(cost_s / seconds) FILTER (name IS NOT NULL), []) AS shares
+FROM weeks LEFT JOIN lost USING (run_id) WHERE week IN (0, 1)
+GROUP BY ALL ORDER BY drawn
+"""
+
+
+def _verdict(before: Sequence[float], now: Sequence[float], p: float) -> str:
+    if p >= ALPHA:
+        return "no more than noise"
+    return "worse" if sum(now) / len(now) > sum(before) / len(before) else "better"
+
+
+def _worst(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+    rows = _table(
+        con,
+        "SELECT x.run, x.flow, x.version, x.host, x.day, x.path_class, f.cost_s, f.cost_bytes,"
+        " f.cost_s / x.duration_s AS share_of_time, f.name AS finding"
+        " FROM findings f JOIN fleet_flows x USING (run_id, flow)"
+        " QUALIFY row_number() OVER (PARTITION BY f.run_id, f.flow"
+        " ORDER BY f.cost_s DESC NULLS LAST, f.rank) = 1"
+        f" ORDER BY f.cost_s DESC NULLS LAST, x.run, x.flow LIMIT {most}",
+    )
+    about = "each with its costliest finding; bbrscope explain RUN --flow FLOW --store DIR tells it"
+    return Answer("worst", "The worst flows", about, rows)
+
+
+def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+    """Compare v3 with v1 where both sent over paths of one class."""
+    import pyarrow as pa
+
+    found = con.execute(
+        "SELECT path_class, list(goodput_mbps) FILTER (version = 'v1') AS v1,"
+        " list(goodput_mbps) FILTER (version = 'v3') AS v3"
+        " FROM (FROM fleet_flows ORDER BY hash(run_id)) WHERE goodput_mbps IS NOT NULL"
+        " GROUP BY path_class HAVING v1 IS NOT NULL AND v3 IS NOT NULL"
+    ).fetchall()
+    blocks = [(v1[:MOST_RUNS], v3[:MOST_RUNS]) for _, v1, v3 in found]
+    adjusted = holm([p_value([block]) for block in blocks])
+    rows = [
+        {
+            "path": path,
+            "v1_flows": len(v1),
+            "v3_flows": len(v3),
+            "v1_mbps": sum(v1) / len(v1),
+            "v3_mbps": sum(v3) / len(v3),
+            "p": p,
+            "verdict": "no more than noise"
+            if p >= ALPHA
+            else "v3 is slower"
+            if sum(v3) / len(v3) < sum(v1) / len(v1)
+            else "v3 is faster",
+            "limit": _limit_that_grew(con, path),
+        }
+        for (path, v1, v3), p in zip(found, adjusted, strict=True)
+    ]
+    rows.sort(key=lambda row: (row["v3_mbps"] / (row["v1_mbps"] or 1), row["path"]))
+    fields = [
+        ("path", pa.string()),
+        ("v1_flows", pa.int64()),
+        ("v3_flows", pa.int64()),
+        *((name, pa.float64()) for name in ("v1_mbps", "v3_mbps", "p")),
+        ("verdict", pa.string()),
+        ("limit", pa.string()),
+    ]
+    about = (
+        "mean goodput of flows on paths of one class; p by permutation, after Holm; limit: what"
+        " cost v3 more bytes per second than v1, most of all"
+    )
+    table = pa.Table.from_pylist(rows[:most], pa.schema(fields))
+    return Answer("v3_and_v1", "v3 beside v1 on like paths", about, table)
+
+
+_PER_SECOND = """
+SELECT limited_by, sum(c.short_bytes) FILTER (version = 'v3')
+    / (SELECT sum(duration_s) FROM fleet_flows WHERE version = 'v3' AND path_class = $path)
+  - coalesce(sum(c.short_bytes) FILTER (version = 'v1'), 0)
+    / (SELECT sum(duration_s) FROM fleet_flows WHERE version = 'v1' AND path_class = $path) AS more
+FROM fleet_limits c JOIN fleet_flows USING (run_id, flow) WHERE path_class = $path
+GROUP BY limited_by ORDER BY more DESC NULLS LAST LIMIT 1
+"""
+
+
+def _limit_that_grew(con: duckdb.DuckDBPyConnection, path: str) -> str | None:
+    found = con.execute(_PER_SECOND, {"path": path}).fetchall()
+    if not found or found[0][1] is None or found[0][1] <= 0:
+        return None
+    return f"{found[0][0]} (+{found[0][1] / 125e3:.3g} Mbit/s)"
+
+
+def _limits(con: duckdb.DuckDBPyConnection) -> Answer:
+    rows = _table(
+        con,
+        "SELECT version, limited_by, sum(held_s) AS held_s, sum(short_bytes) AS short_bytes,"
+        " sum(held_s) / any_value(t.seconds) AS share_of_time"
+        " FROM fleet_limits JOIN fleet_flows USING (run_id, flow) JOIN (SELECT version,"
+        " sum(duration_s) AS seconds FROM fleet_flows GROUP BY ALL) t USING (version)"
+        " GROUP BY ALL ORDER BY version, short_bytes DESC",
+    )
+    about = "how long each limit held, and what was missing to the full rate meanwhile"
+    return Answer("limits", "What limited sending", about, rows)

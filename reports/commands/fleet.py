@@ -1,0 +1,127 @@
+"""``bbrscope fleet``: what costs a fleet most, what changed, which flows are worst."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...probes.base.errors import BbrscopeError
+from ..html import writer
+from ..options import format_option, gather
+from ..text.screen import say
+
+if TYPE_CHECKING:
+    from ...analyze.lake.fleet import Answer
+    from ...collect.store.store import Store
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """Which lake to ask, how to break its findings down, and where to write what."""
+
+    lake: Path
+    by: str
+    most: int
+    output: Path | None
+    reports: int
+    force: bool
+    output_format: str
+
+
+@click.command()
+@click.argument("lake", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--by",
+    type=click.Choice(["version", "kernel", "host", "day", "path"]),
+    default="version",
+    show_default=True,
+    help="Break findings down by this; path: class of RTT, rate and loss.",
+)
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Rows each.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write one HTML page.")
+@click.option(
+    "--reports",
+    type=click.IntRange(0),
+    default=0,
+    help="Write reports of the runs with the N worst flows beside the page, linked from it.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the page if it exists.")
+@format_option("table", "json")
+@gather(FleetRequest)
+def command(request: FleetRequest) -> None:
+    """Say of all flows in a lake which findings cost most, what changed, and which are worst.
+
+    Answers, each a table: findings by the seconds and bytes that they cost, over all and broken
+    down; what changed between the last seven days and the seven before, told from noise by a
+    permutation test; the worst flows; v3 beside v1 on paths of like RTT, rate and loss, with the
+    limit that made the difference; and what limited sending. json has them by name.
+
+    \b
+    bbrscope fleet lake
+    bbrscope fleet lake --by path -o fleet.html --reports 5
+    """
+    from ...analyze.lake.fleet import answers
+    from ...analyze.views.store_with_views import open_store
+    from ...collect.lake.lake_place import is_lake
+
+    if request.output is not None:
+        writer.check_free(request.output, request.force)
+    if not is_lake(request.lake):
+        raise BbrscopeError(
+            f"{request.lake} is not a lake", "make one: bbrscope lake add DIR BUNDLE..."
+        )
+    with open_store(request.lake, read_only=True) as opened:
+        found = list(answers(opened.con, request.by, request.most))
+        counted = _counted(opened)
+        if request.output is not None:
+            _write_page(opened, request, counted, found)
+    if request.output is not None:
+        say(f"{request.output}: open it in any browser, no network needed")
+    elif request.output_format == "json":
+        said = {answer.name: answer.rows.to_pylist() for answer in found}
+        say(json.dumps(said, default=str))
+    else:
+        _print(counted, found)
+
+
+def _counted(opened: Store) -> str:
+    runs, flows, seconds = opened.con.execute(
+        "SELECT (SELECT count(*) FROM runs), count(*), coalesce(sum(duration_s), 0)"
+        " FROM fleet_flows"
+    ).fetchall()[0]
+    return f"{runs:,} runs, {flows:,} flows, {seconds / 3600:,.2f} hours of sending"
+
+
+def _print(counted: str, found: Sequence[Answer]) -> None:
+    from ..text.print_table import render
+
+    say(counted)
+    for answer in found:
+        say(f"\n{answer.title} ({answer.about})\n")
+        say(render(answer.rows) if answer.rows.num_rows else "nothing")
+
+
+def _write_page(
+    opened: Store, request: FleetRequest, counted: str, found: Sequence[Answer]
+) -> None:
+    from ..html import fleet_page
+    from .report import write_report
+
+    assert request.output is not None
+    (worst,) = (answer for answer in found if answer.name == "worst")
+    runs = list(dict.fromkeys(worst.rows["run"].to_pylist()))[: request.reports]
+    folder = request.output.with_name(f"{request.output.stem}_reports")
+    if runs:
+        folder.mkdir(exist_ok=True)
+    links = {}
+    for run in runs:
+        path = folder / f"{urllib.parse.quote(run, safe='')}.html"
+        write_report(opened, opened.run_id(run), path)
+        links[run] = f"{folder.name}/{path.name}"
+    writer.write(request.output, fleet_page.build(str(request.lake), counted, found, links))

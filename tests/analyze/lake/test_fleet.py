@@ -1,0 +1,92 @@
+"""What a fleet is told, of tables whose answers are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from bbrscope.analyze.lake.fleet import Answer, answers
+from bbrscope.analyze.lake.lake_tables import FINDINGS, FLOW_LIMITS, KEPT
+from bbrscope.collect.lake.lake_manifest import LAKE_RUNS
+from bbrscope.collect.store.schema.recorded_tables import RUNS
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Answer]:
+    """Twelve runs of v1 and twelve of v3 in two weeks; in the second, v3 loses half of its time."""
+    con = duckdb.connect()
+    for table in (RUNS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
+        con.execute(table.ddl())
+    con.execute(KEPT[0].ddl().replace("kept_metrics_by_flow", "metrics_by_flow"))
+    for number in range(24):
+        version = "v1" if number % 2 else "v3"
+        week = number // 12
+        slow = version == "v3" and week == 1
+        run = f"run{number}"
+        values = {
+            "runs": {"run_id": number, "run": run, "version": version, "kernel": "k"},
+            "lake_runs": {"run_id": number, "host": "h", "day": f"2026-01-{2 + 7 * week:02d}"},
+            "metrics_by_flow": {
+                "run_id": number,
+                "run": run,
+                "flow": 1,
+                "duration_s": 10.0,
+                "goodput_mbps": (40.0 if slow else 80.0) + number / 100,
+                "rtt_min_us": 30_000,
+                "delivery_rate_max_mbps": 90.0,
+                "loss_rate": 0.0001,
+            },
+        }
+        for name, row in values.items():
+            insert(con, name, row)
+        if slow:
+            found = {"run_id": number, "rank": 1, "name": "stuck", "title": "Stuck", "flow": 1}
+            insert(con, "findings", {**found, "cost_s": 5.0 + number, "cost_bytes": 1e6})
+        limits = {"inflight_lo": 50e6, "pacing_bw_lo": 1e6} if slow else {"pacing_max_bw": 1e6}
+        for binding, short in limits.items():
+            row = {"run_id": number, "flow": 1, "binding": binding, "held_s": 5.0}
+            insert(con, "flow_limits", {**row, "short_bytes": short})
+    return {answer.name: answer for answer in answers(con, "path", 100)}
+
+
+def insert(con: duckdb.DuckDBPyConnection, table: str, row: dict[str, Any]) -> None:
+    names = ", ".join(row)
+    con.execute(
+        f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})", [*row.values()]
+    )
+
+
+def test_costs_are_sums_over_flows(told: dict[str, Answer]) -> None:
+    (row,) = told["findings"].rows.to_pylist()
+    # Runs 12, 14, ... 22: 5 s each and their number.
+    assert (row["finding"], row["flows"], row["cost_s"], row["cost_bytes"]) == (
+        "stuck",
+        6,
+        132,
+        6e6,
+    )
+    assert row["share_of_time"] == pytest.approx(132 / 240)
+    (row,) = told["by_path"].rows.to_pylist()
+    assert row["path"] == "20 to 50 ms, 10 to 100 Mbit/s, loss < 0.1 %"
+    worst = told["worst"].rows.to_pylist()
+    assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
+
+
+def test_a_change_since_last_week_is_told_from_noise(told: dict[str, Answer]) -> None:
+    (row,) = told["changes"].rows.to_pylist()
+    assert (row["before"], row["now"]) == (0, pytest.approx(132 / 120))
+    assert row["low"] < row["now"] < row["high"]
+    assert row["p"] < 0.05
+    assert row["verdict"] == "worse"
+
+
+def test_where_v3_is_slower_the_limit_is_named(told: dict[str, Answer]) -> None:
+    (row,) = told["v3_and_v1"].rows.to_pylist()
+    assert (row["v1_flows"], row["v3_flows"]) == (12, 12)
+    assert row["v3_mbps"] < row["v1_mbps"]
+    assert row["verdict"] == "v3 is slower"
+    # 6 flows x 50 MB over the 120 s that v3 sent: 2.5 MB/s more than v1.
+    assert row["limit"] == "inflight_lo (+20 Mbit/s)"
