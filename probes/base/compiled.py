@@ -16,6 +16,7 @@ from numba.core.registry import CPUDispatcher
 from numba.np import numpy_support
 
 from .code_key import key_of
+from .one_module import CalleeCompiler, OutermostCompiler
 
 _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy"}
 # Code through which Python calls a function: a quarter of all machine code, if each had its own.
@@ -25,14 +26,14 @@ _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 class CompiledFunction(CPUDispatcher):
     """A function in nopython mode, for other compiled functions and for Python.
 
-    Callees are compiled into their callers, without wrappers and without files of their own: LLVM
-    sees the code of all and inlines what is worth it. What Python calls gets a second dispatcher,
-    which has a wrapper and is kept on disk whole.
+    Callees are compiled into their callers, without wrappers and without files of their own
+    (one_module.py). What Python calls gets a second dispatcher, which has a wrapper and is kept on
+    disk whole.
     """
 
     def __init__(self, py_func: Any, inlined: bool = False) -> None:
         options = _OPTIONS | _NO_WRAPPERS | {"inline": "always" if inlined else "never"}
-        super().__init__(py_func, targetoptions=options)
+        super().__init__(py_func, targetoptions=options, pipeline_class=CalleeCompiler)
         self._for_python: Any = None
         self._lock = Lock()
 
@@ -45,7 +46,9 @@ class CompiledFunction(CPUDispatcher):
         """The dispatcher that Python calls."""
         with self._lock:
             if self._for_python is None:
-                self._for_python = CPUDispatcher(self.py_func, targetoptions=_OPTIONS)
+                self._for_python = CPUDispatcher(
+                    self.py_func, targetoptions=_OPTIONS, pipeline_class=OutermostCompiler
+                )
                 if cache_folder():
                     self._for_python._cache = _Cache(self.py_func)  # type: ignore[no-untyped-call]
         return self._for_python
