@@ -23,6 +23,8 @@ _FUNCTIONS = """
 SELECT function_name, function_type, internal, coalesce(macro_definition, '')
 FROM duckdb_functions() WHERE function_type = 'table' OR NOT internal
 """
+# All names of functions are such words.
+_CALLED = re.compile(r'\b(\w+)"?\s*\(')
 _TRIGGERS = "SELECT count(*) FROM duckdb_triggers()"
 _WAY_OUT = "do not use it: ask for the bundles that it was made of, and ingest those"
 
@@ -40,10 +42,10 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     functions = con.execute(_FUNCTIONS).fetchall()
     refused = {name for name, _, internal, _ in functions if internal} - TABLE_FUNCTIONS
     texts |= {name: text for name, _, internal, text in functions if not internal}
-    call = re.compile(rf"\b({'|'.join(map(re.escape, sorted(refused)))})\"?\s*\(", re.IGNORECASE)
     for name, text in texts.items():
-        if match := call.search(text):
-            raise _foreign(path, f"{name!r:.60} there calls {match[1]}")
+        for called in _CALLED.findall(text):
+            if called.casefold() in refused:
+                raise _foreign(path, f"{name!r:.60} there calls {called}")
     if con.execute(_TRIGGERS).fetchall()[0][0]:
         raise _foreign(path, "it holds triggers")
 
