@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +78,51 @@ def traces() -> Path:
     return folder
 
 
+Make = Callable[[str, Callable[[Path], None]], Path]
+
+
 @pytest.fixture(scope="session")
-def shipped_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """A function that has a store made by the first who wants it, for all workers.
+
+    `tests/all` names a folder that its two runs of pytest share; else it is that of this run.
+    """
+    own = tmp_path_factory.getbasetemp()
+    default = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = Path(os.environ.get("BBRSCOPE_TESTS_STORES", default))
+
+    def made(name: str, fill: Callable[[Path], None]) -> Path:
+        path = folder / f"{name}.duckdb"
+        with (folder / f"{name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                with tempfile.TemporaryDirectory(dir=folder) as aside:
+                    fill(Path(aside) / path.name)
+                    (Path(aside) / path.name).rename(path)
+        return path
+
+    return made
+
+
+def replay_all(store: Store) -> None:
+    """Replay every run of a store, and keep the results."""
+    ids = [store.run_id(name) for name in store.runs()]
+    for flows in session.replay_runs(store.con, ids):
+        results.keep(store, flows)
+    materialize_replayed(store)
+
+
+@pytest.fixture(scope="session")
+def shipped_path(made_once: Make) -> Path:
     """A store with the shipped recordings, ingested and replayed; open it read-only or copy it."""
-    path = tmp_path_factory.mktemp("shipped") / "shipped.duckdb"
-    with open_store(path) as store:
-        for name in fixtures.names():
-            ingest(store, fixtures.path(name))
-        ids = [store.run_id(name) for name in store.runs()]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        materialize_replayed(store)
-    return path
+
+    def fill(path: Path) -> None:
+        with open_store(path) as store:
+            for name in fixtures.names():
+                ingest(store, fixtures.path(name))
+            replay_all(store)
+
+    return made_once("shipped", fill)
 
 
 def as_samples(lines: list[str]) -> list[str]:
@@ -170,31 +205,30 @@ def shipped(shipped_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
-def all_path(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_path(traces: Path, made_once: Make) -> Path:
     """A store with every recording, ingested and replayed."""
-    path = tmp_path_factory.mktemp("all") / "all.duckdb"
-    with open_store(path) as store:
-        for manifest in sorted(traces.glob("*/manifest.json")):
-            ingest(store, manifest.parent, packets=False)
-        ids = [store.run_id(name) for name in store.runs()]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        materialize_replayed(store)
-    return path
+
+    def fill(path: Path) -> None:
+        with open_store(path) as store:
+            for manifest in sorted(traces.glob("*/manifest.json")):
+                ingest(store, manifest.parent, packets=False)
+            replay_all(store)
+
+    return made_once("all", fill)
 
 
 @pytest.fixture(scope="session")
-def all_compared_path(
-    traces: Path, all_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def all_compared_path(traces: Path, all_path: Path, made_once: Make) -> Path:
     """The same store with the packets of recordings that have more than one sender."""
-    path = tmp_path_factory.mktemp("compared") / "all.duckdb"
-    shutil.copy(all_path, path)
-    with open_store(path) as store:
-        for manifest in sorted(traces.glob("*/manifest.json")):
-            if int(json.loads(manifest.read_text()).get("setup", {}).get("n", 1)) > 1:
-                ingest(store, manifest.parent)
-    return path
+
+    def fill(path: Path) -> None:
+        shutil.copy(all_path, path)
+        with open_store(path) as store:
+            for manifest in sorted(traces.glob("*/manifest.json")):
+                if int(json.loads(manifest.read_text()).get("setup", {}).get("n", 1)) > 1:
+                    ingest(store, manifest.parent)
+
+    return made_once("compared", fill)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,16 @@ def test_every_view_is_documented_column_by_column(shipped: Store, name: str) ->
     assert all(column.meaning for column in view.columns)
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with open_store(tmp_path_factory.mktemp("empty") / "empty.duckdb") as store:
+        yield store
+
+
 @pytest.mark.parametrize("name", ALL_VIEWS)
-def test_every_view_runs_on_an_empty_store(tmp_path: Path, name: str) -> None:
-    with open_store(tmp_path / "empty.duckdb") as empty:
-        # Only what is said of every rung needs no run.
-        assert (rows(empty, f"FROM {name}") == []) == (name != "rungs")
+def test_every_view_runs_on_an_empty_store(empty: Store, name: str) -> None:
+    # Only what is said of every rung needs no run.
+    assert (rows(empty, f"FROM {name}") == []) == (name != "rungs")
 
 
 @pytest.mark.parametrize("name", VIEWS)
