@@ -22,14 +22,17 @@ FORMATS = {
     "parquet": "tables and views for DuckDB, Spark and polars, in a folder",
     "pcapng": "the capture with decisions as comments on packets, for Wireshark",
     "perfetto": "phases, decisions and every rate over time, for ui.perfetto.dev",
+    "qlog": "flows as events of qlog, for qvis; .sqlog: as a JSON text sequence",
+    "xplot": "a flow's time-sequence graph as tcptrace draws it, with windows and phases",
     "openmetrics": "the summary as metrics, for a CI's dashboards",
 }
-ONE_RUN = ("pcapng",)
+ONE_RUN = ("pcapng", "xplot")
 # Options that only some formats have.
 OWN_OPTIONS = {
     "chosen": ("--only", ("parquet",)),
     "views": ("--views", ("parquet",)),
     "capture": ("--capture", ("pcapng",)),
+    "dialect": ("--dialect", ("qlog",)),
 }
 
 
@@ -46,6 +49,7 @@ class ExportRequest:
     names: str
     everything: bool
     capture: Path | None
+    dialect: str | None
     chosen: tuple[str, ...]
     views: bool
     force: bool
@@ -114,6 +118,12 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     help="pcapng: the run's bundle, or its capture: the store does not keep the packets.",
 )
 @click.option(
+    "--dialect",
+    type=click.Choice(["current", "0.3"]),
+    help="qlog: event names of the current drafts, or of qlog 0.3, as qvis reads them.  [default:"
+    " current]",
+)
+@click.option(
     "--only",
     "chosen",
     multiple=True,
@@ -179,6 +189,20 @@ def _perfetto(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[by
     return f"{packets:,} packets; open it in ui.perfetto.dev"
 
 
+def _qlog(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
+    from ..exports import qlog
+
+    sequence = request.output.suffix == ".sqlog"
+    return f"{qlog.write(scopes, request.dialect or qlog.CURRENT, sequence, file):,} events"
+
+
+def _xplot(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
+    from ..exports import xplot
+
+    (scope,) = scopes
+    return f"{xplot.write(scope, file):,} commands; show it with xplot"
+
+
 def _openmetrics(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
     from ..exports import openmetrics_snapshot
 
@@ -188,6 +212,8 @@ def _openmetrics(request: ExportRequest, scopes: Sequence[ExportScope], file: IO
 _WRITERS: dict[str, Callable[[ExportRequest, Sequence[ExportScope], IO[bytes]], str]] = {
     "pcapng": _pcapng,
     "perfetto": _perfetto,
+    "qlog": _qlog,
+    "xplot": _xplot,
     "openmetrics": _openmetrics,
 }
 

@@ -50,20 +50,23 @@ class Told:
         }
 
 
-def told(scope: ExportScope, flow: RecordedFlow) -> Iterator[Told]:
-    """Yield what happened to a flow in the window, in the order of its events."""
+def told(scope: ExportScope, flow: RecordedFlow, decisions: bool = True) -> Iterator[Told]:
+    """Yield what happened to a flow in the window, in the order of its events.
+
+    Without `decisions` the story alone: phases, bounds, time-outs and what else `explain` tells.
+    """
     version = flow.version if isinstance(flow, EventFlow) else ""
     table = ChangeTable(scope.zero_ns, version, scope.names)
-    for change in _changes(scope, flow):
+    for change in _changes(scope, flow, decisions):
         reasons = change.reasons
         function = kernel_function(reasons[0].code, version) if reasons else ""
         yield Told(change, printable(table.what(change)), printable(table.why(change)), function)
 
 
-def _changes(scope: ExportScope, flow: RecordedFlow) -> list[Change]:
+def _changes(scope: ExportScope, flow: RecordedFlow, decisions: bool) -> list[Change]:
     story = story_of(scope.con, flow).changes
     changes = [change for change in story if scope.inside(change.ns)]
-    if isinstance(flow, EventFlow) and flow.sampled is None:
+    if decisions and isinstance(flow, EventFlow) and flow.sampled is None:
         taken = {
             (change.seq, reason.code.number) for change in changes for reason in change.reasons
         }
