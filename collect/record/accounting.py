@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...probes.base.errors import BundleError
@@ -86,8 +87,29 @@ def is_empty(manifest: dict[str, Any]) -> bool:
     return not any(counts.values()) and not manifest.get("socket_samples")
 
 
+def _read(read: Callable[[dict[str, Any]], list[str]]) -> Callable[[dict[str, Any]], list[str]]:
+    """The one way to read an account, which anybody may have written: sense, or a BundleError."""
+
+    @functools.wraps(read)
+    def sensibly(manifest: dict[str, Any]) -> list[str]:
+        try:
+            return read(manifest)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BundleError(
+                f"the manifest's account makes no sense ({type(error).__name__}: {error})",
+                "was it changed by hand? record again",
+            ) from error
+
+    return sensibly
+
+
+@_read
 def trouble(manifest: dict[str, Any]) -> list[str]:
-    """What a user must know before trusting the recording; empty when it is complete."""
+    """What a user must know before trusting the recording; empty when it is complete.
+
+    Raises:
+        BundleError: the manifest's account is none.
+    """
     problems = []
     if manifest.get("unfinished"):
         problems.append("the collector was killed, or is still at work: nothing was counted")
@@ -99,9 +121,7 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     if done.get("chain_breaks"):
         problems.append(f"tp.delivered does not add up at {done['chain_breaks']} calls of main()")
     problems += [call.sentence for call in exits_missing(done)]
-    accounting = manifest.get("accounting")
-    if not isinstance(accounting, dict):  # `lines` says that it makes no sense
-        accounting = {}
+    accounting = manifest.get("accounting") or {}
     if accounting.get("missed_runs"):
         problems.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
     if accounting and not accounting.get("complete"):
@@ -113,19 +133,14 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     return problems
 
 
-def lines(manifest: dict[str, Any]) -> Iterator[str]:
+@_read
+def lines(manifest: dict[str, Any]) -> list[str]:
     """The account of a bundle, for a terminal.
 
     Raises:
         BundleError: the manifest's account is none.
     """
-    try:
-        yield from _lines(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BundleError(
-            f"the manifest's account makes no sense ({type(error).__name__}: {error})",
-            "was it changed by hand? record again",
-        ) from error
+    return list(_lines(manifest))
 
 
 def counted(number: object) -> str:
