@@ -87,22 +87,34 @@ def main(args: list[str] | None = None) -> object:
     """Run the command line; exit 0, 1 (the job failed) or 2 (wrong usage)."""
     try:
         return cli.main(args=args, prog_name="bbrscope")
-    except BbrscopeError as error:
-        say(f"bbrscope: {error.fact}", err=True)
-        if error.way_out:
-            say(f"  {error.way_out}", err=True)
-        sys.exit(1)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in REFUSED:
-            where = error.filename or "the output"
-            say(f"bbrscope: cannot use {where}: {error.strerror}", err=True)
-            sys.exit(1)
-        if type(error).__name__ == "InterruptException":  # DuckDB's, for Ctrl-C in a query
+        if _is_interrupt(error):
             say("Aborted!", err=True)
             sys.exit(1)
-        # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
-        if os.environ.get("BBRSCOPE_TRACEBACK"):
-            raise
-        say(f"bbrscope: internal error: {type(error).__name__}: {error}", err=True)
-        say("  run it again with BBRSCOPE_TRACEBACK=1 and report what it prints", err=True)
+        told = error if isinstance(error, BbrscopeError) else _not_our_mistake(error)
+        if told is None:
+            # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
+            if os.environ.get("BBRSCOPE_TRACEBACK"):
+                raise
+            told = BbrscopeError(
+                f"internal error: {type(error).__name__}: {error}",
+                "run it again with BBRSCOPE_TRACEBACK=1 and report what it prints",
+            )
+        say(f"bbrscope: {told.fact}", err=True)
+        if told.way_out:
+            say(f"  {told.way_out}", err=True)
         sys.exit(1)
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether it is Ctrl-C in a query: DuckDB has an exception of its own for it, or none."""
+    return type(error).__name__ == "InterruptException" or str(error) == "Query interrupted"
+
+
+def _not_our_mistake(error: Exception) -> BbrscopeError | None:
+    """Tell what the host or a store's file made impossible, wherever that was found out."""
+    if isinstance(error, OSError) and error.errno in REFUSED:
+        return BbrscopeError(f"cannot use {error.filename or 'the output'}: {error.strerror}")
+    from ..collect.store.file_errors import explained, is_of_file
+
+    return explained("the store", error) if is_of_file(error) else None

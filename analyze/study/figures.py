@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -32,6 +33,21 @@ KINDS: dict[str, tuple[str, ...]] = {
     "table": (),
     "tree": ("rate_mbps", "rtt_ms", "buffer_bytes", "bbr", "cubic"),
 }
+# Of a kind's columns, those that are numbers, if they are there; `y` of a raster need not be.
+NUMBERS: dict[str, tuple[str, ...]] = {
+    "lines": ("x", "y", "lo", "hi"),
+    "time": ("t", "y"),
+    "steps": ("t", "y"),
+    "area": ("t", "y"),
+    "stack": ("t", "y"),
+    "heatmap": ("value",),
+    "table": (),
+    "tree": ("rate_mbps", "rtt_ms", "buffer_bytes", "bbr", "cubic"),
+}
+# Columns that name things.
+NAMES = ("series", "panel", "mark", "facet")
+# A chart with more rows than this is a mistake, or made to fill the memory.
+MOST_ROWS = 1_000_000
 # What is drawn for a scenario that does not say.
 DEFAULT = ("goodput-over-time", "points")
 SCALES = ("linear", "log", "symlog")
@@ -118,28 +134,69 @@ def data(con: duckdb.DuckDBPyConnection, figure: Figure) -> pa.Table:
         ScenarioError: its query fails, or lacks a column that its kind of chart needs.
     """
     import duckdb
-
-    try:
-        found = _drawable(select(con, figure.sql).to_arrow_table())
-    except (duckdb.Error, BbrscopeError) as error:
-        text = " ".join(str(error).split())
-        raise ScenarioError(
-            f"figure {figure.name!r:.60} cannot be drawn: {text[:300]}", "mend its sql"
-        ) from error
-    missing = [name for name in KINDS[figure.kind] if name not in found.column_names]
-    if missing:
-        raise ScenarioError(
-            f"figure {figure.name!r:.60} lacks {', '.join(missing)}", "add these columns to its sql"
-        )
-    return found
-
-
-def _drawable(table: pa.Table) -> pa.Table:
-    """Return a table whose decimals are floats: a chart knows no others."""
     import pyarrow as pa
 
-    fields = [
-        field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    shown = f"figure {figure.name!r:.60}"
+    try:
+        found = select(con, figure.sql).limit(MOST_ROWS + 1).to_arrow_table()
+    except (duckdb.Error, pa.ArrowException, BbrscopeError) as error:
+        text = " ".join(str(error).split())
+        raise ScenarioError(f"{shown} cannot be drawn: {text[:300]}", "mend its sql") from error
+    if found.num_rows > MOST_ROWS:
+        raise ScenarioError(f"{shown} has over {MOST_ROWS:,} rows", "add a LIMIT to its sql")
+    missing = [name for name in KINDS[figure.kind] if name not in found.column_names]
+    if missing:
+        raise ScenarioError(f"{shown} lacks {', '.join(missing)}", "add these columns to its sql")
+    try:
+        return _drawable(figure, found)
+    except pa.ArrowException as error:
+        raise ScenarioError(
+            f"{shown} has a column that is neither number nor text: {error}", "cast it in its sql"
+        ) from error
+
+
+def _drawable(figure: Figure, table: pa.Table) -> pa.Table:
+    """Return a table whose columns are what a chart draws: decimals as floats, names as text.
+
+    Raises:
+        ScenarioError: numbers are wanted where its query gives something else.
+    """
+    import pyarrow as pa
+
+    if figure.kind == "table":
+        return table
+    for number, field in enumerate(table.schema):
+        kind = field.type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if pa.types.is_decimal(kind):
+            wanted = pa.float64()
+        elif field.name in NUMBERS[figure.kind] and not (is_number or pa.types.is_null(kind)):
+            raise ScenarioError(
+                f"figure {figure.name!r:.60}: {field.name} is {kind}, where a chart needs a number",
+                "cast it in its sql, as in epoch(t) or y::DOUBLE",
+            )
+        elif field.name in NAMES or (field.name in ("x", "y") and not is_number):
+            wanted = pa.string()
+        else:
+            continue
+        table = table.set_column(number, field.name, table.column(number).cast(wanted))
+    return table
+
+
+def rows(figure: Figure, table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows that can be drawn, with the columns that charts know.
+
+    Those that lack a number, or have one that is not finite, are left out.
+    """
+    wanted = NUMBERS[figure.kind]
+    known = {*KINDS[figure.kind], *wanted, *NAMES}
+    chosen = table.select([name for name in table.column_names if name in known])
+    # The y of a stack may be that of a raster, which is not drawn.
+    needed = (
+        wanted[:1] if figure.kind == "stack" else [n for n in wanted if n in KINDS[figure.kind]]
+    )
+    return [row for row in chosen.to_pylist() if all(_is_finite(row[name]) for name in needed)]
+
+
+def _is_finite(value: Any) -> bool:
+    return value is not None and math.isfinite(value)

@@ -77,6 +77,6 @@ def _draw(store: Store, figure: figures.Figure) -> Drawn:
     if figure.kind != "tree":
         return Drawn(figure, rows)
     try:
-        return Drawn(figure, rows, tree.grow(rows.to_pylist()))
+        return Drawn(figure, rows, tree.grow(figures.rows(figure, rows)))
     except BbrscopeError as error:
         return Drawn(figure, rows, None, f"{error.fact}: {error.way_out}")

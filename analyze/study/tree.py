@@ -130,6 +130,7 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
             "the decision tree needs scikit-learn, which is not installed",
             "pip install 'bbrscope[study]'",
         ) from None
+    cells = [cell for cell in cells if _is_path(cell)]
     samples = [_features(cell) for cell in cells]
     labels = [int(cell["bbr"] > cell["cubic"]) for cell in cells]
     fewest = min(labels.count(0), labels.count(1))
@@ -154,6 +155,15 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
         accuracies = [float(x) for x in cross_val_score(classifier(), samples, labels, cv=folds)]
     fitted = classifier().fit(chosen, answers).tree_
     return Tree(_nodes(fitted, answers), len(cells), len(chosen), sum(labels), tuple(accuracies))
+
+
+def _is_path(cell: Mapping[str, Any]) -> bool:
+    """Whether there can be such a path; what is learnt from must fit 32 bits of float."""
+    return (
+        0 < cell["rate_mbps"] < 1e9
+        and 0 < cell["rtt_ms"] < 1e9
+        and 0 <= cell["buffer_bytes"] < 1e15
+    )
 
 
 def _features(cell: Mapping[str, Any]) -> list[float]:

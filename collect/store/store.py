@@ -19,6 +19,7 @@ from ...probes.base.scratch import ScratchFolder
 from ..bundle.bundle import RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
+from .file_errors import explained
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,7 +84,7 @@ class Store(Closing):
                 self._rollback()
                 raise
         except duckdb.Error as error:
-            raise _explain(self.path, error) from error
+            raise explained(self.path, error) from error
 
     def _rollback(self) -> None:
         """Roll back as far as DuckDB still can: a failed commit has ended the transaction."""
@@ -210,7 +211,7 @@ def _connect(
         # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
         return duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
     except duckdb.Error as error:
-        raise _explain(path, error) from error
+        raise explained(path, error) from error
 
 
 def connect_in_memory() -> duckdb.DuckDBPyConnection:
@@ -301,7 +302,7 @@ def _create(path: Path) -> FileId | None:
                 _fill(store)
             return _file_id(aside) if _move_to_free_name(aside, path) else None
     except OSError as error:
-        raise _explain(path, error) from error
+        raise explained(path, error) from error
 
 
 def _move_to_free_name(source: Path, target: Path) -> bool:
@@ -356,30 +357,3 @@ def _check_version(store: Store) -> None:
             f"{store.path} has the old schema version {found}; this bbrscope reads {wanted}",
             f"ingest the bundles again into a new store, or {other}",
         )
-
-
-def _explain(path: Path, error: Exception) -> StoreError:
-    """Turn DuckDB's message about a file into fact, cause and way out."""
-    text = " ".join(str(error).split())
-    lower = text.lower()
-    if "lock on file" in lower:
-        holder = text.partition("held in ")[2].partition(" by ")[0].strip(" .")
-        return StoreError(
-            f"{path} is in use by another process" + (f": {holder}" if holder else ""),
-            "wait until it has ended, or name another store with --store",
-        )
-    if "no space left" in lower or "not enough space" in lower or "disk full" in lower:
-        return StoreError(
-            f"the disk that holds {path} is full; nothing was added",
-            "free some space, or put the store elsewhere with --store",
-        )
-    if "permission denied" in lower or "read-only" in lower:
-        return StoreError(
-            f"{path} cannot be written: {text}", "make it writable, or name another with --store"
-        )
-    if "not a valid duckdb" in lower or "serializ" in lower or "storage version" in lower:
-        return StoreError(
-            f"{path} is not a DuckDB file that this bbrscope can read: {text}",
-            "name another file with --store",
-        )
-    return StoreError(f"DuckDB on {path}: {text}", "")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import altair as alt
 from altair.typing import ChartType
 
+from ...analyze.study import figures
 from ...collect.store.query import Row
 from . import palette
 from .palette import variable
@@ -50,7 +51,7 @@ def panels(drawn: Drawn) -> list[tuple[str, ChartType]]:
     build = BUILDERS.get(drawn.figure.kind)
     if build is None:
         return []
-    rows = drawn.rows.to_pylist()
+    rows = figures.rows(drawn.figure, drawn.rows)
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(str(row.get("facet") or ""), []).append(row)

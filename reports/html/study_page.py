@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...analyze.study import claims
-from ..text.print_table import cell
+from ..text.print_table import cell, listed
 from ..text.quantities import plural
 from . import document, frame, study_charts, vega
 
@@ -105,7 +105,7 @@ def table(rows: pa.Table) -> TextTable:
     import pyarrow as pa
 
     first = rows.slice(0, MOST_ROWS)
-    columns = [[cell(value) for value in column.to_pylist()] for column in first.columns]
+    columns = [[cell(value) for value in listed(column)] for column in first.columns]
     right = [
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         for kind in first.schema.types

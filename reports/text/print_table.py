@@ -103,7 +103,7 @@ def render(table: pa.Table, width: int | None = None) -> str:
     """
     shown = table.slice(0, MAX_ROWS)
     names = [printable(name) for name in table.column_names]
-    cells = [[cell(value) for value in column.to_pylist()] for column in shown.columns]
+    cells = [[cell(value) for value in listed(column)] for column in shown.columns]
     right = [_is_number(column.type) for column in shown.columns]
     widths = [
         max(map(text_width, [name, *column])) for name, column in zip(names, cells, strict=True)
@@ -212,7 +212,40 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[Iterable[tuple[Any, ...]]]:
     for batch in reader:
         for start in range(0, batch.num_rows, BATCH_ROWS):
             part = batch.slice(start, BATCH_ROWS)
-            yield zip(*(column.to_pylist() for column in part.columns), strict=True)
+            yield zip(*(listed(column) for column in part.columns), strict=True)
+
+
+def listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; times that Python has no object for, 'infinity' too, as text."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        values = [_value(scalar) for scalar in column]
+    return values
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Return one value as `listed` does; lists and structs hold times, too."""
+    import pyarrow as pa
+
+    if isinstance(scalar, pa.ListScalar) and scalar.is_valid:
+        return listed(scalar.values)
+    if isinstance(scalar, pa.StructScalar) and scalar.is_valid:
+        return {name: _value(part) for name, part in scalar.items()}
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return _far_time(scalar)
+
+
+def _far_time(scalar: pa.Scalar) -> str:
+    """Return a time (UTC) that is not in the years 1 to 9999; infinities are largest numbers."""
+    import numpy as np
+
+    bits = scalar.type.bit_width
+    if abs(scalar.value) == (1 << bits - 1) - 1:
+        return "infinity" if scalar.value > 0 else "-infinity"
+    return str(np.datetime64(scalar.value, getattr(scalar.type, "unit", "D")))
 
 
 def _write_json(reader: pa.RecordBatchReader) -> None:

@@ -14,6 +14,7 @@ from bbrscope.analyze.study import figures, study
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario as catalogue
+from bbrscope.probes.base.errors import ScenarioError
 from bbrscope.reports.cli import cli
 from bbrscope.reports.html import study_charts, study_page
 from click.testing import CliRunner, Result
@@ -127,6 +128,49 @@ def test_panels_share_the_time_and_one_legend() -> None:
 )
 def test_mistakes_are_told(path: Path, args: list[str], words: str) -> None:
     assert words in getattr(run(path, *args, "--format", "json").exception, "fact", "")
+
+
+ODD = {
+    "lines": "SELECT * FROM (VALUES (1.5::DECIMAL(9,2), 2::HUGEINT, NULL), ('nan'::DOUBLE, 1, 'b'),"
+    " ('inf'::DOUBLE, 1, 'c')) v(x, y, series)",
+    "time": "SELECT NULL AS t, 1e300 AS y, DATE 'infinity' AS series, TIMESTAMP 'infinity' AS more",
+    "area": "SELECT 'inf'::DOUBLE AS t, 1 AS y, 5 AS series, [TIMESTAMP 'infinity'] AS list",
+    "stack": "SELECT NULL::INT AS t, NULL AS y, 'a' AS series, NULL AS panel, 'line' AS mark",
+    "heatmap": "SELECT DATE 'infinity' AS x, 'y' AS y, 'nan'::DOUBLE AS value, 'b'::BLOB AS facet",
+    "table": "SELECT TIMESTAMP 'infinity' AS a, {a: DATE '-infinity'} AS b, 'x'::BLOB AS c,"
+    " MAP {1: INTERVAL 1 DAY} AS d, 1::DECIMAL(38, 9) AS e",
+    "tree": "SELECT i::DOUBLE AS rate_mbps, 0 AS rtt_ms, 1e300 AS buffer_bytes, i AS bbr,"
+    " NULL AS cubic FROM range(20) r(i)",
+}
+REFUSED = [
+    ("lines", "SELECT TIMESTAMP 'infinity' AS x, 1 AS y, 's' AS series"),
+    ("time", "SELECT 1 AS t, 'a' AS y, 's' AS series"),
+    ("area", "SELECT 1 AS t, 2 AS y, [1] AS series"),
+    ("heatmap", "SELECT 1 AS x, 1 AS y, true AS value"),
+    ("table", "FROM range(1000002)"),
+]
+
+
+def test_figures_of_anybodys_are_drawn_or_refused(path: Path, tmp_path: Path) -> None:
+    """No value of SQL's is more than a chart can bear, and what is no number is told."""
+    text = (Path(catalogue.__file__).parent / "catalogue" / f"{NAME}.toml").read_text()
+    head = text.split("[[claim]]", 1)[0].replace("figures =", "# figures =")
+    own = tmp_path / "own.toml"
+    own.write_text(head + "".join(own_figure(kind, sql) for kind, sql in ODD.items()))
+    page, folder = tmp_path / "page.html", tmp_path / "figures"
+    done = run(path, str(own), "--quick", "-o", str(page), "--figures", str(folder))
+    assert done.exit_code == 0, (done.output, done.exception)
+    told = run(path, str(own), "--format", "json", "--table", "table")
+    assert json.loads(told.stdout)[0]["a"] == "infinity"
+    with open_store(path, read_only=True) as store:
+        for kind, sql in REFUSED:
+            with pytest.raises(ScenarioError):
+                figures.data(store.con, figures.Figure("f", "t", kind, sql))
+
+
+def own_figure(kind: str, sql: str) -> str:
+    head = f'[[figure]]\nname = "{kind}"\ntitle = "t"\nkind = "{kind}"\n'
+    return f'{head}sql = """{sql}"""\n'
 
 
 def hostile_study(folder: Path, text: str) -> study.Study:

@@ -1,0 +1,1 @@
+"""Mutated input through every parser and every later command: ``python -m tests.fuzz --help``."""
