@@ -181,9 +181,11 @@ def measure(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Measured:
         unit, about, points, floor = _ABOUT[kind]
         told = replayed if kind == "decision" else _with_events(con, run_ids)
         for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():
-            quantity = Quantity(kind, name, unit, about, 0, floor, points, points)
+            quantity = Quantity(kind, name or "unknown", unit, about, 0, floor, points, points)
             of_runs = found.setdefault(quantity, dict.fromkeys(told, 0.0))
-            if run_id in of_runs:
+            if value is None:  # a run that lasted no time has no shares of it
+                of_runs.pop(int(run_id), None)
+            elif run_id in of_runs:
                 of_runs[int(run_id)] = float(value)
     return {quantity: values for quantity, values in found.items() if values}
 

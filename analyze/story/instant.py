@@ -107,7 +107,14 @@ def at(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> Instant:
         [flow.run, flow.run_id, flow.flow, row["seq"]],
     ).fetchone()
     assert phase is not None
-    state = {name.removeprefix("bbr_"): row[name] for name in _STATE if row[name] is not None}
+    if phase[0] is None:
+        raise BbrscopeError(
+            f"the recording does not tell the phase of flow {flow.flow} of {flow.run} at"
+            f" {_seconds(flow, ns)} s",
+            "choose a later time, or see what it tells: bbrscope sql 'FROM capture_quality'",
+        )
+    state = _State()
+    state |= {name.removeprefix("bbr_"): row[name] for name in _STATE if row[name] is not None}
     state |= {name: row[name] for name in _OUTSIDE}
     waits = [_end(flow.version, phase[0], state), *_waits(con, flow, row, phase[2])]
     rows = [
@@ -134,6 +141,16 @@ def at(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> Instant:
 
 
 _OUTSIDE = "snd_cwnd sk_pacing_rate inflight mss srtt_us icsk_ca_state jiffies32".split()
+
+
+class _State(dict[str, Any]):
+    """The state at an instant, of which a recording may lack fields."""
+
+    def __missing__(self, name: str) -> Any:
+        raise BbrscopeError(
+            f"the recording lacks {name} of struct bbr at this instant",
+            "see what else it lacks: bbrscope sql 'FROM capture_quality'",
+        )
 
 
 def _seconds(flow: EventFlow, ns: int) -> str:
@@ -204,7 +221,7 @@ def _waits(
 def _end(version: str, phase: str, state: dict[str, Any]) -> str:
     """What ends the phase."""
     text = ENDS.get((version, phase)) or ENDS["", phase]
-    return text.format(**state)
+    return text.format_map(state)
 
 
 def _gains(state: dict[str, Any]) -> str:

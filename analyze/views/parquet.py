@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ...probes.base.errors import BbrscopeError
 from .registry import TABLES, VIEWS, relation
@@ -50,11 +51,12 @@ def export(
     """
     import duckdb
 
-    _check(target, force)
     aside = partial(target)
-    old = target.with_name(f".{target.name}.old")
     counts = {}
+    _check_names(con, run_ids)
     try:
+        _recover(target)
+        _check(target, force)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         for name in names:
@@ -62,18 +64,19 @@ def export(
             if progress is not None:
                 progress(1)
         (aside / _MARK).touch()
-        if target.exists():
-            target.rename(old)
-        aside.rename(target)
+        _put_in_place(target)
     except (OSError, duckdb.IOException) as error:
         raise BbrscopeError(f"cannot write {target}: {error}", "name another folder") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        # Whole, and the only one: the next export gives it its name.
+        if target.exists() or not (aside / _MARK).is_file():
+            shutil.rmtree(aside, ignore_errors=True)
     return counts
 
 
 _MARK = "_SUCCESS"
+# Of a file's name, in bytes.
+_LONGEST = 255
 
 
 def partial(target: Path) -> Path:
@@ -81,8 +84,51 @@ def partial(target: Path) -> Path:
     return target.with_name(f".{target.name}.partial")
 
 
+def _replaced(target: Path) -> Path:
+    """Return where an earlier export is until the one that replaces it is in its place."""
+    return target.with_name(f".{target.name}.replaced")
+
+
+def _put_in_place(target: Path) -> None:
+    """Give a whole export its name; at every moment one of the two is whole under some name."""
+    old = _replaced(target)
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+    partial(target).rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(target: Path) -> None:
+    """Finish what an export that was killed between its two renames has begun."""
+    if target.exists():
+        if (target / _MARK).is_file():
+            shutil.rmtree(_replaced(target), ignore_errors=True)
+        return
+    for whole in (partial(target), _replaced(target)):
+        if (whole / _MARK).is_file():
+            whole.rename(target)
+            return
+
+
+def _check_names(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
+    """Refuse runs whose names, escaped as Hive does, are too long for a folder."""
+    query = "SELECT run FROM runs WHERE list_contains(?, run_id)"
+    for (run,) in con.execute(query, [list(run_ids)]).fetchall():
+        if len(f"run={quote(run, safe='')}") > _LONGEST:
+            raise BbrscopeError(
+                f"run {run} has a name too long for a folder when its letters are escaped",
+                "ingest it under another name: bbrscope ingest BUNDLE --as NAME",
+            )
+
+
 def _check(target: Path, force: bool) -> None:
     """Refuse to overwrite, and ever to delete what is no export."""
+    for outer in target.absolute().parents:
+        if (outer / _MARK).is_file():
+            raise BbrscopeError(
+                f"{target} lies inside the export {outer}", "name a folder outside of it"
+            )
     if not target.parent.is_dir():
         raise BbrscopeError(
             f"there is no folder {target.parent}", f"make it: mkdir -p {target.parent}"

@@ -37,6 +37,8 @@ ROLES = {
 TAG = re.compile(r"([A-Z]+)([0-9]*)")
 MAX_TAG = 7
 MAX_COLUMNS = 256
+# Rows of one event; each has a bit of a number of 64.
+MAX_PARTS = 60
 
 # Of an init row, for people: they are read as text and go to the flow, not to the event.
 ADDRESSES = ("family", "saddr", "daddr", "saddr6", "daddr6")
@@ -169,6 +171,8 @@ def _number_parts(tags: list[Tag]) -> list[Tag]:
             (tag for tag in tags if tag.kind == kind),
             key=lambda tag: ((ENTRY, PARAMETERS, EXIT).index(tag.role), tag.order, tag.name),
         )
+        if len(own) > MAX_PARTS:
+            raise BundleError(f"{kind} has more than {MAX_PARTS} rows of its own", LAYOUT_HELP)
         if own and own[0].role != ENTRY:
             raise BundleError(f"{own[0].name} is declared, but no entry row of {kind}", LAYOUT_HELP)
         numbered += [

@@ -32,8 +32,11 @@ NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
 CACHE_PREFIX = "materialized_"
 # Device and inode: the name of a file may have become another's.
 FileId = tuple[int, int]
-# Nothing is fetched at run time, and no variable of Python's becomes a table.
-_NO_EXTENSIONS = {
+# Nothing is fetched at run time, and no variable of Python's becomes a table. What is divided by 0
+# is unknown: NULL, neither infinite nor an error of the whole query.
+_SETTINGS = {
+    "ieee_floating_point_ops": "false",
+    "error_on_division_by_zero": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
@@ -203,7 +206,7 @@ def _connect(
 ) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    settings: dict[str, str | bool | int | float | list[str]] = {**_NO_EXTENSIONS, **(config or {})}
+    settings: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, **(config or {})}
     if read_only:
         # The folder of a store that is only read may not be writable.
         settings["temp_directory"] = spill_folder()

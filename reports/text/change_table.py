@@ -79,9 +79,8 @@ class ChangeTable:
     def what(self, change: Change) -> str:
         """Return what changed, from what to what."""
         if change.is_phase:
-            if change.old is None:
-                return f"{short(str(change.new), self.names)} begins"
-            return f"{short(str(change.old), self.names)} -> {short(str(change.new), self.names)}"
+            new = self._phase(change.new)
+            return f"{new} begins" if change.old is None else f"{self._phase(change.old)} -> {new}"
         if change.about in _MOVING and change.old is not None and change.new is not None:
             old, new = value_of(change, change.old), value_of(change, change.new)
             if old.endswith("Mbit/s") and new.endswith("Mbit/s"):
@@ -89,6 +88,9 @@ class ChangeTable:
             called = _MOVING[change.about] or change.about
             return naming.translate(f"{called} {old} -> {new}", self.names)
         return _LABELS.get(change.name or "") or change.name or "unknown"
+
+    def _phase(self, value: object) -> str:
+        return "unknown" if value is None else short(str(value), self.names)
 
     def why(self, change: Change) -> str:
         """Return the decisions in words, the kernel function that took the first, and any doubt."""

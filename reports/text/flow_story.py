@@ -118,9 +118,7 @@ def trust(flow: EventFlow) -> list[str]:
 
 def binding_table(flow: EventFlow, names: str) -> list[str]:
     """What limited the flow, % of time, overall and per phase."""
-    phases = sorted(
-        {row["phase"] for row in flow.binding}, key=lambda phase: _PHASE_ORDER.index(phase)
-    )
+    phases = sorted({row["phase"] for row in flow.binding}, key=_phase_order)
     share = {(row["phase"], row["binding"]): row["share"] for row in flow.binding}
     bindings = [row["binding"] for row in flow.binding if row["phase"] == "ALL"]
     if not bindings:
@@ -143,6 +141,11 @@ def binding_table(flow: EventFlow, names: str) -> list[str]:
     if "unknown" in bindings:
         lines += textwrap.wrap(_UNKNOWN, 96, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def _phase_order(phase: str | None) -> int:
+    """Where a phase stands; one that no recording can tell, or that is not known, comes last."""
+    return _PHASE_ORDER.index(phase) if phase in _PHASE_ORDER else len(_PHASE_ORDER)
 
 
 def percent(share: float | None) -> str:

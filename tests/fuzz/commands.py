@@ -94,7 +94,7 @@ def later_commands(store: Path, runs: Sequence[str], folder: Path) -> Iterator[W
     yield ("replay", *at, "--fields")
     yield ("diagnose", *at)
     for number, run in enumerate(runs):
-        yield from _about(run, at, folder / str(number))
+        yield from about(run, at, folder / str(number))
     yield ("runs", *at)
     yield ("replay", *at, "--json", "--names", "draft")
     yield ("diagnose", *at, "--format", "json")
@@ -113,7 +113,7 @@ def later_commands(store: Path, runs: Sequence[str], folder: Path) -> Iterator[W
     yield ("schema", "events")
 
 
-def _about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
+def about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
     """The commands about one run."""
     for form in ((), ("--all",), ("--json",), ("--full", "--names", "draft"), ("--at", "1s"),
                  ("--only", "phase"), ("--only", "cwnd"), ("--flow", "1"), ("--flow", "9"),

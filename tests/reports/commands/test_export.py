@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -141,6 +141,47 @@ def test_a_failure_leaves_the_old_export_and_no_scraps(shipped: Store, tmp_path:
     assert (target / "runs").is_dir()
     with pytest.raises(BbrscopeError, match="there is no folder"):
         export.export(shipped.con, tmp_path / "no" / "lab", _ids(shipped), ["runs"])
+
+
+class KilledError(BaseException):
+    """Nothing may run after it, as after kill -9."""
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_an_export_killed_between_any_two_steps_loses_nothing(
+    steps: int, shipped: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither then nor by the next one, even if that fails: one whole export is always there."""
+    target, ids = tmp_path / "lab", _ids(shipped)
+    export.export(shipped.con, target, ids, ["runs"])
+    done: list[object] = []
+
+    def until_killed(step: Callable[..., object]) -> Callable[..., object]:
+        def called(*args: object, **how: object) -> object:
+            if len(done) == steps:
+                raise KilledError
+            done.append(step)
+            return step(*args, **how)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", until_killed(Path.rename))
+        patched.setattr(export.shutil, "rmtree", until_killed(export.shutil.rmtree))
+        with pytest.raises(KilledError):
+            export.export(shipped.con, target, ids, ["runs"], force=True)
+    assert any((path / "_SUCCESS").is_file() for path in tmp_path.iterdir())
+    with pytest.raises(BbrscopeError, match="no table or view"):
+        export.export(shipped.con, target, ids, ["nosuch"], force=True)
+    assert len(list((target / "runs").iterdir())) == 4
+    export.export(shipped.con, target, ids, ["runs"], force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["lab"]
+
+
+def test_an_export_is_not_put_inside_another(shipped: Store, tmp_path: Path) -> None:
+    export.export(shipped.con, tmp_path / "lab", _ids(shipped), ["runs"])
+    with pytest.raises(BbrscopeError, match="lies inside the export"):
+        export.export(shipped.con, tmp_path / "lab" / "runs" / "x", _ids(shipped), ["runs"])
 
 
 def test_a_table_without_rows_still_tells_its_columns(shipped: Store, tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Recordings that lack something: every later command does its job, or says what it cannot tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+import zstandard
+from bbrscope import fixtures
+
+from tests.fuzz.commands import about, run
+from tests.fuzz.damages import DAMAGES, damaged, split
+
+DAMAGED = (
+    "no_exit_of_init no_init no_exits no_main rows_dropped hole init_again many_sockets one_time"
+).split()
+# A recording's first rows.
+ROWS = 200
+
+
+def bundle(folder: Path, recording: str, damage: str) -> Path:
+    """The beginning of a recording, damaged; its manifest tells of no counts."""
+    source, made = fixtures.path(recording), folder / f"{recording}.{damage}"
+    made.mkdir(parents=True)
+    manifest = json.loads((source / "manifest.json").read_text())
+    manifest = {k: v for k, v in manifest.items() if k not in ("events", "socket_samples")}
+    (made / "manifest.json").write_text(json.dumps({**manifest, "name": made.name}))
+    with (source / "events.csv.zst").open("rb") as raw:
+        text = zstandard.ZstdDecompressor().stream_reader(raw).read().decode()
+    heads, rows = split(text.splitlines())
+    lines = damaged(heads + rows[:ROWS], DAMAGES[damage], Random(1))
+    (made / "events.csv.zst").write_bytes(zstandard.compress("\n".join([*lines, ""]).encode()))
+    return made
+
+
+# Each damage in one of two recordings.
+NAMES = [
+    f"{('v2_x_spur', 'v1_x_lt')[number % 2]}.{damage}" for number, damage in enumerate(DAMAGED)
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with recordings, each damaged in another way."""
+    folder = tmp_path_factory.mktemp("incomplete")
+    made = [bundle(folder, *name.split(".")) for name in NAMES]
+    path = folder / "s.duckdb"
+    done = run("ingest", "--jobs", "1", "--salvage", "--store", path, *made)
+    assert (done.status, done.failure) == (0, ""), done.err
+    done = run("replay", "--store", path)
+    assert done.is_sound, done.failure or done.err
+    return path
+
+
+def test_every_incomplete_recording_goes_through_the_commands(store: Path, tmp_path: Path) -> None:
+    """Each is explained; of the other commands about a run, each of them gets its share."""
+    at = ("--store", str(store))
+    for number, name in enumerate(NAMES):
+        rest = list(about(name, at, tmp_path / str(number)))[number :: 2 * len(NAMES)]
+        for words in (("explain", *at, "--", name), *rest):
+            done = run(*words)
+            assert done.is_sound, f"{words}: {done.failure or done.err}"
+            assert done.status == 0 or done.out + done.err, words
+
+
+def test_incomplete_recordings_go_through_the_commands_together(
+    store: Path, tmp_path: Path
+) -> None:
+    at = ("--store", str(store))
+    page = ("-o", str(tmp_path / "page.html"))
+    for words in (
+        ("diagnose", *at),
+        ("diff", *at, "--a", "*no_ex*", "--b", "*o*"),
+        ("report", *at, *page, "--where", "true"),
+        ("export", *at, "--views", "--parquet", str(tmp_path / "lab")),
+    ):
+        done = run(*words)
+        assert done.is_sound, f"{words}: {done.failure or done.err}"
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("no_init", "the recording starts in the middle of the flow"),
+        ("no_exits", "  unknown begins"),
+        ("hole", "in the recording hide"),
+    ],
+)
+def test_what_cannot_be_told_is_said(damage: str, words: str, store: Path) -> None:
+    (name,) = [name for name in NAMES if name.endswith(f".{damage}")]
+    done = run("explain", "--store", store, "--", name)
+    assert words in done.out, done.out[:1500]
