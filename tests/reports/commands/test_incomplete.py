@@ -17,7 +17,7 @@ DAMAGED = (
     "no_exit_of_init no_init no_exits no_main rows_dropped hole init_again many_sockets one_time"
 ).split()
 # A recording's first rows.
-ROWS = 200
+ROWS = 400
 
 
 def bundle(folder: Path, recording: str, damage: str) -> Path:
