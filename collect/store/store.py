@@ -221,7 +221,7 @@ def connect_in_memory() -> duckdb.DuckDBPyConnection:
     """Return a connection to an empty database in memory, which loads no extensions."""
     import duckdb
 
-    return duckdb.connect(":memory:", config={**_NO_EXTENSIONS, "temp_directory": spill_folder()})
+    return duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": spill_folder()})
 
 
 @functools.cache
