@@ -159,11 +159,8 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
 
 def _is_path(cell: Mapping[str, Any]) -> bool:
     """Whether there can be such a path; what is learnt from must fit 32 bits of float."""
-    return (
-        0 < cell["rate_mbps"] < 1e9
-        and 0 < cell["rtt_ms"] < 1e9
-        and 0 <= cell["buffer_bytes"] < 1e15
-    )
+    rate, rtt, buffer = (float(cell[name]) for name in ("rate_mbps", "rtt_ms", "buffer_bytes"))
+    return 0 < rate < 1e9 and 0 < rtt < 1e9 and 0 <= buffer < 1e15
 
 
 def _features(cell: Mapping[str, Any]) -> list[float]:
