@@ -198,5 +198,5 @@ def rows(figure: Figure, table: pa.Table) -> list[dict[str, Any]]:
     return [row for row in chosen.to_pylist() if all(_is_finite(row[name]) for name in needed)]
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
