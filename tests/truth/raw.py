@@ -1,6 +1,6 @@
 """Recordings as plain polars frames: nothing here imports what it is to check.
 
-`events` reads a bundle's event rows, `queue` its samples of the bottleneck; `packets` asks tshark.
+`events` reads a bundle's event rows, `queue` its samples of the bottleneck.
 A frame of events has a row per event of a flow: columns as the rows name them (`tp.lost`), `ns`,
 and `kind` (the tag without its number); of main's calls also `out.*`, what its exit said.
 """
@@ -108,14 +108,6 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
 
 def _carried(rows: pl.DataFrame) -> int:
     return int((rows["tp.delivered"][-1] - rows["tp.delivered"][0]) % WRAP)
-
-
-def ports(bundle: Path) -> dict[str, int]:
-    """Return the sender's port of each socket."""
-    started = _tables(bundle).get("I")
-    assert started is not None
-    swap = {sk: int(p) for sk, p in zip(started["sk"], started["sport"], strict=True)}
-    return {sk: (p & 255) << 8 | p >> 8 for sk, p in swap.items()}
 
 
 def grown(rows: pl.DataFrame, name: str) -> pl.Series:

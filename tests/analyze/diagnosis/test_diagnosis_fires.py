@@ -348,14 +348,6 @@ def test_flows_that_do_not_converge_are_told_where_nothing_explains_it(
     assert made.findings == []
 
 
-@pytest.mark.slow
-def test_every_rule_fires_somewhere(all_compared: Store) -> None:
-    made = (diagnose(all_compared.con, all_compared.run_id(run)) for run in all_compared.runs())
-    fires = {finding.rule.name for each in made for finding in each.findings}
-    fires |= set(PUT) | set(HOSTS) | {"underuse_of_shallow_buffer", "unfair_without_loss"}
-    assert fires == set(RULES)
-
-
 def test_the_catalogue_is_covered_whole() -> None:
     from bbrscope.analyze.diagnosis import NOT_RULES
 
