@@ -124,8 +124,8 @@ WIRE = Panel(
         Signal(
             "wire_goodput",
             "goodput",
-            "payload newly acknowledged in order, by ACKs that passed the capture point",
-            "acked_bits / seconds / 1000",
+            "payload that passed the capture point, each byte once: when it was sent last",
+            "good_bits / seconds / 1000",
             1e-3,
             source="wire",
             colour="acked",

@@ -15,6 +15,7 @@ from ...analyze.views.sender_views import LEAST_SHARE
 from ...collect.store.query import Row, rows
 from .select import MOST_BINS, UNSET, Run, bin_ns
 from .signals import Panel, Signal
+from .sources import AGAIN
 from .thin import Points, thin
 
 if TYPE_CHECKING:
@@ -32,30 +33,43 @@ MOST = COLOURS * len(_DASHES)
 
 # Growth of a counter of 32 bits that may wrap, as a difference with a sign.
 _GREW = "({0}::BIGINT - lag({0}) OVER w + 6442450944) % 4294967296 - 2147483648"
+# Of packets: bytes by what ACKs acknowledged, for Jain's index; good by segments as they pass, of
+# those sent again the last copy, for the lines: ACKs advance in leaps while holes are filled.
 _BY_PACKETS = f"""
-WITH acked AS (
-  SELECT s.flow, s.stream, a.ns, {_GREW.format("a.ack")} AS grew,
-    least(s.first_ns, f.first_ns) AS first_ns, greatest(s.last_ns, f.last_ns) AS last_ns
-  FROM streams s JOIN packets a ON a.run_id = s.run_id AND a.stream = s.stream
-    AND a.direction <> s.direction
-  LEFT JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow
+WITH connections AS (
+  SELECT s.flow, s.stream, s.direction, least(s.first_ns, f.first_ns) AS first_ns,
+    greatest(s.last_ns, f.last_ns) AS last_ns
+  FROM streams s LEFT JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow
   WHERE s.run_id = $run_id AND (s.flow IS NOT NULL OR s.direction = 'data')
-    AND a.ack IS NOT NULL AND a.ns IS NOT NULL
+), acked AS (
+  SELECT s.*, a.ns, {_GREW.format("a.ack")} AS bytes, 0 AS good
+  FROM connections s JOIN packets a ON a.run_id = $run_id AND a.stream = s.stream
+    AND a.direction <> s.direction
+  WHERE a.ack IS NOT NULL AND a.ns IS NOT NULL
   WINDOW w AS (PARTITION BY s.stream, s.direction ORDER BY a.packet)
+), passed AS (
+  SELECT s.*, a.ns, 0 AS bytes, CASE WHEN lead({AGAIN}) OVER copies THEN 0 ELSE a.len END AS good
+  FROM connections s JOIN packets a ON a.run_id = $run_id AND a.stream = s.stream
+    AND a.direction = s.direction
+  WHERE a.len > 0 AND a.ns IS NOT NULL
+  WINDOW copies AS (PARTITION BY s.stream, s.direction, a.seq_raw ORDER BY a.packet)
 )
 SELECT flow, stream, (ns::BIGINT - $zero) // $bin_ns AS bin,
-  coalesce(sum(grew), 0)::BIGINT AS bytes, min(first_ns)::BIGINT AS first_ns,
-  max(last_ns)::BIGINT AS last_ns
-FROM acked GROUP BY ALL
+  coalesce(sum(bytes), 0)::BIGINT AS bytes, sum(good)::BIGINT AS good,
+  min(first_ns)::BIGINT AS first_ns, max(last_ns)::BIGINT AS last_ns
+FROM (FROM acked UNION ALL FROM passed) GROUP BY ALL
 """
+# Of events: tp.delivered counts what SACKs told as well.
 _BY_EVENTS = f"""
 WITH acked AS (
-  SELECT e.flow, e.ns, f.first_ns, f.last_ns, {_GREW.format("e.tp_snd_una")} AS grew
+  SELECT e.flow, e.ns, f.first_ns, f.last_ns, {_GREW.format("e.tp_snd_una")} AS grew,
+    {_GREW.format("e.tp_delivered")} * e.tp_mss_cache AS good
   FROM events e JOIN flows f USING (run_id, flow)
   WHERE e.run_id = $run_id AND e.seq >= f.pre_init WINDOW w AS (PARTITION BY e.flow ORDER BY e.seq)
 )
 SELECT flow, NULL AS stream, (ns::BIGINT - $zero) // $bin_ns AS bin,
-  coalesce(sum(greatest(grew, 0)), 0)::BIGINT AS bytes, min(first_ns)::BIGINT AS first_ns,
+  coalesce(sum(greatest(grew, 0)), 0)::BIGINT AS bytes,
+  coalesce(sum(greatest(good, 0)), 0)::BIGINT AS good, min(first_ns)::BIGINT AS first_ns,
   max(last_ns)::BIGINT AS last_ns
 FROM acked GROUP BY ALL
 """
@@ -77,12 +91,19 @@ def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
 
 @dataclass(frozen=True)
 class FlowShare:
-    """One competitor: what it is called, and the bytes it got acknowledged in each bin."""
+    """One competitor.
+
+    Attributes:
+        name: what it is called.
+        bytes: acknowledged in order in each bin, as metrics count.
+        good: delivered in each bin, whether in order or not: no leaps, for the chart.
+    """
 
     name: str
     first_ns: int
     last_ns: int
     bytes: dict[int, int]
+    good: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -127,7 +148,7 @@ class Shares:
         every = np.arange(min(bins), max(bins) + 2)
         t = every * self.bin_ns // 1000
         rates = [
-            np.array([share.bytes.get(int(bin), 0) for bin in every]) * 8_000_000 // self.bin_ns
+            np.array([share.good.get(int(bin), 0) for bin in every]) * 8_000_000 // self.bin_ns
             for share in self.flows
         ]
         found = {
@@ -187,6 +208,7 @@ def _share(key: tuple[int | None, int | None], found: list[Row]) -> FlowShare:
         min(row["first_ns"] for row in found),
         max(row["last_ns"] for row in found),
         {row["bin"]: max(row["bytes"], 0) for row in found},
+        {row["bin"]: max(row["good"], 0) for row in found},
     )
 
 

@@ -24,10 +24,10 @@ FROM grown GROUP BY round
 
 # The capture point may lie behind a bottleneck that dropped the first copy: what tshark then calls
 # out of order was most often sent again.
-_AGAIN = "coalesce(retransmission OR out_of_order, false)"
+AGAIN = "coalesce(retransmission OR out_of_order, false)"
 
 _SEGMENTS = f"""
-SELECT ns, packet AS seq, increase32(seq_raw::BIGINT + len, 0) AS edge, len, {_AGAIN} AS again,
+SELECT ns, packet AS seq, increase32(seq_raw::BIGINT + len, 0) AS edge, len, {AGAIN} AS again,
   coalesce(ecn = 3, false) AS ce, bytes_in_flight AS in_flight
 FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
 """
@@ -43,26 +43,26 @@ FROM packets
 WHERE run_id = $run_id AND ack_flow = $flow AND ack_raw IS NOT NULL AND ns IS NOT NULL
 """
 
+# ACKs advance in leaps while holes are filled, which no link carries; segments pass one by one. Of
+# those sent again the last copy counts, which is what arrived. (Numbers wrap, so that the same one
+# may come back; then it was not sent again.)
 _WIRE = f"""
-WITH sent AS (
+WITH segments AS (
+  SELECT ns, len, frame_len, {AGAIN} AS again, lead({AGAIN}) OVER copies AS comes_again
+  FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
+  WINDOW copies AS (PARTITION BY seq_raw ORDER BY packet)
+), sent AS (
   SELECT ns // $bin_ns AS bin, sum(frame_len) * 8 AS bits,
-    sum(frame_len) FILTER ({_AGAIN}) * 8 AS again_bits
-  FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL GROUP BY bin
-), acks AS (
-  -- Sequence numbers wrap: growth is the difference of 32 bits with a sign.
-  SELECT ns, distance32(ack, lag(ack) OVER (ORDER BY packet)) AS grown
-  FROM packets
-  WHERE run_id = $run_id AND ack_flow = $flow AND ack IS NOT NULL AND ns IS NOT NULL
-), acked AS (
-  SELECT ns // $bin_ns AS bin, greatest(sum(grown), 0) * 8 AS acked_bits FROM acks GROUP BY bin
+    sum(frame_len) FILTER (again) * 8 AS again_bits,
+    sum(len) FILTER (comes_again IS NOT TRUE) * 8 AS good_bits
+  FROM segments GROUP BY bin
 ), bins AS (
-  SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin
-  FROM (SELECT bin FROM sent UNION ALL SELECT bin FROM acked)
+  SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin FROM sent
 )
 SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
   coalesce(bits, 0) AS bits, coalesce(again_bits, 0) AS again_bits,
-  coalesce(acked_bits, 0) AS acked_bits, sum(again_bits) OVER () > 0 AS again_any
-FROM bins LEFT JOIN sent USING (bin) LEFT JOIN acked USING (bin)
+  coalesce(good_bits, 0) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
+FROM bins LEFT JOIN sent USING (bin)
 """
 
 # What the path can do: its rate, and what of it is left for payload, from each change on; the RTT
