@@ -22,6 +22,7 @@ COMMANDS = {
     "runs": "List the runs in the store, or remove one.",
     "replay": "Replay runs through the estimator and compare every field with the kernel.",
     "simulate": "Run BBR in a closed loop over a path of your own.",
+    "what-if": "Say what a run would have reached under other rules (closed loop).",
     "diagnose": "Say what is wrong with a run's flows, how one knows, what to try.",
     "explain": "Tell what a flow decided, when and why.",
     "metrics": "Print throughput, loss, RTT, queue and fairness of flows.",
@@ -50,7 +51,7 @@ class LazyGroup(click.Group):
         """Import a command by its name; None: there is no such command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".commands.{cmd_name}", __package__)
+        module = importlib.import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
         command: click.Command = module.command
         return command
 

@@ -145,6 +145,8 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
             if push_one != 2:
                 break
             quota = 1
+        if f.grows and f.nxt > 0:  # tcp_grow_skb(), since 6.11
+            in_skb = max(in_skb, min(min(quota, max_segs), f.written - f.nxt))
         if f.nxt >= f.wnd_end:
             break
         if in_skb > 1 and push_one == 0:

@@ -138,6 +138,7 @@ class SimFlow(Protocol):
     start_ns: int
     stop_ns: int
     extra_ns: int
+    grows: int  # 1: the kernel fills up an skb from the next before it sends it, as 6.11 and later
     is_on: int
     written: int  # segments that the application has handed over
     app_credit: int  # bytes of a segment not full yet

@@ -249,6 +249,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
     values = {
         "cc": LOSS_BASED.get(flow.cc, rec.CC_BBR),
         "slot": versions.index(version) if version else 0,
+        "grows": int("v3" in versions or not versions),
         "version": int(version[1:]) if version else 3,
         "hz": flow.hz or HZ[version or "v3"],
         "app": APPS[flow.kind],

@@ -10,6 +10,8 @@ from ...collect.lab.lab_points import LabPoint, PathSpec
 from ...probes.base.errors import ScenarioError
 from .world_setup import FlowSetup, PathSetup, Setup
 
+# A full packet on the wire.
+PATH_PACKET = units.PACKET_BYTES
 PATH_WORDS = ("rate", "rtt", "buffer", "loss", "reorder", "jitter", "aggregation", "memory")
 _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 

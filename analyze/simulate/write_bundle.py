@@ -23,12 +23,15 @@ from .write_events import SERVER_PORT, EventWriter, local_port
 _REALTIME_NS = 1_700_000_000 * 10**9
 
 
-def write_bundle(setup: Setup, folder: Path, extra: dict[str, Any] | None = None) -> Simulated:
+def write_bundle(
+    setup: Setup, folder: Path, extra: dict[str, Any] | None = None, events: bool = True
+) -> Simulated:
     """Run a world and write its bundle: aside first, then to its place.
 
     Args:
         folder: must not exist.
         extra: what else the manifest says, such as the lab's run.
+        events: record BBR's callbacks; without them flows of several versions may run together.
 
     Raises:
         ScenarioError: the world is impossible, or a bundle cannot hold it.
@@ -36,7 +39,7 @@ def write_bundle(setup: Setup, folder: Path, extra: dict[str, Any] | None = None
     """
     if folder.exists():
         raise ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
-    version = _version(setup)
+    version = _version(setup) if events else None
     aside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

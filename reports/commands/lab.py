@@ -89,7 +89,9 @@ def list_scenarios(name: str | None) -> None:
     type=click.Path(path_type=Path, exists=True),
     help="With --vm: a bzImage, or a folder with boot/vmlinuz-* [Debian's own].",
 )
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, help="With --vm: guests at once.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 64), default=1, help="With --vm or --engine sim: runs at once."
+)
 @click.option(
     "-o",
     "--output",
@@ -102,6 +104,13 @@ def list_scenarios(name: str | None) -> None:
     "--no-events", is_flag=True, help="Record no kernel events: in a guest, a third of the time."
 )
 @click.option("--no-packets", is_flag=True, help="Do not capture packets at the bottleneck.")
+@click.option(
+    "--engine",
+    type=click.Choice(["kernel", "sim"]),
+    default="kernel",
+    show_default=True,
+    help="sim: simulate (closed loop); needs no root and no guest.",
+)
 @click.option("--inside", is_flag=True, hidden=True, help="Within a guest: record, nothing else.")
 @click.option("--points", hidden=True, help="Only the points with these numbers.")
 @store_option
@@ -111,6 +120,7 @@ def run_scenario(
     vm: bool,
     kernel: Path | None,
     jobs: int,
+    engine: str,
     inside: bool,
     points: str | None,
 ) -> None:
@@ -125,9 +135,17 @@ def run_scenario(
     bbrscope lab run song-single-buffer --quick --vm --jobs 2
     sudo bbrscope lab run cao-cliff --set loss=0,1%,5% --cc bbr,cubic --reps 1
     sudo bbrscope lab run ./mine.toml
+    bbrscope lab run song-single-buffer --engine sim --cc bbr,bbr2,bbr3 --jobs 2
     """
     if kernel is not None and not vm:
         raise click.UsageError("--kernel goes with --vm: a host has the kernel that it runs")
+    if engine == "sim":
+        if vm:
+            raise click.UsageError("--engine sim needs no guest: leave --vm out")
+        from .. import lab_simulated
+
+        lab_simulated.make_simulated(request, jobs)
+        return
     from .. import lab_runs
 
     if inside:

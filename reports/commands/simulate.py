@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import gather
+from ..options import gather, store_option
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ class SimulateRequest:
     help="Write the recording as a bundle to this folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--fidelity", is_flag=True, help="Compare with the recordings in the store instead.")
+@store_option
 @gather(SimulateRequest)
-def command(request: SimulateRequest) -> None:
+def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
     """Simulate flows over a path: the estimator decides, a sender like Linux's obeys.
 
     SCENARIO is one of `bbrscope lab list` (its first point; --set chooses another), or leave it
@@ -68,7 +70,11 @@ def command(request: SimulateRequest) -> None:
     bbrscope simulate --path rate=20mbit,rtt=30ms,buffer=2bdp,loss=1% --cc v2 -o sim_v2
     bbrscope simulate --cc v2,cubic --set loss_thresh=5%
     bbrscope simulate song-single-buffer --set buffer=0.5bdp --cc v3
+    bbrscope simulate --fidelity
     """
+    if fidelity:
+        _compare(store)
+        return
     setup = _setup(request)
     from ...analyze.simulate.fidelity_notes import statement
     from ...analyze.simulate.simulation import simulate
@@ -89,6 +95,24 @@ def command(request: SimulateRequest) -> None:
     say(f"fidelity: {statement(setup)}")
     if request.output is not None:
         say(f"wrote {request.output}; next: bbrscope ingest {request.output}")
+
+
+def _compare(store: Path) -> None:
+    """Print each recording of the store beside 20 simulations of its own world."""
+    from ...analyze.simulate import fidelity
+    from ...analyze.views.store_with_views import open_store
+    from ..text.progress_bar import progress
+
+    with open_store(store, read_only=True) as opened:
+        runs = {name: opened.run_id(name) for name in opened.runs()}
+        rows = []
+        with progress(len(runs), "comparing") as advance:
+            for row in fidelity.compare(opened.con, runs):
+                rows.append(row)
+                advance(1)
+    say(fidelity.as_markdown(rows))
+    say("kernel: simulated [5 %, median, 95 %] over 20 seeds; bold: outside of both the seeds'")
+    say("range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs)")
 
 
 def _setup(request: SimulateRequest) -> Setup:

@@ -1,0 +1,143 @@
+"""What would a run have reached under other rules? Simulated again, with the error beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...probes.base.errors import BbrscopeError
+from ..bbr import params
+from ..bbr.records import MAIN
+from ..replay.parameter_settings import apply_settings
+from .fidelity_notes import statement
+from .recorded_world import METRICS, RecordedWorld
+from .simulation import Array, simulate
+from .world_setup import LOSS_BASED, Setup
+
+LEAST_SEEDS = 20
+Interval = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class CounterfactualAnswer:
+    """The answer: METRICS as [5 %, median, 95 %] over the seeds, under own and other rules."""
+
+    world: RecordedWorld
+    rules: str
+    own: dict[str, Interval]
+    other: dict[str, Interval]
+    verdicts: dict[str, str]
+    holds: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As `bbrscope what-if --json` prints it."""
+        own = {
+            name: {"recorded": self.world.recorded[name], "simulated": list(self.own[name])}
+            for name in METRICS
+        }
+        other = {name: list(self.other[name]) for name in METRICS}
+        verdict = "; ".join(f"{name}: {text}" for name, text in self.verdicts.items())
+        return {
+            "run": self.world.run,
+            "fitted": self.world.fitted,
+            "own": own,
+            "other": other,
+            "verdict": f"{verdict}. Fidelity: {self.holds}",
+        }
+
+
+def metrics_of(setup: Setup) -> dict[str, float]:
+    """METRICS of one simulated run, of all flows together (RTTs: of those with BBR)."""
+    rtts: list[Array] = []
+
+    def take(events: Array, _states: Array, _rows: Array) -> None:
+        mine = events["rs"]["rtt_us"][events["ctl"]["kind"] == MAIN]
+        rtts.append(mine[mine > 0].copy())
+
+    outcome = simulate(setup, take)
+    every = np.concatenate(rtts) if rtts else np.zeros(1)
+    # Segment 0 is a runt.
+    payload = int(outcome.flows["rcv_nxt"].sum()) * 1448
+    middle, high = np.quantile(every, (0.5, 0.95)) if len(every) else (0.0, 0.0)
+    lost = sum(
+        int(row["retrans_segs"]) if flow.cc in LOSS_BASED else int(event["tp"]["lost"])
+        for flow, row, event in zip(setup.flows, outcome.flows, outcome.events, strict=True)
+    )
+    values = (payload * 8 / setup.duration_us, lost, middle / 1000, high / 1000)
+    return {name: float(value) for name, value in zip(METRICS, values, strict=True)}
+
+
+def over_seeds(
+    setup: Setup, seeds: int, advance: Callable[[int], None] | None = None
+) -> dict[str, Interval]:
+    """METRICS as [5 %, median, 95 %] over seeds 0 ... seeds - 1."""
+    runs = []
+    for seed in range(seeds):
+        runs.append(metrics_of(replace(setup, seed=seed)))
+        if advance is not None:
+            advance(1)
+    return {name: _interval([run[name] for run in runs]) for name in METRICS}
+
+
+def _interval(values: list[float]) -> Interval:
+    low, middle, high = (float(x) for x in np.quantile(values, (0.05, 0.5, 0.95)))
+    return low, middle, high
+
+
+def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Setup:
+    """The same world with other rules for every flow that has BBR."""
+    flows = []
+    for flow in setup.flows:
+        if flow.version is None:
+            flows.append(flow)
+            continue
+        base = dict(flow.rules)
+        if version is not None and version != flow.version:
+            base = params.DEFAULTS[version] | {"HZ": base["HZ"]}
+        flows.append(replace(flow, cc=version or flow.cc, rules=apply_settings(base, settings)))
+    return replace(setup, flows=tuple(flows))
+
+
+def predict(
+    world: RecordedWorld,
+    version: str | None,
+    settings: Mapping[str, int],
+    seeds: int = LEAST_SEEDS,
+    advance: Callable[[int], None] | None = None,
+) -> CounterfactualAnswer:
+    """Simulate a recorded world under its own rules and under others, over seeds.
+
+    Raises:
+        BbrscopeError: fewer seeds than an interval needs, or the world cannot be simulated.
+    """
+    if seeds < LEAST_SEEDS:
+        raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
+    own = over_seeds(world.setup, seeds, advance)
+    other = over_seeds(under(world.setup, version, settings), seeds, advance)
+    rules = version if version and version != world.version else "these rules"
+    verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
+    return CounterfactualAnswer(world, rules, own, other, verdicts, statement(world.setup))
+
+
+def _verdict(
+    name: str,
+    rules: str,
+    recorded: float,
+    own: Mapping[str, Interval],
+    other: Mapping[str, Interval],
+) -> str:
+    """The difference, or none: within the own rules' error or their spread over the seeds."""
+    low, middle, high = own[name]
+    error = abs(recorded - middle)
+    noise = max(error, (high - low) / 2)
+    if abs(other[name][1] - middle) <= noise:
+        return f"no difference beyond the error (own-rules error {error:.3g}, spread {noise:.3g})"
+    verb = {"goodput_mbps": "have carried", "lost_packets": "have lost"}.get(name, "have seen")
+    unit = {"goodput_mbps": "Mbit/s", "lost_packets": "packets"}.get(name, "ms")
+    return (
+        f"{rules} would {verb} {other[name][0]:.4g} to {other[name][2]:.4g} {unit} instead of"
+        f" {recorded:.4g} (own-rules error {error:.3g})"
+    )

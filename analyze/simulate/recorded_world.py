@@ -1,0 +1,253 @@
+"""The world that a recording came from: its path, its flows, and what they reached.
+
+The path comes from what the recorder wrote down of it (the manifest's set-up, or the lab's), and
+where nobody did, from the recording: the fastest delivery, the shortest RTT, the longest queue and
+the share lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...collect.lab import units
+from ...probes.base.errors import BbrscopeError, ScenarioError
+from ..replay import run_params
+from ..replay.replay_runs import RunInfo
+from ..replay.what_if import busy_flows
+from .world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
+from .worlds import PATH_PACKET
+
+if TYPE_CHECKING:
+    import duckdb
+
+METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
+# Words of a set-up that change the path in a way that is not described well enough to repeat.
+_OPAQUE = ("reorder",)
+
+
+@dataclass(frozen=True)
+class RecordedWorld:
+    """A recording's world.
+
+    Attributes:
+        setup: path and flows, under the recorded rules.
+        recorded: METRICS of all data flows together.
+        fitted: what the path was taken for, and from where.
+    """
+
+    run: str
+    version: str
+    setup: Setup
+    recorded: dict[str, float]
+    fitted: dict[str, Any]
+
+
+def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
+    """The world of a run.
+
+    Raises:
+        BbrscopeError: the path cannot be told, or the recording has no inputs.
+    """
+    words = _words(con, info.run_id)
+    for word in _OPAQUE:
+        if words.get(word):
+            raise BbrscopeError(
+                f"{info.run}: the path cannot be fitted: how it was made to {word} is not recorded",
+                "closed loops need a path that the manifest describes",
+            )
+    flows = _flows(con, info, words)
+    duration_us = max(flow.stop_us for flow in flows)
+    lost, sent = _losses(con, info)
+    path, source = _path(con, info, words, lost, sent)
+    path = replace(path, changes=_changes(words))
+    setup = Setup(path, tuple(flows), duration_us)
+    fitted = {
+        "source": source,
+        "rate_mbps": path.rate_bps / 1e6,
+        "base_rtt_ms": path.rtt_us / 1000,
+        "buffer_packets": path.limit_packets or path.limit_bytes // PATH_PACKET,
+        "loss_share": path.loss,
+        "changes": [list(each) for each in path.changes],
+    }
+    recorded = _recorded(con, info, setup)
+    return RecordedWorld(info.run, info.version, setup, recorded, fitted)
+
+
+def _words(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
+    """The manifest's set-up, and what changed."""
+    rows = con.execute(
+        "SELECT scope, name, value FROM host_facts WHERE run_id = ? AND scope IN"
+        " ('setup', 'changes') AND value IS NOT NULL",
+        [run_id],
+    ).fetchall()
+    return {name if scope == "setup" else f"change {name}": value for scope, name, value in rows}
+
+
+def _path(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str], lost: int, sent: int
+) -> tuple[PathSetup, str]:
+    """The path, and where it is known from."""
+    lab = con.execute(
+        "SELECT rate_bps, rtt_us, buffer_bytes, loss, aqm FROM lab_runs WHERE run_id = ?",
+        [info.run_id],
+    ).fetchone()
+    if lab:
+        rate, rtt, size, loss, aqm = lab
+        if aqm != "fifo":
+            raise BbrscopeError(
+                f"{info.run}: closed loops do not follow {aqm}", "use a run with a FIFO"
+            )
+        return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
+    if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
+        return _described(info, words), "the manifest's set-up"
+    return _measured(con, info, lost, sent), "the recording"
+
+
+def _described(info: RunInfo, words: Mapping[str, str]) -> PathSetup:
+    rate_text = words["rate"]
+    try:
+        rate = int(rate_text) if rate_text.isdigit() else units.rate(rate_text)
+        loss = units.share(words.get("loss", "0"))
+        return PathSetup(
+            rate_bps=rate,
+            rtt_us=round(float(words["delay"]) * 1000),
+            limit_packets=int(words.get("limit", "0")),
+            limit_bytes=int(words.get("limit_bytes", "0")),
+            loss=loss,
+            marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
+            ecn=bool(words.get("ecn")),
+        )
+    except (ValueError, ScenarioError) as error:
+        raise BbrscopeError(
+            f"{info.run}: the manifest's set-up is not understood: {error}", "mend its manifest"
+        ) from None
+
+
+def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int) -> PathSetup:
+    """From the events alone: rate and buffer in payload's packets, on the wire."""
+    row = con.execute(
+        "SELECT quantile_cont(rs_delivered * 1e6 / rs_interval_us, 0.95), min(rs_rtt_us),"
+        " quantile_cont(rs_rtt_us, 0.999) FROM events WHERE run_id = ? AND kind = 'main' AND"
+        " rs_rtt_us > 0 AND rs_interval_us > 0 AND rs_delivered > 10",
+        [info.run_id],
+    ).fetchone()
+    if row is None or row[0] is None:
+        raise BbrscopeError(
+            f"{info.run}: the path cannot be fitted: no rate samples", "record a longer run"
+        )
+    packets_s, base, longest = (float(each) for each in row)
+    rate = round(packets_s * PATH_PACKET * 8)
+    queue = max(2, round((longest - base) * packets_s / 1e6))
+    # Losses with a queue that is often full are the queue's.
+    share = lost / sent if sent and queue < 4 else 0.0
+    return PathSetup(rate, round(base), limit_packets=queue, loss=share)
+
+
+def _changes(words: Mapping[str, str]) -> tuple[tuple[int, str, float], ...]:
+    """Changes of the path, and an outage."""
+    made: list[tuple[int, str, float]] = []
+    for name, text in words.items():
+        if name.startswith("change "):
+            change = json.loads(text)
+            at_us = round(float(change["at_s"]) * 1e6)
+            if "rate" in change:
+                made.append((at_us, "rate", units.rate(change["rate"])))
+            elif "what" in change:
+                made.append((at_us, str(change["what"]), float(change["value"])))
+    if words.get("outage"):
+        at, _, seconds = words["outage"].partition(":")
+        made.append((round(float(at) * 1e6), "outage", float(seconds) * 1e6))
+    return tuple(sorted(made))
+
+
+def _flows(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
+) -> list[FlowSetup]:
+    """The run's flows with data, and the competitors that the set-up names."""
+    values = run_params.of_run(con, info.run_id, info.flavour)
+    limited = _limit_bps(words)
+    flows = []
+    rows = con.execute(
+        "SELECT flow, min(ns), max(ns) FROM events WHERE run_id = ? GROUP BY flow", [info.run_id]
+    ).fetchall()
+    spans = {flow: (first, last) for flow, first, last in rows}
+    busy = busy_flows(con, info)
+    if not busy:
+        raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
+    origin = min(spans[flow][0] for flow in busy)
+    for flow in busy:
+        first, last = spans[flow]
+        rules = run_params.of_flow(con, info.run_id, flow, values)
+        flows.append(
+            FlowSetup(
+                cc=info.version,
+                start_us=(first - origin) // 1000,
+                stop_us=max((last - origin) // 1000, (first - origin) // 1000 + 1000),
+                kind="rate-limited" if limited else "bulk",
+                rate_bps=limited,
+                rules=rules,
+            )
+        )
+    end_us = max(flow.stop_us for flow in flows)
+    starts = words.get("starts", "").split()
+    for number, name in enumerate(words.get("ccs", "").split()):
+        if name in LOSS_BASED:
+            start = round(float(starts[number]) * 1e6) if number < len(starts) else 0
+            flows.append(FlowSetup(name, start, end_us))
+    return flows
+
+
+def _limit_bps(words: Mapping[str, str]) -> int:
+    """iperf3's -b, 0: none."""
+    parts = words.get("extra", "").split()
+    if "-b" not in parts[:-1]:
+        return 0
+    text = parts[parts.index("-b") + 1]
+    scale = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:].upper(), 1)
+    return round(float(text.rstrip("KMGkmg")) * scale)
+
+
+def _losses(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
+    """Packets lost and delivered, of the run's flows with data."""
+    busy = ", ".join(map(str, busy_flows(con, info)))
+    rows = con.execute(
+        f"SELECT max(tp_lost), max(tp_delivered) FROM events WHERE run_id = ? AND flow IN ({busy})"
+        " GROUP BY flow",
+        [info.run_id],
+    ).fetchall()
+    return sum(int(row[0] or 0) for row in rows), sum(int(row[1] or 0) for row in rows)
+
+
+def _recorded(con: duckdb.DuckDBPyConnection, info: RunInfo, setup: Setup) -> dict[str, float]:
+    """METRICS of the recording: payload at the receivers, losses and RTTs of BBR's flows."""
+    lost, delivered = _losses(con, info)
+    payload = delivered * 1448
+    reports = con.execute(
+        "SELECT text FROM attachments WHERE run_id = ? AND name LIKE 'iperf%'", [info.run_id]
+    ).fetchall()
+    for (text,) in reports[len(busy_flows(con, info)) :]:
+        end = json.loads(text)["end"]
+        payload += end["sum_received"]["bytes"]
+        lost += end["sum_sent"].get("retransmits", 0)
+    busy = ", ".join(map(str, busy_flows(con, info)))
+    row = con.execute(
+        "SELECT quantile_cont(rs_rtt_us, 0.5), quantile_cont(rs_rtt_us, 0.95) FROM events"
+        f" WHERE run_id = ? AND flow IN ({busy}) AND kind = 'main' AND rs_rtt_us > 0",
+        [info.run_id],
+    ).fetchone()
+    median, high = row or (0, 0)
+    return dict(
+        zip(
+            METRICS,
+            (
+                payload * 8 / setup.duration_us,
+                float(lost),
+                float(median or 0) / 1000,
+                float(high or 0) / 1000,
+            ),
+            strict=True,
+        )
+    )

@@ -1,0 +1,40 @@
+"""The closed loop on a recording of a simulation: its own path comes back, and rules differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from .test_simulated_bundle import bbrscope
+
+
+def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path) -> None:
+    bundle, store = tmp_path / "sim", tmp_path / "s.duckdb"
+    words = ["--path", "rate=5mbit,rtt=20ms,buffer=30pkt", "--cc", "v2", "--duration", "0.6s"]
+    bbrscope("simulate", *words, "-o", str(bundle), store=store)
+    bbrscope("ingest", str(bundle), store=store)
+    text = bbrscope("what-if", "sim", "--set", "high_gain=300", "--json", store=store)
+    answer = json.loads(text)
+    assert set(answer) == {"run", "fitted", "own", "other", "verdict"}
+    assert answer["fitted"]["rate_mbps"] == 5
+    assert answer["fitted"]["buffer_packets"] == 30
+    metrics = {"goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms"}
+    assert set(answer["own"]) == set(answer["other"]) == metrics
+    for metric in metrics:
+        low, middle, high = answer["own"][metric]["simulated"]
+        assert low <= middle <= high
+        recorded = answer["own"][metric]["recorded"]
+        assert math.isclose(recorded, middle, rel_tol=0.1, abs_tol=3)
+    # A slower start fills the queue less.
+    assert answer["other"]["rtt_p95_ms"][2] < answer["own"]["rtt_p95_ms"]["recorded"]
+    assert "high_gain" not in answer["verdict"]
+    assert "would have seen" in answer["verdict"]
+    assert "Fidelity: " in answer["verdict"]
+
+
+def test_what_if_without_other_rules_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="say other rules"):
+        bbrscope("what-if", "sim", store=tmp_path / "s.duckdb")
