@@ -196,8 +196,23 @@ def _flows(
     for number, name in enumerate(words.get("ccs", "").split()):
         if name in LOSS_BASED:
             start = round(float(starts[number]) * 1e6) if number < len(starts) else 0
-            flows.append(FlowSetup(name, start, end_us))
+            report = _report(con, info.run_id, number + 1)
+            seconds = report["end"]["sum_received"]["seconds"] if report else 0
+            flows.append(FlowSetup(name, start, start + round(seconds * 1e6) or end_us))
     return flows
+
+
+def _report(con: duckdb.DuckDBPyConnection, run_id: int, number: int) -> dict[str, Any] | None:
+    """iperf3's report of the flow with this number, if it is there and whole."""
+    row = con.execute(
+        "SELECT text FROM attachments WHERE run_id = ? AND name = ?",
+        [run_id, f"iperf{number}.json"],
+    ).fetchone()
+    try:
+        report: dict[str, Any] = json.loads(row[0]) if row else {}
+        return report if report["end"]["sum_received"]["seconds"] > 0 else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _limit_bps(words: Mapping[str, str]) -> int:
@@ -225,13 +240,11 @@ def _recorded(con: duckdb.DuckDBPyConnection, info: RunInfo, setup: Setup) -> di
     """METRICS of the recording: payload at the receivers, losses and RTTs of BBR's flows."""
     lost, delivered = _losses(con, info)
     payload = delivered * 1448
-    reports = con.execute(
-        "SELECT text FROM attachments WHERE run_id = ? AND name LIKE 'iperf%'", [info.run_id]
-    ).fetchall()
-    for (text,) in reports[len(busy_flows(con, info)) :]:
-        end = json.loads(text)["end"]
-        payload += end["sum_received"]["bytes"]
-        lost += end["sum_sent"].get("retransmits", 0)
+    for number, name in enumerate(_words(con, info.run_id).get("ccs", "").split(), 1):
+        report = _report(con, info.run_id, number) if name in LOSS_BASED else None
+        if report:
+            payload += report["end"]["sum_received"]["bytes"]
+            lost += report["end"]["sum_sent"].get("retransmits", 0)
     busy = ", ".join(map(str, busy_flows(con, info)))
     row = con.execute(
         "SELECT quantile_cont(rs_rtt_us, 0.5), quantile_cont(rs_rtt_us, 0.95) FROM events"
