@@ -35,6 +35,8 @@ COMMANDS = {
     "report": "Write one self-contained HTML report, of a run or comparing several.",
     "plot": "Draw one chart as a figure, with the data behind it.",
     "collect": "Record every BBR decision input on this host into a bundle.",
+    "top": "Show this host's BBR flows as they are now.",
+    "exporter": "Serve what this host's BBR flows do as OpenMetrics.",
     "lab": "Repeat the experiments of the papers on real kernels.",
     "doctor": "Say what this host can record, and what to do about the rest.",
 }

@@ -47,15 +47,15 @@ class Watcher(Protocol):
 
 @dataclass
 class Seen:
-    """What the last rows of a flow said: packets delivered and lost so far, in flight, and state.
+    """What the last rows of a flow said: the first byte not acknowledged, packets lost so far and
+    in flight, and the state.
 
-    `marks` are times with the bytes delivered until then.
+    `total` counts the bytes acknowledged; `marks` are times with that count, or with losses.
     """
 
     ns: int = 0
-    mss: int = 0
     out: int = 0
-    delivered: int = -1
+    acked: int = -1
     lost: int = -1
     state: int = 0
     total: int = 0
@@ -91,13 +91,12 @@ class FlowWatcher:
             self.flows[row["sk"]] = Seen(ns=flow.ns)  # another flow may have this address now
             return ""
         before = flow.state
-        flow.mss = int(row.get("tp.mss_cache", flow.mss))
         flow.out = int(row.get("tp.packets_out", flow.out))
         flow.state = int(row.get("new_state", row.get("icsk_ca_state", flow.state)))
-        if "tp.delivered" in row:
-            now = int(row["tp.delivered"])
-            flow.total += ((now - flow.delivered) & U32) * flow.mss if flow.delivered >= 0 else 0
-            flow.delivered = now
+        if "tp.snd_una" in row:
+            now = int(row["tp.snd_una"])
+            flow.total += ((now - flow.acked) & U32) if flow.acked >= 0 else 0
+            flow.acked = now
         if "tp.lost" in row:
             now = int(row["tp.lost"])
             flow.losses = ((now - flow.lost) & U32) if flow.lost >= 0 else 0

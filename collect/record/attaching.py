@@ -14,6 +14,7 @@ from ..bundle.bundle import EVENTS
 from . import clocks, ladder, survey
 from .outputs import Outputs
 from .plan import RecordingPlan
+from .stream import Tap
 from .survey import HostSurvey
 from .tracer import Tracer
 
@@ -51,11 +52,13 @@ class Attaching:
         host: HostSurvey,
         place: Workplace,
         say: Callable[[str], None],
+        tap: Tap | None = None,
     ) -> None:
         self.plan = plan
         self.host = host
         self.place = place
         self.say = say
+        self.tap = tap
         self.attempts: list[Attempt] = []
         self.rung = ""
         self.tracer: Tracer | None = None
@@ -101,7 +104,9 @@ class Attaching:
         self.place.write_probe(program)
         self.say(f"attaching: {step.rung} ({step.reason})")
         output = self.place.outputs.open(EVENTS)
-        tracer = Tracer(self.host.bpftrace, self.place.probe, output, self.plan.buffer_bytes)
+        tracer = Tracer(
+            self.host.bpftrace, self.place.probe, output, self.plan.buffer_bytes, self.tap
+        )
         try:
             tracer.wait_attached(stopped)
             survey.check_places(step.rung, self.host.target)

@@ -32,9 +32,16 @@ class LiveRows:
         with self._lock:
             self._rows += rows
             self._newest_ns = max(self._newest_ns, max(ns for ns, _ in rows))
-            if (over := len(self._rows) - MOST_ROWS) > 0:
-                del self._rows[:over]
-                self.dropped += over
+            if len(self._rows) > MOST_ROWS:
+                self._drop_oldest(len(self._rows) - MOST_ROWS)
+
+    def _drop_oldest(self, over: int) -> None:
+        """Drop rows, but for those that say who a flow is: they come only once."""
+        self._rows.sort(key=lambda row: row[0])
+        told = [row for row in self._rows[:over] if row[1].startswith((b"I", b"N", b"P"))]
+        told = told[-MOST_ROWS // 2 :]
+        self._rows = told + self._rows[over + len(told) :]
+        self.dropped += over
 
     def take(self, now_ns: int | None = None) -> list[bytes]:
         """The rows that are in order by now, those handed out before left out.

@@ -15,6 +15,7 @@ from ..bundle.rungs import RUNGS
 from . import check, clocks, loading
 from .attaching import Attaching
 from .folder import RecordingFolder
+from .live_rows import LiveRows
 from .manifest import ManifestWriter
 from .plan import RecordingPlan
 from .progress import Progress
@@ -34,11 +35,28 @@ class Endable(Protocol):
     ended: str
 
 
+class Onlooker(Protocol):
+    """Sees the rows of a recording as they come, in order of time."""
+
+    def begin(self, manifest: dict[str, Any]) -> None:
+        """Learn what the recording is, from its manifest at the start."""
+
+    def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
+        """Take rows, the lines that name their columns, and the time [ns, CLOCK_MONOTONIC]."""
+
+
 class Recording:
     """Holds everything that must be stopped, whatever happens."""
 
-    def __init__(self, plan: RecordingPlan, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: RecordingPlan,
+        say: Callable[[str], None],
+        onlooker: Onlooker | None = None,
+    ) -> None:
         self.plan = plan
+        self.onlooker = onlooker
+        self.rows = LiveRows()
         self.say = say
         self.ended = ""
         self.command = UserCommand(plan.command, plan.as_root)
@@ -56,11 +74,14 @@ class Recording:
         """
         self.side = SideCaptures(self.plan, self.folder.outputs)
         loading.make_loaded(self.plan, self.say, self.is_ended)
-        self.attaching = Attaching(self.plan, survey(self.plan), self.folder, self.say)
+        tap = self.rows if self.onlooker else None
+        self.attaching = Attaching(self.plan, survey(self.plan), self.folder, self.say, tap)
         self.attaching.attach(self.is_ended)
         self.side.start()
         self.manifest = ManifestWriter(self.plan, self.attaching)
         self._write_manifest()
+        if self.onlooker is not None:
+            self.onlooker.begin(self.manifest.at_start(clocks.sample(), []))
         self.say(f"recording with {self.attaching.rung}: {RUNGS[self.attaching.rung].answers}")
 
     def is_ended(self) -> bool:
@@ -87,7 +108,13 @@ class Recording:
                 with contextlib.suppress(OSError):  # the streams notice a full disk
                     self._write_manifest()
             self._show(progress, elapsed)
+            self._look_on()
         progress.done()
+
+    def _look_on(self) -> None:
+        tracer = self.attaching.tracer if self.attaching else None
+        if self.onlooker is not None and tracer is not None:
+            self.onlooker.see(tracer.events.headers, self.rows.take(), time.monotonic_ns())
 
     def _show(self, progress: Progress, elapsed_s: float) -> None:
         tracer = self.attaching.tracer if self.attaching else None
@@ -147,14 +174,16 @@ class Recording:
         return manifest
 
 
-def run(plan: RecordingPlan, say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
-    """Record and return the bundle's path and manifest.
+def run(
+    plan: RecordingPlan, say: Callable[[str], None], onlooker: Onlooker | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """Record and return the bundle's path and manifest; `onlooker` sees the rows as they come.
 
     Raises:
         HostError: nothing could be recorded, and no bundle is left; or the bundle could not be
             finished, and what was recorded is where the message says.
     """
-    recording = Recording(plan, say)
+    recording = Recording(plan, say, onlooker)
     with ended_by_signals(recording):
         try:
             recording.start()

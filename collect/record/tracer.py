@@ -18,7 +18,7 @@ from ...probes.base.errors import HostError
 from . import bpf_stats
 from .bpftrace import Bpftrace, environment, prepare
 from .outputs import Output
-from .stream import Events, Stderr
+from .stream import Events, Stderr, Tap
 
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031
@@ -57,7 +57,12 @@ class Tracer:
     """bpftrace running one program, its rows on their way into `output`."""
 
     def __init__(
-        self, bpftrace: Bpftrace, program: Path, output: Output, buffer_bytes: int
+        self,
+        bpftrace: Bpftrace,
+        program: Path,
+        output: Output,
+        buffer_bytes: int,
+        tap: Tap | None = None,
     ) -> None:
         self.output = output
         self._stats = bpf_stats.enable()
@@ -75,6 +80,7 @@ class Tracer:
         )
         os.close(sink)
         self.events = Events(source, self.output)
+        self.events.tap = tap
         assert self.process.stderr is not None
         self.stderr = Stderr(self.process.stderr, self.events)
         self.stderr.start()

@@ -68,10 +68,9 @@ class Watching:
             HostError: none does, or the user ended it.
         """
         loading.make_loaded(self.plan, self.say, self.is_ended)
-        self.attaching = Attaching(self.plan, survey(self.plan), self.place, self.say)
+        host = survey(self.plan)
+        self.attaching = Attaching(self.plan, host, self.place, self.say, self.rows)
         self.attaching.attach(self.is_ended)
-        if self.attaching.tracer is not None:
-            self.attaching.tracer.events.tap = self.rows
         self.say(f"watching with {self.rung}: {RUNGS[self.rung].answers}")
         return self.attaching
 

@@ -151,6 +151,7 @@ class CollectRequest:
 @click.option(
     "--keep", type=click.IntRange(min=1), help="Remove older bundles than so many [none]."
 )
+@click.option("--follow", is_flag=True, help="Print the story of the flows as it happens.")
 @click.option("--anonymize", is_flag=True, help="Replace addresses, keeping prefixes in common.")
 @click.option("--print-probe", is_flag=True, help="Print the bpftrace program and exit.")
 @click.option("--print-unit", is_flag=True, help="Print a systemd unit of a flight recorder.")
@@ -160,6 +161,7 @@ class CollectRequest:
 def command(
     request: CollectRequest,
     anonymize: bool,
+    follow: bool,
     print_probe: bool,
     print_unit: bool,
     print_script: bool,
@@ -177,6 +179,7 @@ def command(
       sudo bbrscope collect -d 30 --port 443 -o edge7
       sudo bbrscope collect --as-root --netns s1 -i r:eth1 -- ip netns exec s1 iperf3 -c 10.0.9.2
       sudo bbrscope collect --wait -d 60               (tcp_bbr is not loaded yet)
+      sudo bbrscope collect --follow -d 60             (and tell what flows decide meanwhile)
       bbrscope collect --rung inet_diag -d 60          (no root: ss-level samples only)
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
     \b
@@ -213,14 +216,19 @@ def command(
     elif request.until or request.keep:
         raise click.UsageError("--until and --keep need --last or --rotate")
     else:
-        _record(request.plan(), anonymize)
+        _record(request.plan(), anonymize, follow)
 
 
-def _record(plan: RecordingPlan, anonymize: bool) -> NoReturn:
+def _record(plan: RecordingPlan, anonymize: bool, follow: bool) -> NoReturn:
     """Record, say what came of it, and exit as the command that was recorded did."""
     from ...collect.record.recording import run
 
-    path, manifest = run(plan, lambda text: say(text, err=True))
+    onlooker = None
+    if follow:
+        from ..story_printer import StoryPrinter
+
+        onlooker = StoryPrinter()
+    path, manifest = run(plan, lambda text: say(text, err=True), onlooker)
     if anonymize:
         from ...collect.record.anonymize import anonymize as replace_addresses
 

@@ -1,0 +1,178 @@
+"""Every flow as it is now: phase, rates, volumes, what limits, losses, RTT, the last decision."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from ...collect.samples.load_samples import Sample
+from ..bbr.codes import CODES
+from ..story.sentences import sentence
+from . import live_limits as limits
+from .follower import Followed
+from .live_events import LiveEvent, LiveFlow
+from .live_limits import UNSET
+
+# Rates and losses are those of this much time.
+RATE_NS = 2_000_000_000
+# A flow of which nothing came for so long is no longer shown.
+GONE_NS = 10_000_000_000
+STORY = 200
+
+
+@dataclass
+class FlowNow:
+    """One flow; None is what this rung does not tell. Volumes are packets, rates Mbit/s payload.
+
+    `limit` is a word of the view binding; `loss` the share of packets lost of those sent lately;
+    `decision` the last one that changed something, in words, `decided_ns` when.
+    """
+
+    flow: str
+    phase: str | None = None
+    limit: str | None = None
+    delivered_mbps: float | None = None
+    bw_mbps: float | None = None
+    pacing_mbps: float | None = None
+    in_flight: int | None = None
+    cwnd: int | None = None
+    inflight_hi: int | None = None
+    inflight_lo: int | None = None
+    srtt_ms: float | None = None
+    min_rtt_ms: float | None = None
+    loss: float | None = None
+    lost: int | None = None
+    decision: str | None = None
+    decided_ns: int | None = None
+    ns: int = 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The flow for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class _Track:
+    """What is remembered of a flow: its last values, its progress, and its story."""
+
+    now: FlowNow
+    values: dict[str, int] = field(default_factory=dict)
+    marks: deque[tuple[int, int, int, int]] = field(default_factory=deque)
+    story: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=STORY))
+
+
+class LiveFlows:
+    """Takes what a follower brings; `flows` are those that are alive, by their names."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, _Track] = {}
+        self._numbers: dict[int, str] = {}
+
+    @property
+    def flows(self) -> list[FlowNow]:
+        """The flows, in order of appearance."""
+        return [track.now for track in self._tracks.values()]
+
+    def story(self, flow: str) -> list[tuple[int, str]]:
+        """Times [ns, CLOCK_MONOTONIC] and sentences of a flow's last changes, oldest first."""
+        return list(self._tracks[flow].story) if flow in self._tracks else []
+
+    def take(self, version: str, followed: Followed) -> None:
+        """Take events and decisions."""
+        for event in followed.events:
+            self._event(version, event)
+        for decision in followed.decisions:
+            code = CODES[decision.code]
+            if code.change and code.about != "round":
+                mss = decision.event.values.get("tp_mss_cache", 0)
+                words = sentence(decision.code, decision.evidence, mss)
+                track = self._track(decision.event.flow)
+                track.story.append((decision.event.ns, words))
+                track.now.decision, track.now.decided_ns = words, decision.event.ns
+
+    def _track(self, flow: LiveFlow) -> _Track:
+        name = self._numbers.setdefault(flow.number, flow.name)
+        return self._tracks.setdefault(name, _Track(FlowNow(name)))
+
+    def _event(self, version: str, event: LiveEvent) -> None:
+        track = self._track(event.flow)
+        values, before, now = event.values, track.values, track.now
+        now.ns = event.ns
+        phase = limits.phase_of(version, values)
+        if phase:
+            if now.phase and phase != now.phase and event.kind == "sample":
+                track.story.append((event.ns, f"{now.phase} > {phase}"))
+            now.phase = phase
+        if before and event.kind in ("main", "sample"):
+            now.limit = limits.limit_of(version, before, values, event.ns)
+        self._volumes(now, values)
+        self._rates(track, event)
+        track.values = values
+
+    def _volumes(self, now: FlowNow, values: dict[str, int]) -> None:
+        mss = values.get("tp_mss_cache", 0)
+        now.cwnd = values.get("exit_snd_cwnd", values.get("tp_snd_cwnd", now.cwnd))
+        now.in_flight = limits.in_flight(values)
+        now.inflight_hi = _if_set(values.get("bbr_inflight_hi"))
+        now.inflight_lo = _if_set(values.get("bbr_inflight_lo"))
+        if "tp_srtt_us" in values:
+            now.srtt_ms = values["tp_srtt_us"] / 8e3
+        if (rtt := _if_set(values.get("bbr_min_rtt_us"))) is not None:
+            now.min_rtt_ms = rtt / 1e3
+        now.bw_mbps = limits.max_bw(values) * mss * 8 / (1 << 24)
+        pacing = values.get("exit_sk_pacing_rate", values.get("sk_pacing_rate"))
+        if pacing is not None and pacing < 1 << 63:
+            now.pacing_mbps = pacing * 8 / 1e6
+
+    def _rates(self, track: _Track, event: LiveEvent) -> None:
+        """Delivery rate and losses since the oldest mark."""
+        values, marks = event.values, track.marks
+        delivered, lost = values.get("tp_delivered"), values.get("tp_lost")
+        if delivered is None or lost is None:
+            return
+        # Packets may be smaller than a segment: bytes are those of the sequence numbers.
+        marks.append((event.ns, delivered, lost, values.get("tp_snd_una", 0)))
+        while len(marks) > 2 and marks[1][0] <= event.ns - RATE_NS:
+            marks.popleft()
+        grown, gone, acked = ((marks[-1][i] - marks[0][i]) % (1 << 32) for i in (1, 2, 3))
+        if (span := marks[-1][0] - marks[0][0]) > 0:
+            track.now.delivered_mbps = acked * 8e3 / span
+        track.now.lost = gone
+        track.now.loss = gone / (grown + gone) if grown + gone else 0.0
+
+    def sample(self, samples: Iterable[Sample], now_ns: int) -> None:
+        """Take a look of ss: all that the rung inet_diag tells."""
+        for one in samples:
+            ends, values = one.ends, one.values
+            name = (
+                f"{ends.local_address}:{ends.local_port} > {ends.remote_address}:{ends.remote_port}"
+            )
+            now = self._tracks.setdefault(name, _Track(FlowNow(name))).now
+            now.ns = now_ns
+            now.phase = values.get("phase") or now.phase
+            now.cwnd, now.in_flight = values.get("snd_cwnd"), values.get("in_flight")
+            now.inflight_hi, now.inflight_lo = values.get("inflight_hi"), values.get("inflight_lo")
+            now.delivered_mbps = _scaled(values.get("delivery_rate"), 1e6)
+            now.bw_mbps = _scaled(values.get("bw"), 1e6)
+            now.pacing_mbps = _scaled(values.get("sk_pacing_rate"), 1e6)
+            now.srtt_ms = _scaled(values.get("srtt_us"), 1e3)
+            now.min_rtt_ms = _scaled(values.get("min_rtt_us"), 1e3)
+            now.limit = "application" if values.get("app_limited") else None
+
+    def forget(self, now_ns: int) -> None:
+        """Drop flows of which nothing came for long; rates of those that stand still are 0."""
+        for name, track in list(self._tracks.items()):
+            if track.now.ns < now_ns - GONE_NS:
+                del self._tracks[name]
+            elif track.now.ns < now_ns - RATE_NS and track.now.delivered_mbps is not None:
+                track.now.delivered_mbps = 0.0
+        self._numbers = {k: name for k, name in self._numbers.items() if name in self._tracks}
+
+
+def _if_set(value: int | None) -> int | None:
+    return None if value in (None, UNSET) else value
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale

@@ -1,0 +1,133 @@
+"""What limits sending right now, by the rules of the view `binding`, from one event to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+UNSET = (1 << 32) - 1
+U31, U32 = 1 << 31, 1 << 32
+MODES = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
+PHASES = ("PROBE_BW_UP", "PROBE_BW_DOWN", "PROBE_BW_CRUISE", "PROBE_BW_REFILL")
+V1_PHASES = ("PROBE_BW_1.25", "PROBE_BW_0.75")
+PROBE_BW = 2
+CA_RECOVERY, CA_LOSS = 3, 4
+LEAST_CWND = 4
+HEADROOM = 38  # inflight_headroom's default, of 256
+
+Values = Mapping[str, int]
+
+
+def phase_of(version: str, values: Values) -> str:
+    """bbr.mode and bbr.cycle_idx by name, as the macro phase_name; "" where not recorded."""
+    mode = values.get("bbr_mode", -1)
+    if not 0 <= mode < len(MODES):
+        return ""
+    if mode != PROBE_BW:
+        return MODES[mode]
+    cycle = values.get("bbr_cycle_idx", 0)
+    if version != "v1":
+        return PHASES[min(cycle, len(PHASES) - 1)]
+    if values.get("bbr_lt_use_bw"):
+        return "PROBE_BW_LT"
+    return V1_PHASES[cycle] if cycle < len(V1_PHASES) else "PROBE_BW_1.0"
+
+
+def in_flight(values: Values) -> int:
+    """Packets in flight: tcp_packets_in_flight()."""
+    names = ("tp_packets_out", "tp_sacked_out", "tp_lost_out", "tp_retrans_out")
+    out, sacked, lost, again = (values.get(name, 0) for name in names)
+    return max(out - sacked - lost + again, 0)
+
+
+def max_bw(values: Values) -> int:
+    """BBR's bandwidth filter in packets/us << 24."""
+    pair = values.get("bbr_bw_hi_0", 0), values.get("bbr_bw_hi_1", 0)
+    return max(pair) or values.get("bbr_bw_s_0_v", 0)
+
+
+def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
+    """What limited sending between two events of a flow: one word of the view binding.
+
+    Args:
+        before: the earlier event's values, its exit among them.
+        now: those of the event that ended the interval, whose entry shows what kept the sender.
+        now_ns: when that was, for rungs that show no clock of TCP's.
+    """
+    cwnd = before.get("exit_snd_cwnd", now.get("tp_snd_cwnd", 0))
+    flying = now.get("rs_prior_in_flight", in_flight(now))
+    phase = phase_of(version, now)
+    if flying >= cwnd:
+        return _window(version, phase, cwnd, now)
+    # main() comes after its ACK has moved the window, a sample before.
+    seen = before if "rs_prior_in_flight" in now else now
+    left = seen.get("tp_snd_una", 0) + seen.get("tp_snd_wnd", 0) - now.get("tp_snd_nxt", 0)
+    room = (left + U31) % U32 - U31  # a window that shrank is overrun
+    if "tp_snd_wnd" in seen and room < now.get("tp_mss_cache", 0):
+        return "receive_window"
+    waits = now.get("tp_lost_out", 0) > now.get("tp_retrans_out", 0)
+    if not waits and _application(phase, before, now):
+        return "application"
+    if now.get("tp_tcp_wstamp_ns", 0) > now.get("tp_tcp_clock_cache", now_ns):
+        return _pacing(now)
+    if flying <= 0 and not waits:
+        return "application"
+    if now.get("tp_is_cwnd_limited") and cwnd - flying < _burst(version, now):
+        return _window(version, phase, cwnd, now)
+    return "unknown"
+
+
+def _application(phase: str, before: Values, now: Values) -> bool:
+    """TCP's mark covers what was sent, or was made since; in PROBE_RTT BBR makes it itself."""
+    mark = now.get("tp_app_limited", 0)
+    old = before.get("exit_app_limited", before.get("tp_app_limited", 0))
+    sent = (now.get("tp_delivered", 0) + in_flight(now)) % U32
+    if not mark or (phase == "PROBE_RTT" and mark == old):
+        return False
+    return mark != old or mark == sent
+
+
+def _pacing(now: Values) -> str:
+    rate = now.get("sk_pacing_rate")
+    if rate is not None and rate == now.get("sk_max_pacing_rate"):
+        return "max_pacing_rate"
+    if now.get("bbr_lt_use_bw"):
+        return "policer"
+    return "pacing_bw_lo" if now.get("bbr_bw_lo", UNSET) < max_bw(now) else "pacing_max_bw"
+
+
+def _window(version: str, phase: str, cwnd: int, now: Values) -> str:
+    """Which bound made the window that is full."""
+    if phase == "PROBE_RTT":
+        return "probe_rtt"
+    if version == "v1" and now.get("bbr_packet_conservation"):
+        return "recovery"
+    high, low = bounds_of(phase, now)
+    if low != UNSET and low < high and cwnd == max(low, LEAST_CWND):
+        return "inflight_lo"
+    if high != UNSET and cwnd == max(high, LEAST_CWND):
+        return "inflight_hi_headroom" if phase == "PROBE_BW_CRUISE" else "inflight_hi"
+    state = now.get("icsk_ca_state", 0)
+    cut = state == CA_LOSS or (version == "v1" and state == CA_RECOVERY)
+    if cut and cwnd < now.get("bbr_prior_cwnd", 0):
+        return "recovery"
+    return "cwnd_target"
+
+
+def bounds_of(phase: str, values: Values) -> tuple[int, int]:
+    """The upper bound on inflight as it is applied in this phase, and the lower one; ~0U: none."""
+    high, low = values.get("bbr_inflight_hi", UNSET), values.get("bbr_inflight_lo", UNSET)
+    if not phase.startswith("PROBE_BW") or high == UNSET:
+        return UNSET, low
+    if phase == "PROBE_BW_CRUISE":
+        share = values.get("params_inflight_headroom", HEADROOM)
+        return high - max(high * share >> 8, 1), low
+    return high, low
+
+
+def _burst(version: str, now: Values) -> int:
+    """Packets of a TSO burst that the kernel would not split."""
+    size = now.get("sk_pacing_rate", 0) >> now.get("sk_pacing_shift", 10)
+    shift = now.get("bbr_min_rtt_us", UNSET) >> 9
+    if version != "v1" and shift < 32:
+        size += min(now.get("sk_gso_max_size", 65536), 65536) >> shift
+    return max(size // max(now.get("tp_mss_cache", 1), 1), 2)

@@ -1,0 +1,112 @@
+"""``bbrscope exporter``: what this host's BBR flows do, for a Prometheus server to fetch."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import click
+
+from ...probes.base.errors import BbrscopeError
+from ..live_options import LiveRequest, live_options
+from ..options import gather
+from ..text.screen import say
+
+if TYPE_CHECKING:
+    from ...analyze.live.live_session import LiveSession
+    from ..live_metrics import LiveMetrics
+
+TICK_S = 0.2
+LOOK_S = 1.0
+
+
+@click.command()
+@live_options
+@click.option(
+    "--listen", default="127.0.0.1:9469", show_default=True, help="ADDRESS:PORT to serve."
+)
+@click.option("-d", "--duration", type=click.FloatRange(min=0.1), help="End after so many seconds.")
+@gather(LiveRequest)
+def command(request: LiveRequest, listen: str, duration: float | None) -> None:
+    """Serve what this host's BBR flows do as OpenMetrics, at http://ADDRESS:PORT/metrics.
+
+    Histograms of RTT, delivery rate and loss by phase and by what limits, and counts of decisions;
+    never a label per connection. Nothing is recorded.
+
+    \b
+    Examples:
+      sudo bbrscope exporter
+      sudo bbrscope exporter --listen 0.0.0.0:9469 --port 443
+      curl -s http://127.0.0.1:9469/metrics | grep decisions
+    """
+    from ...analyze.live.live_session import LiveSession
+    from ...collect.record.recording import ended_by_signals
+    from ..live_metrics import LiveMetrics
+
+    metrics = LiveMetrics()
+    server = serve(listen, metrics)
+    session = LiveSession(request.plan(), lambda text: say(text, err=True))
+    with ended_by_signals(session):
+        try:
+            session.start()
+            say(f"serving http://{listen}/metrics", err=True)
+            _watch(session, metrics, time.monotonic() + (duration or float("inf")))
+        finally:
+            session.stop()
+            server.shutdown()
+    say(f"ended: {session.ended or 'duration'}", err=True)
+
+
+def _watch(session: LiveSession, metrics: LiveMetrics, until: float) -> None:
+    """Count until something ends it."""
+    looked = 0.0
+    while not session.ended and time.monotonic() < until:
+        metrics.follow(session)
+        if time.monotonic() - looked >= LOOK_S:
+            looked = time.monotonic()
+            watching = session.watching
+            metrics.look(session.flows.flows, watching.lost + watching.rows.dropped)
+        time.sleep(TICK_S)
+
+
+def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
+    """A server of metrics in threads of its own, listening already.
+
+    Raises:
+        BbrscopeError: the address is none, or taken.
+    """
+    from ..live_metrics import TYPE
+
+    found = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
+    if found is None or int(found[2]) > 65535:
+        raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers /metrics alone."""
+
+        def do_GET(self) -> None:
+            """Send the metrics."""
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404, "only /metrics is here")
+                return
+            body = metrics.text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing of each request."""
+
+    try:
+        server = ThreadingHTTPServer((found[1], int(found[2])), Handler)
+    except OSError as error:
+        raise BbrscopeError(
+            f"cannot listen at {listen}: {error.strerror}", "choose another --listen"
+        ) from error
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server

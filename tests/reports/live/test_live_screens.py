@@ -1,0 +1,160 @@
+"""What looks on at a recording: the table and its keys, the story, and the metrics."""
+
+from __future__ import annotations
+
+import curses
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import cast
+
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.live.follower import Follower
+from bbrscope.analyze.live.live_flows import FlowNow, LiveFlows
+from bbrscope.analyze.live.live_session import LiveSession
+from bbrscope.collect.flight.triggers import LiveBatch
+from bbrscope.collect.samples.ss_log import samples
+from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports.commands.exporter import serve
+from bbrscope.reports.live_metrics import LiveMetrics
+from bbrscope.reports.live_screen import LiveScreen
+from bbrscope.reports.story_printer import StoryPrinter
+from bbrscope.reports.text import flow_screen
+
+from tests.live_stream import batches
+
+SS = (
+    "ESTAB 0 0 192.0.2.1:443 192.0.2.9:5555 sk:9 bbr wscale:7,7 rto:204 rtt:12.5/1 mss:1448 "
+    "cwnd:40 unacked:30 bbr:(bw:20000000bps,mrtt:10.5,pacing_gain:1.25,cwnd_gain:2) "
+    "pacing_rate 25000000bps delivery_rate 19000000bps"
+)
+
+
+class Replayed:
+    """A session out of a recorded stream: a batch of half a second with every tick."""
+
+    ended, rung = "", "fentry"
+
+    def __init__(self, bundle: Path) -> None:
+        self.follower, self.flows = Follower(), LiveFlows()
+        told = json.loads((bundle / "manifest.json").read_text())
+        self.follower.begin({**told, "probe": "fentry"})
+        self.batches = list(batches(bundle))
+
+    def tick(self) -> LiveBatch:
+        """Take the next batch."""
+        batch = self.batches.pop(0)
+        followed = self.follower.take(batch)
+        self.flows.take(self.follower.version, followed)
+        return batch
+
+
+@pytest.fixture(scope="module")
+def session() -> Replayed:
+    """Eight seconds into v2_x_spur."""
+    replayed = Replayed(fixtures.path("v2_x_spur"))
+    for _ in range(16):
+        replayed.tick()
+    return replayed
+
+
+def test_the_screen_shows_flows_and_obeys_its_keys(session: Replayed) -> None:
+    screen = LiveScreen(cast("LiveSession", session), "delivered_mbps", "")
+    screen.flows = flow_screen.ordered(session.flows.flows, screen.sort)
+    (flow,) = screen.flows
+    assert flow.flow.endswith("> 10.9.0.2:5300")
+    assert flow.phase is not None
+    assert flow.limit is not None
+    assert flow.decision is not None
+    assert 1 < (flow.delivered_mbps or 0) < 60
+    shown = "\n".join(screen.lines(10))
+    assert flow.phase in shown
+    assert flow.flow in shown
+    screen.press(ord("s"))
+    assert screen.sort == "bw_mbps"
+    for key in (ord("/"), *map(ord, "nosuchh"), curses.KEY_BACKSPACE, 10):
+        screen.press(key)
+    assert screen.words == "nosuch"
+    assert flow_screen.ordered(session.flows.flows, screen.sort, screen.words) == []
+    screen.press(ord(" "))
+    assert "FROZEN" in screen.lines(10)[0]
+    screen.press(10)
+    story = screen.lines(30)[3:]
+    assert len(story) > 5
+    assert all(re.match(r" *-?[\d.]+ s  \S", line) for line in story)
+    screen.press(27)
+    assert screen.story is None
+    screen.press(ord("q"))
+    assert screen.done
+
+
+def test_what_a_rung_does_not_tell_is_a_dash_and_sorted_last() -> None:
+    flows = LiveFlows()
+    flows.sample(samples([SS]), 5)
+    (flow,) = flows.flows
+    assert (flow.flow, flow.phase, flow.cwnd) == (
+        *("192.0.2.1:443 > 192.0.2.9:5555", "PROBE_BW_1.25", 40),
+    )
+    assert (flow.bw_mbps, flow.pacing_mbps, flow.delivered_mbps) == (20.0, 25.0, 19.0)
+    assert flow.loss is None
+    assert len(flow_screen.line(flow)) == len(flow_screen.heading())
+    lossy = FlowNow("a > b", loss=0.1)
+    assert flow_screen.ordered([flow, lossy], "loss") == [lossy, flow]
+    flows.forget(60 * 10**9)
+    assert flows.flows == []
+
+
+def test_the_story_is_told_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    printer, bundle = StoryPrinter(), fixtures.path("v2_x_spur")
+    told = json.loads((bundle / "manifest.json").read_text())
+    printer.begin({**told, "probe": "fentry"})
+    for number, batch in enumerate(batches(bundle)):
+        printer.tell(printer.follower.take(batch))
+        said = capsys.readouterr().out
+        if number == 0:
+            assert "Connection entered BBR in STARTUP" in said
+        assert all(
+            re.match(r"\d\d:\d\d:\d\d\.\d{3}  \S+ > \S+  ", line) for line in said.splitlines()
+        )
+
+
+def test_metrics_are_read_back_by_prometheus_own_parser(session: Replayed) -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    metrics, again = LiveMetrics(), Replayed(fixtures.path("v3_x_tlp5"))
+    events = 0
+    while again.batches:
+        batch = again.tick()
+        followed = again.follower.take(batch)
+        events += len(followed.events)
+        metrics.take(followed)
+        metrics.look(again.flows.flows, 7)
+    server = serve("127.0.0.1:0", metrics)
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+            text = answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}/../etc/passwd")
+    finally:
+        server.shutdown()
+        server.server_close()
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    counted = families["bbrscope_live_events"].samples
+    assert sum(sample.value for sample in counted) == events
+    decisions = {s.labels["decision"] for s in families["bbrscope_live_decisions"].samples}
+    assert {"INIT", "DRAIN_ENTER"} <= decisions
+    rtt = families["bbrscope_live_rtt_seconds"].samples
+    assert {"phase", "limit", "le"} == {name for sample in rtt for name in sample.labels}
+    assert not re.search(r"\d+\.\d+\.\d+\.\d+|socket", text)
+    assert families["bbrscope_live_lost_rows"].samples[0].value == 7
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "256.0.0.1:0", ":80"])
+def test_an_address_that_is_none_is_refused_with_a_way_out(listen: str) -> None:
+    with pytest.raises(BbrscopeError) as refused:
+        serve(listen, LiveMetrics())
+    assert refused.value.way_out
