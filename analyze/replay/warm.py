@@ -6,6 +6,7 @@ beside other work: numba holds the interpreter's lock, and keeps what it compile
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -34,4 +35,5 @@ def start(version: str) -> subprocess.Popen[bytes]:
 
 
 if __name__ == "__main__":
+    gc.disable()  # a compiler makes much and drops little, and this process ends with it
     compile_loop(sys.argv[1])

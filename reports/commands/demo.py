@@ -102,6 +102,8 @@ def _replay(store: Store, compiling: Popen[bytes]) -> None:
     from ..text.progress_bar import progress
 
     _step("Replay: the estimator runs over the same inputs; does it agree with the kernel?")
+    if compiling.poll() is None:
+        _load_drawing()
     compiling.wait()
     run_ids = [store.run_id(RECORDING)]
     with progress(session.total_events(store.con, run_ids), "replaying") as advance:
@@ -110,6 +112,13 @@ def _replay(store: Store, compiling: Popen[bytes]) -> None:
             for flow in flows:
                 _agreement(flow)
     materialize_replayed(store)
+
+
+def _load_drawing() -> None:
+    """Load what draws the report, which takes seconds that would else come after the replay."""
+    from ..html import page, vega  # noqa: F401
+
+    vega.javascript()
 
 
 def _agreement(flow: FlowReplay) -> None:
