@@ -37,6 +37,8 @@ CODES = {
     "bad_row": "{what}; row dropped",
     "packets_not_dissected": "{name} was not dissected: {why}",
     "capture_cut": "{name} ends early: {what}; its whole packets were kept",
+    "capture_beside": "{name} holds more than packets: {comments} comments and {names} names, kept "
+    "in table attachments, and {secrets} blocks of decryption secrets, which stay in the file",
     "capture_no_tcp": "{name} holds no TCP segment among its {frames} packets",
     "capture_mostly_other": "{name}: {other} of {frames} packets are not TCP, or too short to tell",
     "capture_no_syn": "{name}: {count} connections begin before the capture: their window scale is "

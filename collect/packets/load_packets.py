@@ -20,6 +20,7 @@ from ..store.limits import limited
 from ..store.query import one
 from ..store.rowsets import insert
 from . import match
+from .beside_packets import beside_packets
 from .parts import Parts, arrow_schema
 from .tshark import tshark_version
 
@@ -86,11 +87,22 @@ def load(
                 findings |= _assign_owners(con, run_id, row, line)
             _match(con, run_id, row, line)
             insert(con, "captures", [row])
+            findings |= _keep_beside(con, run_id, path)
             return Capture(row, findings | _judge(row))
         finally:
             # After an error the transaction is void, and takes the tables with it.
             with suppress(duckdb.TransactionException):
                 _drop(con)
+
+
+def _keep_beside(con: duckdb.DuckDBPyConnection, run_id: int, path: Path) -> dict[str, str]:
+    """Keep what a pcapng holds beside packets, but for secrets; say what there is."""
+    found = beside_packets(path)
+    if not found:
+        return {}
+    name = f"{path.name} beside its packets"
+    insert(con, "attachments", [{"run_id": run_id, "name": name, "text": found.text()}])
+    return _worded({"name": path.name}, {"capture_beside": found.counts()})
 
 
 def _stage(

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from ...analyze.story.event_flows import EventFlow
 from ...collect.bundle.bundle import open_bundle
+from ...collect.packets.capture_blocks import SECRETS, CaptureBlock, blocks
 from ...collect.packets.capture_file import PCAP_MAGICS, pieces
 from ...collect.store.query import rows
 from ...probes.base.errors import BbrscopeError
-from .capture_blocks import SECRETS, CaptureBlock, blocks
 from .export_scope import ExportScope
 from .told_changes import told
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.packets import capture_blocks
 from bbrscope.collect.packets.capture_file import pieces
 from bbrscope.probes.base.errors import BundleError
 from bbrscope.reports.cli import cli, main
-from bbrscope.reports.exports import capture_blocks
 from click.testing import CliRunner
 
 RUN = "v2_single_1bdp"

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...collect.bundle.zstd import DamagedError
-from ...collect.packets.capture_file import PCAP_MAGICS, pieces
-from ...collect.packets.capture_records import (
+from ...probes.base.errors import BundleError
+from ..bundle.zstd import DamagedError
+from .capture_file import PCAP_MAGICS, pieces
+from .capture_records import (
     ENHANCED_PACKET,
     INTERFACE,
     MOST_BYTES,
@@ -22,10 +23,9 @@ from ...collect.packets.capture_records import (
     SECTION,
     SIMPLE_PACKET,
 )
-from ...probes.base.errors import BundleError
 
 COMMENT, TIME_RESOLUTION, TIME_OFFSET = 1, 9, 14
-SECRETS = 10
+NAMES, SECRETS = 4, 10
 # No text of an option is longer (its length has 16 bits); this leaves room for a character cut off.
 MOST_COMMENT = 60_000
 # Blocks that are no packet, as certificates and keys are, may be somewhat larger.
@@ -51,12 +51,26 @@ class CaptureBlock:
     frame: int = 0
     realtime_ns: int | None = None
 
+    def comments(self) -> list[str]:
+        """Return the comments that it has: of a packet, an interface or a section."""
+        at = self._options_at()
+        if at is None or at + 8 > len(self.raw):
+            return []
+        found = _options(self.order, self.raw[at:-4])
+        return [value.decode("utf-8", "replace") for code, value in found if code == COMMENT]
+
+    def _options_at(self) -> int | None:
+        """Where its options begin; None: it has none."""
+        if self.kind in (ENHANCED_PACKET, OLD_PACKET):
+            captured: int = struct.unpack_from(self.order + "I", self.raw, 20)[0]
+            return 28 + -(-captured // 4) * 4
+        return {SECTION: 24, INTERFACE: 16}.get(self.kind)
+
     def with_comments(self, comments: Iterable[str]) -> bytes:
-        """Return its bytes with comments before the options that it has."""
-        if self.kind not in (ENHANCED_PACKET, OLD_PACKET):
+        """Return a packet's bytes with comments before the options that it has."""
+        options = self._options_at()
+        if options is None or not self.frame:
             return self.raw
-        captured = struct.unpack_from(self.order + "I", self.raw, 20)[0]
-        options = 28 + -(-captured // 4) * 4
         added = b"".join(_option(self.order, COMMENT, _cut(text)) for text in comments)
         rest = self.raw[options:-4] or struct.pack(self.order + "HH", 0, 0)
         return _block(self.order, self.kind, self.raw[8:options] + added + rest)
