@@ -151,9 +151,17 @@ class Shares:
             np.array([share.good.get(int(bin), 0) for bin in every]) * 8_000_000 // self.bin_ns
             for share in self.flows
         ]
+        rates.append(np.sum(rates, axis=0))
+        if (
+            max(share.last_ns for share in self.flows)
+            > self.zero_ns + (every[-1] + 1) * self.bin_ns
+        ):
+            # The capture ended before the flows did: what they carried then is not known.
+            for rate in rates:
+                rate[-1] = UNSET
         found = {
             signal.key: thin(t, rate, run.columns, None, keep=True)
-            for signal, rate in zip(self.signals(), [*rates, np.sum(rates, axis=0)], strict=True)
+            for signal, rate in zip(self.signals(), rates, strict=True)
         }
         jain = self.jain()
         if jain:

@@ -57,12 +57,17 @@ WITH segments AS (
     sum(len) FILTER (comes_again IS NOT TRUE) * 8 AS good_bits
   FROM segments GROUP BY bin
 ), bins AS (
-  SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin FROM sent
+  SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin,
+    max(bin)::BIGINT AS last FROM sent
+), ends AS (
+  SELECT max(last_ns)::BIGINT AS ns FROM flows WHERE run_id = $run_id AND flow = $flow
 )
+-- Where the capture ended before the flow did, nothing is known of the rest: not a rate of 0.
 SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
-  coalesce(bits, 0) AS bits, coalesce(again_bits, 0) AS again_bits,
-  coalesce(good_bits, 0) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
-FROM bins LEFT JOIN sent USING (bin)
+  CASE WHEN bin > last AND ends.ns > (bin + 1) * $bin_ns THEN NULL ELSE 0 END AS nothing,
+  coalesce(bits, nothing) AS bits, coalesce(again_bits, nothing) AS again_bits,
+  coalesce(good_bits, nothing) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
+FROM bins LEFT JOIN sent USING (bin), ends
 """
 
 # What the path can do: its rate, and what of it is left for payload, from each change on; the RTT
