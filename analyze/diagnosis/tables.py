@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..views.materialize import narrowed_query
+from ..views.materialize import narrowed, narrowed_query, stored_views
+from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,24 +28,19 @@ FROM runs r, this_chosen c WHERE r.run_id = $run_id GROUP BY ALL
 """
 
 # The flows that carry data and whose callbacks were recorded.
-_CHOSEN = narrowed_query(
+_CHOSEN = (
     "SELECT s.flow, s.last_event_ns, s.zero_ns FROM senders s JOIN flows f USING (run_id, flow)"
-    " WHERE s.counts AND f.main > 0",
-    "($run_id)",
+    " WHERE s.counts AND f.main > 0"
 )
 
 # The flows that carry data, of which packets alone tell.
-_OTHER_SENDERS = narrowed_query(
-    "SELECT stream FROM senders WHERE flow IS NULL AND counts", "($run_id)"
-)
+_OTHER_SENDERS = "SELECT stream FROM senders WHERE flow IS NULL AND counts"
 
 # When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
 # are compared at no other time.
-_WINDOW = narrowed_query(
-    "SELECT start_ns, end_ns, first_s, last_s FROM comparison_windows", "($run_id)"
-)
+_WINDOW = "SELECT start_ns, end_ns, first_s, last_s FROM comparison_windows"
 
-_BASES = narrowed_query("SELECT flow, base_rtt_us AS us, source FROM base_rtts", "($run_id)")
+_BASES = "SELECT flow, base_rtt_us AS us, source FROM base_rtts"
 
 
 def _after(column: str) -> str:
@@ -119,18 +115,18 @@ FROM this_events JOIN this_bases base USING (flow) GROUP BY flow ORDER BY flow
 _PHASES = """
 SELECT p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
   p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
-FROM phases p WHERE p.run = $run AND p.flow IN (SELECT flow FROM this_chosen) ORDER BY p.flow, p.seq
+FROM phases p WHERE p.flow IN (SELECT flow FROM this_chosen) ORDER BY p.flow, p.seq
 """
 
 _BINDING = """
 SELECT flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
-FROM binding WHERE run = $run AND flow IN (SELECT flow FROM this_chosen)
+FROM binding WHERE flow IN (SELECT flow FROM this_chosen)
 ORDER BY flow, seq
 """
 
 _BOUNDS = """
 SELECT flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name, e0, e1
-FROM bounds_history WHERE run = $run AND flow IN (SELECT flow FROM this_chosen)
+FROM bounds_history WHERE flow IN (SELECT flow FROM this_chosen)
 ORDER BY flow, seq
 """
 
@@ -255,10 +251,28 @@ TABLES = {
 }
 
 
+# Of these, DuckDB is to look at one run's rows only, through the views' windows as well.
+_NARROWED = frozenset(
+    "this_chosen this_other_senders this_bases this_window this_phases this_binding"
+    " this_bounds".split()
+)
+# Views that several of them read: found once.
+_SHARED = ("senders", "transitions", "phases")
+
+
 def prepare(con: duckdb.DuckDBPyConnection, run_id: int, codes: Sequence[str]) -> None:
     """Make the tables of `TABLES` about a run; `codes` are the decisions that rules ask for."""
-    run = con.execute("SELECT run FROM runs WHERE run_id = ?", [run_id]).fetchall()[0][0]
-    values = {"run_id": run_id, "run": run, "codes": list(codes)}
+    values = {"run_id": run_id, "codes": list(codes)}
+    chosen = f"({int(run_id)})"
+    stored = stored_views(con, run_id)
+    for view in VIEWS:
+        if view.name in _SHARED and view.name not in stored:
+            table = f"this_shared_{view.name}"
+            query = narrowed(view, chosen, stored)
+            con.execute(f'CREATE OR REPLACE TEMP TABLE "{table}" AS {query}')
+            stored[view.name] = table
     for name, query in TABLES.items():
+        if name in _NARROWED:
+            query = narrowed_query(query, chosen, stored)
         used = {key: values[key] for key in set(_PARAMETER.findall(query))}
         con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", used)

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from ...collect.store.query import Row, one
 from ...collect.store.rowsets import insert_into
 from ...collect.store.store import quoted
 from ...probes.base.errors import BbrscopeError, StoreError
+from ...probes.base.scratch import ScratchFolder
 from ..diagnosis.engine import Diagnosis, diagnose
 from ..replay import keep_results, replay_runs
 from ..views.materialize import narrowed
@@ -95,6 +97,16 @@ def _already(path: Path, options: AddOptions, known: set[int]) -> Filed | None:
     return Filed(path, run, already=True) if manifest.run_id_of(digest) in known else None
 
 
+@cache
+def _empty_store() -> bytes:
+    """Return the file of a store with views and no run: making one takes a second."""
+    with ScratchFolder() as folder:
+        path = folder.path / "empty.duckdb"
+        with open_store(path) as store:
+            store.con.execute("CHECKPOINT")
+        return path.read_bytes()
+
+
 class _Group:
     """Bundles in one store of their own, which is thrown away."""
 
@@ -105,7 +117,9 @@ class _Group:
         self.found: dict[int, list[Row]] = {}
         self.written = folder / "rows"
         self.written.mkdir()
-        self.store = open_store(folder / "one.duckdb", output=self.written)
+        path = folder / "one.duckdb"
+        path.write_bytes(_empty_store())
+        self.store = open_store(path, output=self.written)
 
     def load(self, paths: Sequence[Path]) -> list[Path]:
         """Load bundles; return those whose run has the name of another's here."""

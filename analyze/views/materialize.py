@@ -99,6 +99,24 @@ def _needs(query: str, stored: Mapping[str, str]) -> tuple[list[Table], list[tup
     return tables, views[::-1]
 
 
+def stored_views(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
+    """Return the tables that hold a run's rows of views, by the views' names; empty: none do.
+
+    A store that is only read, of another bbrscope, has rows of that one's views: temporary views
+    stand before its own.
+    """
+    tables, others = con.execute(
+        "SELECT (SELECT count(*) FROM duckdb_tables() WHERE table_name = ?),"
+        " (SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name = ?)",
+        [RUNS.name, VIEWS[0].name],
+    ).fetchall()[0]
+    if not tables or others:
+        return {}
+    if not con.execute(f"SELECT 1 FROM {RUNS.name} WHERE run_id = ?", [run_id]).fetchall():
+        return {}
+    return {view.name: stored_name(view) for view in MATERIALIZED_VIEWS}
+
+
 def ddl(view: View) -> str:
     """Return the statement that makes a view in a store that has tables of stored rows."""
     if not view.materialized:

@@ -78,8 +78,8 @@ WITH sums AS (
     min(s.ns) AS first_ns, max(s.ns) AS last_ns, (max(s.ns) - min(s.ns))::BIGINT AS duration_ns,
     max(coalesce(s.bytes_acked, 0)) - min(coalesce(s.bytes_acked, 0)) AS acked_bytes,
     -- ss leaves it out while it is 0.
-    max(coalesce(s.total_retrans, 0)) FILTER (s.source = 'ss')
-      - min(coalesce(s.total_retrans, 0)) FILTER (s.source = 'ss') AS retrans_packets,
+    max(coalesce(s.total_retrans, 0)) FILTER (s.source <> 'kernel_log')
+      - min(coalesce(s.total_retrans, 0)) FILTER (s.source <> 'kernel_log') AS retrans_packets,
     max(s.lost) - min(s.lost) AS lost_packets,
     arg_max(s.min_rtt_us, s.ns) AS min_rtt_us, avg(s.srtt_us) AS srtt_mean_us,
     max(s.bw) / 1e6 AS bw_max_mbps, avg(s.snd_cwnd) AS cwnd_mean,

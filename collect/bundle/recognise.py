@@ -6,9 +6,10 @@ from pathlib import Path
 
 from ..packets.capture_file import PCAP_MAGICS, pieces
 from ..samples import kernel_log as samples_kernel_log
+from ..samples import tcp_info_archive
 from .zstd import DamagedError
 
-KINDS = ("bundle", "pcap", "ss", "kernel_log")
+KINDS = ("bundle", "pcap", "ss", "kernel_log", "tcp_info")
 # So much of a text is looked at.
 LOOK = 4 << 20
 
@@ -30,6 +31,8 @@ def recognise(path: Path) -> str:
     if b"\0" in head:
         return "bundle"
     text = head.decode("utf-8", "replace")
+    if tcp_info_archive.MARK in text:
+        return "tcp_info"
     if samples_kernel_log.LINE.search(text):
         return "kernel_log"
     if " bbr" in text and " cwnd:" in text.replace("\t", " "):

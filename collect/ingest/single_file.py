@@ -15,7 +15,7 @@ from ..store.store import Store
 if TYPE_CHECKING:
     import duckdb
 
-_ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|txt|log|out|ss|gz|zst|zstd))+$", re.IGNORECASE)
+_ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|txt|log|out|ss|jsonl|gz|zst|zstd))+$", re.IGNORECASE)
 
 
 def load_single_file(

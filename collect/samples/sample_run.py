@@ -15,6 +15,7 @@ from ..ingest.single_file import load_single_file
 from ..store.store import Store
 from . import kernel_log as samples_kernel_log
 from . import ss_log as samples_ss
+from . import tcp_info_archive
 from .load_samples import Loaded, Sample, load
 from .log_lines import lines
 
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
 READERS: dict[str, Callable[[Iterable[str]], Iterator[Sample]]] = {
     "ss": samples_ss.samples,
     "kernel_log": samples_kernel_log.samples,
+    "tcp_info": tcp_info_archive.samples,
 }
 _WANTED = {
     "ss": "let it have what `ss -tin` prints while BBR flows send: while date +%s.%N; do "
     "ss -tin; sleep 0.1; done > ss.log",
     "kernel_log": "v2alpha prints them with its module parameter debug_with_printk: "
     "dmesg > bbr.log",
+    "tcp_info": "give one of a connection whose sender used BBR: of others no bbr_info is there",
+}
+_WHAT = {
+    "ss": "samples of ss",
+    "kernel_log": "v2alpha's debug lines in a kernel's log",
+    "tcp_info": "snapshots of M-Lab's tcp-info, written when something changed,",
 }
 # ss is run again and again; a flow that goes on unseen for so much longer is told of.
 GAP_NS = 5_000_000_000
@@ -65,7 +73,7 @@ def load_log(
         except DamagedError as error:
             raise BundleError(f"{path}: {error}", "unpack what can be read of it first") from error
         if not loaded.samples:
-            what = "ss" if kind == "ss" else "BBR's debug lines"
+            what = "BBR's debug lines" if kind == "kernel_log" else kind
             raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WANTED[kind])
         return _facts(loaded, kind), findings(loaded)
 
@@ -117,12 +125,11 @@ def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
     version = f"v{max(loaded.versions)}" if len(loaded.versions) == 1 else None
     clock = {"monotonic": "CLOCK_MONOTONIC", "realtime": "CLOCK_REALTIME"}
     clocks = " and ".join(clock[name] for name in sorted(loaded.clocks)) or "no clock"
-    what = "samples of ss" if kind == "ss" else "v2alpha's debug lines in a kernel's log"
     first, last = loaded.first_ns, loaded.last_ns
     return {
-        "rung": "inet_diag" if kind == "ss" else "kernel_log",
+        "rung": "kernel_log" if kind == "kernel_log" else "inet_diag",
         "version": version if version in ("v1", "v2", "v3") else None,
-        "decoded_as": f"{what} alone: no kernel events were recorded; times on {clocks}",
+        "decoded_as": f"{_WHAT[kind]} alone: no kernel events were recorded; times on {clocks}",
         "started_realtime_ns": first if loaded.clocks == {"realtime"} else None,
         "first_ns": first,
         "last_ns": last,
@@ -144,6 +151,8 @@ def findings(loaded: Loaded) -> dict[str, str]:
         found["samples_gap"] = {"seconds": longest / 1e9, "usual": usual / 1e9}
     if loaded.sources == {"ss"} and not loaded.versions:
         found["samples_v1_form"] = {}
+    if tcp_info_archive.SOURCE in loaded.sources:
+        found["samples_on_change"] = {}
     if "kernel_log" in loaded.sources:
         found["samples_no_sender"] = {}
     return {code: CODES[code].format(**values) for code, values in found.items()}

@@ -255,11 +255,11 @@ class Recordings(Closing):
         >>> diagnosis.exact, diagnosis.compared
         (5264, 5264)
         """
-        from ...analyze.diagnosis.engine import diagnose
+        from ...analyze.diagnosis.engine import diagnose_many
 
         chosen = list(runs) or self._with_events()
         self._replay(chosen)
-        return [diagnose(self._store.con, self._store.run_id(run)) for run in chosen]
+        return diagnose_many(self._store.con, self._ids(chosen) if chosen else [])
 
     def findings(self, *runs: str) -> polars.DataFrame:
         """Return what `diagnose` found as a frame: one row per finding, the costliest first.

@@ -52,7 +52,7 @@ class IngestRequest:
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["bundle", "pcap", "ss", "kernel_log"]),
+    type=click.Choice(["bundle", "pcap", "ss", "kernel_log", "tcp_info"]),
     help="What the files are [told by their content].",
 )
 @click.option(
@@ -72,9 +72,10 @@ def command(request: IngestRequest) -> None:
     Packets are dissected by tshark and joined to the events: see tables packets, streams and
     captures, views ack_timeline and loss_timeline.
 
-    A packet capture alone (pcap, pcapng), a log of what `ss -tin` printed over time, and a
-    kernel's log with the lines of v2alpha's debug_with_printk become runs, too; plain, .gz or .zst.
-    They hold packets or samples, so there is nothing to replay, but there are metrics.
+    A packet capture alone (pcap, pcapng), an archive of M-Lab's tcp-info, a log of what `ss -tin`
+    printed over time, and a kernel's log with the lines of v2alpha's debug_with_printk become runs,
+    too; plain, .gz or .zst. They hold packets or samples, so there is nothing to replay, but there
+    are metrics.
 
     \b
     bbrscope ingest recordings/*
@@ -82,6 +83,7 @@ def command(request: IngestRequest) -> None:
     bbrscope ingest broken_run --salvage
     bbrscope ingest server.pcapng.gz
     bbrscope ingest ss.log dmesg.txt
+    bbrscope ingest ndt-jfj6s_1577922304_0000000000A5E4D4.00000.jsonl.zst
     """
     from ...analyze.views.store_with_views import open_for_loading
 

@@ -70,7 +70,7 @@ def command() -> None:
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["bundle", "pcap", "ss", "kernel_log"]),
+    type=click.Choice(["bundle", "pcap", "ss", "kernel_log", "tcp_info"]),
     help="What the files are [told by their content].",
 )
 @click.option("--no-packets", is_flag=True, help="Leave packet captures aside: much faster.")

@@ -16,7 +16,7 @@ SAMPLES = Table(
             "look", "INTEGER", "", "number of the look at all flows (ss), or of the line; from 1"
         ),
         Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC, or CLOCK_REALTIME: see runs.decoded_as"),
-        Column("source", "VARCHAR", "", "ss or kernel_log"),
+        Column("source", "VARCHAR", "", "ss, kernel_log or tcp_info"),
         Column("bbr_version", "UTINYINT", "", "as printed; NULL: this form does not say"),
         Column("phase", "VARCHAR", "", "see phases; as printed, or told by the gains (ss of v1)"),
         Column("bw", "BIGINT", "bit/s", "BBR's bandwidth; kernel_log: largest in the filter"),
