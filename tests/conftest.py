@@ -32,6 +32,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 GUESTS = (
     "test_record_guest.py",
     "test_lab_guest.py",
+    "test_record_kernels.py",
+    "test_phases_guest.py",
     "test_machine.py",
     "test_readme_guest.py",
 )
@@ -40,7 +42,7 @@ GUESTS = (
 # What a test's module imports if it starts programs, or loads and replays recordings.
 COSTLY = frozenset(
     "subprocess bbrscope fixtures ingest ingest_many open_store Store store CliRunner pairing"
-    " machine EventReader".split()
+    " machine EventReader run_compiled".split()
 )
 
 

@@ -146,7 +146,7 @@ outer = loop_over(inner)
 '''
 
 
-def run(folder: Path, program: str = PROGRAM, **modules: str) -> list[str]:
+def run_compiled(folder: Path, program: str = PROGRAM, **modules: str) -> list[str]:
     """Write the modules, run the program with a cache of its own, and return what it prints."""
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(text)
@@ -165,12 +165,12 @@ def run(folder: Path, program: str = PROGRAM, **modules: str) -> list[str]:
 
 def test_compiled_code_survives_a_changed_text_and_never_a_changed_callee(tmp_path: Path) -> None:
     # numba itself would keep the stale loop, and would not keep one that calls through a closure.
-    assert run(tmp_path, small=SMALL) == ["41", "0", "1"]
-    assert run(tmp_path, small=SMALL) == ["41", "1", "0"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "0", "1"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "1", "0"]
     changed_text = SMALL.replace("Text.", "Another text,\n    longer.")
-    assert run(tmp_path, small=changed_text) == ["41", "1", "0"]
-    assert run(tmp_path, small=SMALL.replace("2 * x", "3 * x")) == ["61", "0", "1"]
-    assert run(tmp_path, small=SMALL) == ["41", "1", "0"]
+    assert run_compiled(tmp_path, small=changed_text) == ["41", "1", "0"]
+    assert run_compiled(tmp_path, small=SMALL.replace("2 * x", "3 * x")) == ["61", "0", "1"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "1", "0"]
 
 
 PAIR_PROGRAM = """
@@ -205,7 +205,7 @@ def outer(pair):
 def test_compiled_code_for_a_named_tuple_is_for_these_fields_in_this_module(tmp_path: Path) -> None:
     def run_pair(text: str, module: str = "pair") -> list[str]:
         small = OF_PAIR.replace("from pair", f"from {module}")
-        return run(tmp_path, PAIR_PROGRAM, small=small, **{module: text})
+        return run_compiled(tmp_path, PAIR_PROGRAM, small=small, **{module: text})
 
     swapped = PAIR.replace("first: int\n    second: int", "second: int\n    first: int")
     assert run_pair(PAIR) == ["29", "0", "1"]
@@ -216,8 +216,8 @@ def test_compiled_code_for_a_named_tuple_is_for_these_fields_in_this_module(tmp_
 
 
 def test_compiled_code_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
-    assert run(tmp_path, small=SMALL) == ["41", "0", "1"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "0", "1"]
     (index,) = (tmp_path / "cache" / "bbrscope" / "compiled").glob("*.nbi")
     index.write_bytes(index.read_bytes()[:-20])
-    assert run(tmp_path, small=SMALL) == ["41", "0", "1"]
-    assert run(tmp_path, small=SMALL) == ["41", "1", "0"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "0", "1"]
+    assert run_compiled(tmp_path, small=SMALL) == ["41", "1", "0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .test_code_key import run
+from .test_code_key import run_compiled
 
 PROGRAM = """
 import sys
@@ -56,5 +56,5 @@ def test_callees_of_callees_in_a_diamond_are_compiled_in_and_kept(tmp_path: Path
     expected = [str(2 * (f + 1) + 100 * f + top) for f, top in ((1, 2), (1, 2), (2, 2), (6, 3))]
     expected += ["14", "3", "('none_of',_-1)"]
     # Each of the three is called from Python and has everything for itself.
-    assert run(tmp_path, PROGRAM, deep=DEEP) == expected + ["0", "1"] * 3
-    assert run(tmp_path, PROGRAM, deep=DEEP) == expected + ["1", "0"] * 3
+    assert run_compiled(tmp_path, PROGRAM, deep=DEEP) == expected + ["0", "1"] * 3
+    assert run_compiled(tmp_path, PROGRAM, deep=DEEP) == expected + ["1", "0"] * 3
