@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.reports import exports
 from bbrscope.reports.cli import cli
+from bbrscope.reports.live_metrics import LiveMetrics
 from click.testing import CliRunner
 
 parser = pytest.importorskip(
@@ -73,3 +77,22 @@ def test_one_flow_a_window_and_names_that_would_end_a_label(
     assert lasted == pytest.approx(1)
     assert any(dict(about).get("phase") == "ProbeBW_CRUISE" for _, about in found)
     assert not any("goodput" in name for name, _ in found)
+
+
+def test_the_dashboard_asks_for_what_the_exporter_serves() -> None:
+    metrics = LiveMetrics()
+    metrics.look([], 0)
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", metrics.text(), re.MULTILINE))
+    suffix = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
+    served = {name + suffix[kind] for name, kind in kinds.items()}
+    board = json.loads(Path(exports.__path__[0], "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert {name for text in asked for name in re.findall(r"bbrscope_\w+", text)} == served
+    labels = {
+        label
+        for text in asked
+        for by in re.findall(r"by \(([^)]*)\)", text)
+        for label in by.split(", ")
+    }
+    assert labels <= {"phase", "limit", "about", "decision", "kind", "le", "job"}
+    assert all(text.count("(") == text.count(")") for text in asked)
