@@ -51,6 +51,17 @@ def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWor
     Raises:
         BbrscopeError: the path cannot be told, or the recording has no inputs.
     """
+    try:
+        return _recorded_world(con, info)
+    except (ValueError, KeyError, TypeError, OverflowError, ScenarioError) as error:
+        raise BbrscopeError(
+            f"{info.run}: the path cannot be fitted: the manifest's set-up is not understood"
+            f" ({error!s:.100})",
+            "mend rate, delay, limit, loss, starts and changes in its manifest",
+        ) from None
+
+
+def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
     words = _words(con, info.run_id)
     for word in _OPAQUE:
         if words.get(word):
@@ -102,28 +113,21 @@ def _path(
             )
         return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
-        return _described(info, words), "the manifest's set-up"
+        return _described(words), "the manifest's set-up"
     return _measured(con, info, lost, sent), "the recording"
 
 
-def _described(info: RunInfo, words: Mapping[str, str]) -> PathSetup:
+def _described(words: Mapping[str, str]) -> PathSetup:
     rate_text = words["rate"]
-    try:
-        rate = int(rate_text) if rate_text.isdigit() else units.rate(rate_text)
-        loss = units.share(words.get("loss", "0"))
-        return PathSetup(
-            rate_bps=rate,
-            rtt_us=round(float(words["delay"]) * 1000),
-            limit_packets=int(words.get("limit", "0")),
-            limit_bytes=int(words.get("limit_bytes", "0")),
-            loss=loss,
-            marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
-            ecn=bool(words.get("ecn")),
-        )
-    except (ValueError, ScenarioError) as error:
-        raise BbrscopeError(
-            f"{info.run}: the manifest's set-up is not understood: {error}", "mend its manifest"
-        ) from None
+    return PathSetup(
+        rate_bps=int(rate_text) if rate_text.isdigit() else units.rate(rate_text),
+        rtt_us=round(float(words["delay"]) * 1000),
+        limit_packets=int(words.get("limit", "0")),
+        limit_bytes=int(words.get("limit_bytes", "0")),
+        loss=units.share(words.get("loss", "0")),
+        marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
+        ecn=bool(words.get("ecn")),
+    )
 
 
 def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int) -> PathSetup:

@@ -38,6 +38,7 @@ Array = np.ndarray[Any, Any]
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
 _PPB = 1_000_000_000
 MOST_PACKETS = 1 << 21
+MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
 _RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
 _RCVBUF = 131_072
@@ -122,6 +123,11 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(f"a round trip of {path.rtt_us} us", "from 10 us to 10 s")
     if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
+    rates = [value for _, what, value in path.changes if what == "rate"]
+    if any(not 8000 <= rate <= 100_000_000_000 for rate in rates):
+        raise ScenarioError("a change to an impossible rate", "from 8 kbit/s to 100 Gbit/s")
+    if any(at < 0 or not 0 <= value < 1e12 for at, _, value in path.changes):
+        raise ScenarioError("an impossible change of the path", "times and values from 0 on")
     if not setup.flows or len(setup.flows) > 512:
         raise ScenarioError(f"{len(setup.flows)} flows", "from 1 to 512")
     if not 0 < setup.duration_us <= 7200 * 10**6:
@@ -144,6 +150,11 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     """The arrays of a world before it begins. Raises ScenarioError: it is impossible."""
     _check(setup)
     n, bits = len(setup.flows), window_bits(setup)
+    if n << bits > MOST_SEGMENTS:
+        raise ScenarioError(
+            f"{n} flows of up to {1 << bits} segments in flight each do not fit into memory",
+            "a smaller rate, round trip, buffer or memory needs fewer",
+        )
     packets = min(MOST_PACKETS, (2 * n << bits) + 1024)
     heap = 2 * packets + 64 * n + 1024
     path, versions = setup.path, sorted({f.version for f in setup.flows if f.version})
@@ -251,7 +262,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "slot": versions.index(version) if version else 0,
         "grows": int("v3" in versions or not versions),
         "version": int(version[1:]) if version else 3,
-        "hz": flow.hz or HZ[version or "v3"],
+        "hz": rules_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
         "app": APPS[flow.kind],
         "app_bytes_ns": block_ns,
         "app_segments": 1 + -(-flow.size_bytes // rec.MSS),

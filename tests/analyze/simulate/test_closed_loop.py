@@ -15,8 +15,12 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     bundle, store = tmp_path / "sim", tmp_path / "s.duckdb"
     words = ["--path", "rate=5mbit,rtt=20ms,buffer=30pkt", "--cc", "v2", "--duration", "0.6s"]
     bbrscope("simulate", *words, "-o", str(bundle), store=store)
+    plain, compiled = (bbrscope("simulate", *words, "--json", store=store, plain=p) for p in (1, 0))
+    assert plain == compiled
     bbrscope("ingest", str(bundle), store=store)
-    text = bbrscope("what-if", "sim", "--set", "high_gain=300", "--json", store=store)
+    # Compiled, beside the recording that plain Python made.
+    words = ["--set", "high_gain=300", "--json"]
+    text = bbrscope("what-if", "sim", *words, store=store, plain=False)
     answer = json.loads(text)
     assert set(answer) == {"run", "fitted", "own", "other", "verdict"}
     assert answer["fitted"]["rate_mbps"] == 5
