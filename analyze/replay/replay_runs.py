@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS
@@ -306,19 +308,22 @@ def replay_runs(
         with con.cursor() as cursor:
             return replay_flow(cursor, info, flow, values, decisions)
 
+    flows = (
+        (info, flow, values)
+        for info, values in zip(infos, shared, strict=True)
+        for flow in info.flows
+    )
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        futures = [
-            [pool.submit(task, info, flow, values) for flow in info.flows]
-            for info, values in zip(infos, shared, strict=True)
-        ]
+        # As few as keep the workers busy: finished flows wait in memory until their run is yielded.
+        ahead = deque(pool.submit(task, *one) for one in islice(flows, 2 * max(1, workers)))
         try:
-            for index, of_run in enumerate(futures):
-                results = []
-                for future in of_run:
-                    result = future.result()
+            for info in infos:
+                results: list[FlowReplay] = []
+                for _ in info.flows:
+                    result = ahead.popleft().result()
+                    ahead.extend(pool.submit(task, *one) for one in islice(flows, 1))
                     advance(len(result.events.events))
                     results.append(result)
-                futures[index] = []
                 yield results
         finally:
             pool.shutdown(cancel_futures=True)

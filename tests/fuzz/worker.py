@@ -27,8 +27,9 @@ COMMANDS = ("scenario", "study", "sql", "where")
 class Worker:
     """Tries inputs of numbers that it is given; each depends on its number and the seed alone."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, later: int = LATER) -> None:
         self.seed = seed
+        self.later = later
         self.folder = folder
         self.accepted = self.refused = self.commands = 0
         self.peak = 0
@@ -48,7 +49,7 @@ class Worker:
         chosen = random.sample(runs, min(len(runs), 3))
         later = list(later_commands(store, chosen, folder / "out"))
         (folder / "out").mkdir()
-        for words in (*later[:3], *random.sample(later[3:], LATER)):
+        for words in (*later[:3], *random.sample(later[3:], self.later)):
             self.step(words, f"{first}: {' '.join(words)}")
         if not self._failed_here(folder):
             shutil.rmtree(folder)
