@@ -56,3 +56,9 @@ def test_an_impossible_header_is_refused(lines: list[str], words: str) -> None:
         parse(*lines)
     assert words in caught.value.fact
     assert caught.value.way_out
+
+
+def test_rows_of_one_event_are_bounded() -> None:
+    """Each has a bit of a number of 64."""
+    with pytest.raises(BundleError, match="more than 60 rows"):
+        parse("M,ns,sk", *(f"M{n},ns,sk" for n in range(1, 62)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import click
+import duckdb
 import pytest
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports import cli
@@ -78,3 +79,30 @@ def test_a_file_that_the_host_refuses_is_named_and_no_mistake_of_bbrscopes_own(
 def test_wrong_usage_is_status_2() -> None:
     assert CliRunner().invoke(cli.cli, ["nosuch"]).exit_code == 2
     assert CliRunner().invoke(cli.cli, ["replay", "--nosuch"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (duckdb.Error("Corrupt database file: computed checksum 1 does not match"), "is damaged"),
+        (duckdb.IOException("Could not write file: No space left on device"), "is full"),
+        (RuntimeError("Query interrupted"), "Aborted!"),
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot use the output"),
+    ],
+)
+def test_what_the_host_or_a_file_refuses_is_no_internal_error(
+    error: Exception,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["runs"])
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert words in told
+    assert "internal error" not in told
