@@ -13,6 +13,7 @@ from ..bbr import params
 from ..bbr.records import MAIN
 from ..replay.parameter_settings import apply_settings
 from .fidelity_notes import statement
+from .own_variant import own_variant
 from .recorded_world import METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .world_setup import LOSS_BASED, Setup
@@ -88,16 +89,22 @@ def _interval(values: list[float]) -> Interval:
 
 
 def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Setup:
-    """The same world with other rules for every flow that has BBR."""
+    """The same world with the rules of a version, or of a user's file, where a flow has BBR."""
     flows = []
-    for flow in setup.flows:
+    for recorded in setup.flows:
+        flow = recorded
         if flow.version is None:
             flows.append(flow)
             continue
-        base = dict(flow.rules)
-        if version is not None and version != flow.version:
-            base = params.DEFAULTS[version] | {"HZ": base["HZ"]}
-        flows.append(replace(flow, cc=version or flow.cc, rules=apply_settings(base, settings)))
+        base, hz = dict(flow.rules), {"HZ": flow.rules["HZ"]}
+        if version is not None and version.endswith(".py"):
+            own = own_variant(version)
+            flow = replace(flow, cc=own.base, variant=version)
+            base = own.rules | hz
+        elif version is not None and version != flow.version:
+            flow = replace(flow, cc=version)
+            base = params.DEFAULTS[version] | hz
+        flows.append(replace(flow, rules=apply_settings(base, settings)))
     return replace(setup, flows=tuple(flows))
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import PLAIN, jit
 from ..bbr.modes.transition import NO_MODE
 from ..bbr.params import PARAMS, Params
 from ..bbr.records import EVENT, INIT, STATE, Bbr, Event
 from ..bbr.replay_loop import Dispatch, Init
 from ..bbr.versions import v1, v2, v3
+from .own_variant import own_variant
 
 Callback = Callable[[Bbr, Event, Params], int]
 SLOTS = 4  # variants in one world
@@ -40,15 +42,28 @@ def bridge(bbr_init: Init, dispatch: Dispatch) -> Callback:
 
 @cache
 def callback(version: str) -> Any:
-    """A version's callbacks as the engine takes them: an address, or plain Python."""
-    variant = VERSIONS[version]
+    """The callbacks of a version, or of a user's file, as the engine takes them.
+
+    Raises:
+        BbrscopeError: a user's file cannot be loaded or compiled.
+    """
+    own = version.endswith(".py")
+    variant = own_variant(version) if own else VERSIONS[version]
     function = bridge(variant.bbr_init, variant.dispatch)
     if PLAIN:
         return function
     from ...probes.base.compiled import address_of
 
     _KEPT.append(function)
-    return address_of(function, (STATE, EVENT, PARAMS))
+    try:
+        return address_of(function, (STATE, EVENT, PARAMS))
+    except Exception as error:
+        if not own:
+            raise
+        raise BbrscopeError(
+            f"{version} cannot be compiled: {str(error).strip():.300}",
+            "try it as plain Python first: BBRSCOPE_PLAIN=1",
+        ) from None
 
 
 def slots(versions: tuple[str, ...]) -> tuple[Any, ...]:

@@ -84,6 +84,12 @@ class FlowSetup:
     extra_rtt_us: int = 0
     hz: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""  # a user's file, whose base `cc` is
+
+    @property
+    def slot(self) -> str | None:
+        """Whose callbacks run: a version, or a user's file; None of a loss-based one."""
+        return self.variant or self.version
 
     @property
     def version(self) -> str | None:
@@ -157,7 +163,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
         )
     packets = min(MOST_PACKETS, (2 * n << bits) + 1024)
     heap = 2 * packets + 64 * n + 1024
-    path, versions = setup.path, sorted({f.version for f in setup.flows if f.version})
+    path, versions = setup.path, sorted({f.slot for f in setup.flows if f.slot})
     if len(versions) > SLOTS:
         raise ScenarioError(f"{len(versions)} variants at once", f"{SLOTS} at most")
     world, flows, events = np.zeros(1, WORLD), np.zeros(n, FLOW), np.zeros(n, EVENT)
@@ -259,8 +265,8 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
     block_ns = BLOCK * 8 * NS // flow.rate_bps if flow.rate_bps else 0
     values = {
         "cc": LOSS_BASED.get(flow.cc, rec.CC_BBR),
-        "slot": versions.index(version) if version else 0,
-        "grows": int("v3" in versions or not versions),
+        "slot": versions.index(flow.slot) if flow.slot else 0,
+        "grows": int(not {"v1", "v2"} & {*versions}),
         "version": int(version[1:]) if version else 3,
         "hz": rules_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
         "app": APPS[flow.kind],

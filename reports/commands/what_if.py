@@ -14,6 +14,7 @@ from ..text.screen import say
 if TYPE_CHECKING:
     from ...analyze.simulate.closed_loop import CounterfactualAnswer
 
+VERSIONS = ("v1", "v2", "v3")
 _WORDS = {"goodput_mbps": "goodput, Mbit/s", "lost_packets": "packets lost"} | {
     "rtt_p50_ms": "RTT median, ms",
     "rtt_p95_ms": "RTT 95 %, ms",
@@ -23,7 +24,9 @@ _WORDS = {"goodput_mbps": "goodput, Mbit/s", "lost_packets": "packets lost"} | {
 @click.command()
 @click.argument("run")
 @store_option
-@click.option("--as", "as_version", type=click.Choice(["v1", "v2", "v3"]), help="This version.")
+@click.option(
+    "--as", "as_version", metavar="VERSION", help="v1, v2, v3, or a file of your own: ./mybbr.py"
+)
 @click.option(
     "--set",
     "settings",
@@ -51,9 +54,12 @@ def command(
     \b
     bbrscope what-if v2_single_1bdp --as v3
     bbrscope what-if v2_single_1bdp --set loss_thresh=5% --json
+    bbrscope what-if v2_single_1bdp --as ./mybbr.py
     """
     if as_version is None and not settings:
         raise click.UsageError("say other rules: --as v3, or --set loss_thresh=5%")
+    if as_version is not None and as_version not in VERSIONS and not as_version.endswith(".py"):
+        raise click.UsageError(f"--as {as_version}: neither v1, v2, v3 nor a file *.py")
     from ...analyze.replay import replay_runs
     from ...analyze.replay.parameter_settings import parse_settings
     from ...analyze.simulate.closed_loop import predict
@@ -63,7 +69,7 @@ def command(
 
     with open_store(store, read_only=True) as opened:
         info = replay_runs.run_info(opened.con, opened.run_id(run))
-        values = parse_settings(settings, as_version or info.flavour)
+        values = parse_settings(settings, as_version if as_version in VERSIONS else info.flavour)
         world = recorded_world(opened.con, info)
     with progress(2 * seeds, "simulating") as advance:
         answer = predict(world, as_version, values, seeds, advance)
