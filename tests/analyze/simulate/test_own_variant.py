@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from bbrscope.analyze.bbr import params
 from bbrscope.analyze.simulate.closed_loop import under
 from bbrscope.analyze.simulate.own_variant import own_variant
