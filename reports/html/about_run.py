@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...collect.bundle.rungs import RUNGS, Rung
 from ...collect.store.query import Row, rows
 from ..text.quantities import plural, quantity, seconds, share
+from .captures import ended_early
 from .select import ReportFlow, Run
 
 if TYPE_CHECKING:
@@ -95,16 +96,16 @@ def _packets(con: duckdb.DuckDBPyConnection, run: Run) -> list[str]:
     captures = rows(con, "SELECT * FROM captures WHERE run_id = ?", run.row["run_id"])
     if not captures:
         return ["packets were captured but not read" if run.row["packets"] else "no packets"]
-    where = _where(run.row["packets"])
-    return [f"{plural(row['packets'], 'packet')}{_matched(row)}{where}" for row in captures]
+    where, end = _where(run.row["packets"]), ended_early(con, run.row["run_id"])
+    return [f"{plural(row['packets'], 'packet')}{_matched(row)}{where}{end}" for row in captures]
 
 
 def _matched(capture: Row) -> str:
     """How many of the events of kind main belong to an ACK of the capture."""
     if not capture["mains"]:
         return ""
-    part = share(capture["mains_matched"] / capture["mains"])
-    return f", the ACKs of {part} of main events among them"
+    matched, mains = capture["mains_matched"], capture["mains"]
+    return f", the ACKs of {matched:,} of the {mains:,} main events in its time among them"
 
 
 def _where(text: str | None) -> str:

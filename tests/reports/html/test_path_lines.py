@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
+from bbrscope.reports.html import page
 from bbrscope.reports.html.flow_panels import RATES, RTT, SEGMENT_SIZE
 from bbrscope.reports.html.narrowed_views import run_views
 from bbrscope.reports.html.path_panels import WIRE
@@ -55,3 +57,15 @@ def test_goodput_is_never_more_than_the_link_carries(shipped: Store) -> None:
     flow = max(shares.flows, key=lambda share: sum(share.bytes.values()))
     assert max(flow.good.values()) * 8e9 / shares.bin_ns <= 10e6
     assert sum(flow.good.values()) >= sum(flow.bytes.values())
+
+
+def test_a_capture_that_ended_early_is_told(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "early.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id(RUN)
+        assert "the capture ended" not in page.build(store.con, run_id)
+        store.con.execute(
+            "UPDATE streams SET last_ns = last_ns - 1000000000 WHERE run_id = ?", [run_id]
+        )
+        assert re.search(r"the capture ended [\d.]+ m?s before", page.build(store.con, run_id))
