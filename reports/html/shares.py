@@ -63,7 +63,7 @@ FROM (FROM acked UNION ALL FROM passed) GROUP BY ALL
 _BY_EVENTS = f"""
 WITH acked AS (
   SELECT e.flow, e.ns, f.first_ns, f.last_ns, {_GREW.format("e.tp_snd_una")} AS grew,
-    {_GREW.format("e.tp_delivered")} * e.tp_mss_cache AS good
+    {_GREW.format("e.tp_delivered")} * e.tp_mss_cache::BIGINT AS good
   FROM events e JOIN flows f USING (run_id, flow)
   WHERE e.run_id = $run_id AND e.seq >= f.pre_init WINDOW w AS (PARTITION BY e.flow ORDER BY e.seq)
 )
