@@ -32,7 +32,7 @@ _DASHES: tuple[tuple[int, ...], ...] = ((), (5, 3), (2, 2))
 MOST = COLOURS * len(_DASHES)
 
 # Growth of a counter of 32 bits that may wrap, as a difference with a sign.
-_GREW = "({0}::BIGINT - lag({0}) OVER w + 6442450944) % 4294967296 - 2147483648"
+_GREW = "((({0}::BIGINT - lag({0}) OVER w + 6442450944) % 4294967296) - 2147483648)"
 # Of packets: bytes by what ACKs acknowledged, for Jain's index; good by segments as they pass, of
 # those sent again the last copy, for the lines: ACKs advance in leaps while holes are filled.
 _BY_PACKETS = f"""
