@@ -5,6 +5,7 @@ Importing this module imports numba, which takes half a second.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from threading import Lock
@@ -15,10 +16,13 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.registry import CPUDispatcher
 from numba.np import numpy_support
 
+from . import one_module
 from .code_key import key_of
 from .one_module import CalleeCompiler, OutermostCompiler
 
 _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy"}
+# Machine code depends on how modules are put together, too.
+_LINKING = hashlib.sha256(Path(one_module.__file__).read_bytes()).hexdigest()[:8]
 # Code through which Python calls a function: a quarter of all machine code, if each had its own.
 _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
@@ -85,7 +89,7 @@ class _Place(_CacheLocator):
 
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._py_file = py_file
-        self._key = key_of(py_func)
+        self._key = key_of(py_func) + _LINKING
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Place:

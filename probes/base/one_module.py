@@ -57,17 +57,10 @@ class _OutermostLibrary(JITCodeLibrary):
     """Machine code of a function that Python calls, with all its callees."""
 
     def add_linking_library(self, library: CPUCodeLibrary) -> None:
-        """Link a library and those that it needs, callers first.
-
-        LLVM takes no more of a module than what is called by that time.
-        """
-        if library in self._linking_libraries:
-            return
+        """Note a callee; with its own callees it is linked at the end."""
         library._ensure_finalized()  # type: ignore[no-untyped-call]
-        self._linking_libraries.append(library)
-        if isinstance(library, _CalleeLibrary):
-            for inner in library._linking_libraries:
-                self.add_linking_library(inner)
+        if library not in self._linking_libraries:
+            self._linking_libraries.append(library)
 
     def _optimize_final_module(self) -> None:
         """Tell LLVM first that nothing else calls the callees: it then inlines single calls."""
@@ -77,13 +70,49 @@ class _OutermostLibrary(JITCodeLibrary):
         super()._optimize_final_module()  # type: ignore[no-untyped-call]
 
     def finalize(self) -> None:
-        """Make machine code, and give the callees in it their environments."""
+        """Make machine code, and give the callees in it their environments.
+
+        LLVM takes of a library what is called by that time and no more, so a library is linked
+        after all those that call it.
+        """
+        self._linking_libraries = _callers_first(self._linking_libraries)
         super().finalize()  # type: ignore[no-untyped-call]
+        self._check_whole()
         for variable in self._final_module.global_variables:
             if variable.name.startswith(_ENVIRONMENT):
                 environment = lookup_environment(variable.name)  # type: ignore[no-untyped-call]
                 if environment is not None:
                     self._codegen.set_env(variable.name, environment)  # type: ignore[attr-defined]
+
+    def _check_whole(self) -> None:
+        """Raise RuntimeError where a callee is missing: a call of it would end the process."""
+        callees = set()
+        for library in self._linking_libraries:
+            if isinstance(library, _CalleeLibrary):
+                callees |= {one.name for one in library._final_module.functions if _has_body(one)}
+        functions = self._final_module.functions
+        missing = [one.name for one in functions if not _has_body(one) and one.name in callees]
+        if missing:
+            raise RuntimeError(f"compiled without its callee {missing[0]}")
+
+
+def _callers_first(libraries: list[CPUCodeLibrary]) -> list[CPUCodeLibrary]:
+    """These libraries and all that they call, each after all that call it."""
+    seen: set[CPUCodeLibrary] = set()
+    callees_first: list[CPUCodeLibrary] = []
+
+    def visit(library: CPUCodeLibrary) -> None:
+        if library in seen:
+            return
+        seen.add(library)
+        if isinstance(library, _CalleeLibrary):
+            for inner in library._linking_libraries:
+                visit(inner)
+        callees_first.append(library)
+
+    for library in libraries:
+        visit(library)
+    return callees_first[::-1]
 
 
 def _has_body(function: ValueRef) -> bool:

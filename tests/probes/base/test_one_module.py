@@ -51,6 +51,43 @@ def outer(x):
     return other(x) + 100 * factorial(x) + max(x, 2)
 """
 
+# late() is a callee of early(), whose call of it LLVM drops, before it is one of outer().
+DROPPED = """
+from bbrscope.probes.base.jit import jit
+
+
+@jit
+def late(x):
+    if x > 100:
+        raise ValueError("too large")
+    total = 0
+    for i in range(x):
+        total += i * i ^ total << 1
+    return total
+
+
+@jit
+def early(x):
+    if x < x - 1:
+        return late(x)
+    return x + 1
+
+
+@jit
+def last(x):
+    return late(x) + late(2 * x)
+
+
+@jit
+def outer(x):
+    return early(x) + last(x)
+"""
+
+
+def test_a_callee_is_there_though_its_first_caller_never_calls_it(tmp_path: Path) -> None:
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import dropped; print(dropped.outer(3))"
+    assert run_compiled(tmp_path, program, dropped=DROPPED) == ["82"]
+
 
 def test_callees_of_callees_in_a_diamond_are_compiled_in_and_kept(tmp_path: Path) -> None:
     expected = [str(2 * (f + 1) + 100 * f + top) for f, top in ((1, 2), (1, 2), (2, 2), (6, 3))]
