@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -110,17 +113,48 @@ def _ingest_several(opened: Store, request: IngestRequest) -> int:
 
     bundles, options = request.bundles, request.options()
     jobs = request.jobs or worthwhile_jobs(bundles)
-    if jobs == 1:
-        return _print_outcomes(opened, (_tried(opened, bundle, options) for bundle in bundles))
-    with progress(len(bundles), "bundles") as advance:
-        outcomes = ingest_many(opened, bundles, options, jobs)
-        return _print_outcomes(opened, outcomes, advance)
+    with _noted_interrupt() as check:
+        if jobs == 1:
+            tried = (_tried(opened, bundle, options) for bundle in bundles)
+            return _print_outcomes(opened, tried, lambda _done: check())
+        with progress(len(bundles), "bundles") as advance:
+
+            def settled(done: int) -> None:
+                advance(done)
+                check()
+
+            outcomes = ingest_many(opened, bundles, options, jobs)
+            return _print_outcomes(opened, outcomes, settled)
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[Callable[[], None]]:
+    """Give a function that raises KeyboardInterrupt if Ctrl-C came, however long ago.
+
+    Raised at once, too; but where it meets a finalizer or a library's callback, Python drops it.
+    """
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.default_int_handler(number, frame)
+
+    def check() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _print_outcomes(
     opened: Store,
     outcomes: Iterable[Outcome | BbrscopeError],
-    advance: Callable[[int], None] = lambda done: None,
+    settled: Callable[[int], None],
 ) -> int:
     """Print what became of each bundle; return how many were not loaded."""
     refused = 0
@@ -130,7 +164,7 @@ def _print_outcomes(
             say(f"{outcome.fact}\n  {outcome.way_out}", err=True)
         else:
             say(describe(outcome, opened.path))
-        advance(1)
+        settled(1)
     return refused
 
 
