@@ -123,10 +123,12 @@ def predict(
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
     own = over_seeds(world.setup, seeds, advance)
-    other = over_seeds(under(world.setup, version, settings), seeds, advance)
+    changed = under(world.setup, version, settings)
+    other = over_seeds(changed, seeds, advance)
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
-    return CounterfactualAnswer(world, rules, own, other, verdicts, statement(world.setup))
+    holds = statement(world.setup, changed)
+    return CounterfactualAnswer(world, rules, own, other, verdicts, holds)
 
 
 def _verdict(

@@ -52,7 +52,7 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     return why
 
 
-def statement(setup: Setup) -> str:
-    """One sentence: compared with kernels, or why not."""
-    why = outside(setup)
+def statement(*setups: Setup) -> str:
+    """One sentence on numbers from these worlds: compared with kernels, or why not."""
+    why = dict.fromkeys(reason for setup in setups for reason in outside(setup))
     return f"does not hold here: {'; '.join(why)}" if why else _COMPARED
