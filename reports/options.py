@@ -7,7 +7,8 @@ Completion comes with click: ``eval "$(_BBRSCOPE_COMPLETE=bash_source bbrscope)"
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
@@ -46,6 +47,19 @@ def gather(
     return decorate
 
 
+# Words that a shell takes as they are: what a stranger's file calls something is not run.
+_PLAIN_WORD = re.compile(r"[\w.:@%+,/=][\w.:@%+,/=-]*", re.ASCII)
+
+
+def plain_words(words: Iterable[str], incomplete: str) -> list[str]:
+    """Return the words that complete `incomplete` and mean nothing else to a shell.
+
+    >>> plain_words(["loss", "$(reboot)", "-rf", "lo;ss"], "lo")
+    ['loss']
+    """
+    return [word for word in words if word.startswith(incomplete) and _PLAIN_WORD.fullmatch(word)]
+
+
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete run names from the store; a store that cannot be read completes nothing."""
     from ..analyze.views.store_with_views import open_store
@@ -58,7 +72,7 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     except BbrscopeError:
         return []
     taken = ctx.params.get(param.name or "") or ()
-    return [name for name in names if name.startswith(incomplete) and name not in taken]
+    return plain_words((name for name in names if name not in taken), incomplete)
 
 
 store_option = click.option(

@@ -9,7 +9,7 @@ import click
 
 from ...probes.base.errors import ScenarioError
 from ..lab_request import LabRequest
-from ..options import gather, store_option
+from ..options import gather, plain_words, store_option
 from ..text.screen import say
 
 
@@ -31,7 +31,7 @@ def complete_settings(ctx: click.Context, _param: click.Parameter, incomplete: s
             break
     else:
         return []
-    return [f"{name}=" for name in known if name.startswith(incomplete)]
+    return plain_words((f"{name}=" for name in known), incomplete)
 
 
 @click.group()

@@ -15,6 +15,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.views.registry import TABLES, VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect import lab
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.reports import cli
 
@@ -216,3 +217,8 @@ def test_the_shell_completes_commands_runs_and_tables(two_runs: Path, tmp_path: 
     assert complete("bbrscope lab run song-cubic-r", tmp_path) == ["song-cubic-ratchet"]
     assert complete("bbrscope lab run song-cubic --set rt", tmp_path) == ["rtt="]
     assert complete("bbrscope lab run --set rt", tmp_path) == []
+    # What a stranger's scenario calls its parameters stays out of the command line.
+    own = tmp_path / "own.toml"
+    text = (Path(lab.__path__[0]) / "catalogue" / "song-cubic.toml").read_text()
+    own.write_text(text.replace("[params]", '[params]\n"rt$(reboot)" = "1"'))
+    assert complete("bbrscope lab run ./own.toml --set rt", tmp_path) == ["rtt="]
