@@ -41,7 +41,10 @@ SALVAGED = ("cut_off", "bad_row", "unfinished")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one bundle; `already` if the store had it, with nothing changed."""
+    """What became of one bundle; `already` if the store had it, with nothing changed.
+
+    `sources` are those of its samples: ss, kernel_log, tcp_info.
+    """
 
     run: str
     run_id: int
@@ -57,6 +60,7 @@ class Outcome:
     mains: int = 0
     matched: int = 0
     samples: int = 0
+    sources: tuple[str, ...] = ()
     rung: str | None = None
 
 
@@ -379,8 +383,10 @@ def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outco
         " FROM captures WHERE run_id = ?",
         [run_id],
     ).fetchall()[0]
-    samples = con.execute("SELECT count(*) FROM samples WHERE run_id = ?", [run_id]).fetchall()[0]
+    samples, sources = con.execute(
+        "SELECT count(*), list_sort(list(DISTINCT source)) FROM samples WHERE run_id = ?", [run_id]
+    ).fetchall()[0]
     return Outcome(
         *(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost),
-        *(*captured, *samples, rung),
+        *(*captured, samples, tuple(sources or ()), rung),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...collect.bundle.rungs import KERNEL_LOG, RUNGS
+from ...collect.bundle.rungs import RUNGS
 from ...probes.base.errors import BbrscopeError
 from ..options import gather, store_option
 from ..text.screen import say
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ...collect.ingest.ingest import Outcome
     from ...collect.ingest.parallel import Options
     from ...collect.store.store import Store
+
+
+# What wrote the samples of a run, as table samples calls it, in words.
+_SOURCES = {"kernel_log": "the kernel's log", "tcp_info": "tcp-info"}
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,8 @@ def _contents(outcome: Outcome, rung: Rung | None) -> str:
     else:
         text = f"{outcome.version}, {flows}, no BBR events" if outcome.version else "no BBR events"
     if outcome.samples:
-        source = "the kernel's log" if outcome.rung == KERNEL_LOG.name else "ss"
-        text += f", {outcome.samples:,} samples of {source}"
+        sources = " and ".join(_SOURCES.get(source, source) for source in outcome.sources)
+        text += f", {outcome.samples:,} samples of {sources}"
     if outcome.packets:
         text += f", {outcome.packets:,} packets"
     if outcome.mains:

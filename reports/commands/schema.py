@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.lake.lake_place import is_lake
 from ...probes.base.errors import BbrscopeError
-from ..options import format_option
+from ..options import DEFAULT_STORE, format_option, store_option
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -20,14 +22,23 @@ if TYPE_CHECKING:
 
 def complete_relations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of tables and views."""
-    return [name for name in relation_names() if name.startswith(incomplete)]
+    names = relations(ctx.params.get("store") or DEFAULT_STORE)
+    return [name for name in names if name.startswith(incomplete)]
 
 
-def relation_names() -> list[str]:
-    """Return the names of all tables and views."""
+def relations(store: Path) -> dict[str, Table | View]:
+    """Return the tables and views by name: those of any store, and of a lake its own besides."""
+    from ...analyze.lake.lake_tables import SESSION_TABLES
     from ...analyze.views.registry import TABLES, VIEWS
+    from ...collect.lake.lake_manifest import lake_columns
+    from ...collect.store.schema import Table
 
-    return [table.name for table in TABLES] + [view.name for view in VIEWS]
+    tables = TABLES
+    if is_lake(store):
+        every = (*TABLES, *SESSION_TABLES)
+        tables = tuple(Table(one.name, one.meaning, lake_columns(one)) for one in every)
+    known: tuple[Table | View, ...] = (*tables, *VIEWS)
+    return {item.name: item for item in known}
 
 
 def describe_macros() -> str:
@@ -44,23 +55,26 @@ def describe_macros() -> str:
 
 @click.command()
 @click.argument("table", required=False, shell_complete=complete_relations)
+@store_option
 @format_option()
-def command(table: str | None, output_format: str) -> None:
+def command(table: str | None, store: Path, output_format: str) -> None:
     """Print the store's tables, views and macros: columns, types, units and meaning.
+
+    Every store has the same, and none need be there; a lake has three tables more: lake_runs,
+    findings and flow_limits.
 
     \b
     bbrscope schema
     bbrscope schema events
+    bbrscope schema findings --store lake
     bbrscope schema --format csv > schema.csv
     """
-    from ...analyze.views.registry import relation
-
-    names = relation_names() if table is None else [table]
-    chosen = [item for name in names if (item := relation(name)) is not None]
-    if not chosen:
-        near = difflib.get_close_matches(str(table), relation_names(), n=3)
-        way = f"near: {', '.join(near)}" if near else f"there are {', '.join(relation_names())}"
+    known = relations(store)
+    if table is not None and table not in known:
+        near = difflib.get_close_matches(table, known, n=3)
+        way = f"near: {', '.join(near)}" if near else f"there are {', '.join(known)}"
         raise BbrscopeError(f"no table or view called {table!r}", way)
+    chosen = list(known.values()) if table is None else [known[table]]
     if output_format == "table":
         texts = [describe(item) for item in chosen]
         say("\n\n".join(texts if table else [*texts, describe_macros()]))

@@ -13,6 +13,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.bundle.recognise import recognise
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BundleError
+from bbrscope.reports.commands.ingest import describe
 
 # include/uapi/linux/tcp.h: sizes in bytes, in order.
 TCP_INFO = [
@@ -61,6 +62,7 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.duckdb") as store:
         outcome = ingest(store, path)
         assert (outcome.rung, outcome.run, outcome.flows) == ("inet_diag", "x_1.00000", 2)
+        assert ", 3 samples of tcp-info" in describe(outcome, store.path)
         rows = store.con.sql("FROM samples ORDER BY flow, ns").pl().to_dicts()
         ends = "SELECT local_address, local_port, remote_address, remote_port FROM flows"
         assert store.con.execute(ends).fetchall()[0] == ("10.0.0.1", 5000, "10.0.0.2", 443)

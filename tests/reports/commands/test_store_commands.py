@@ -17,6 +17,7 @@ from bbrscope.analyze.views.registry import TABLES, VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect import lab
 from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.lake.lake_place import open_place
 from bbrscope.reports import cli
 
 SPUR = str(fixtures.path("v2_x_spur"))
@@ -184,6 +185,21 @@ def test_schema_prints_every_column_and_knows_near_names(shell: Shell) -> None:
     assert all(row["meaning"] for row in found)
     unknown = shell("schema", "event")
     assert (unknown.status, "near: events" in unknown.err) == (1, True)
+
+
+def test_schema_of_a_lake_has_its_own_tables_besides(shell: Shell, tmp_path: Path) -> None:
+    assert shell("schema", "flow_limits").status == 1
+    lake = str(tmp_path / "lake")
+    open_place(lake, create=True)
+    text = shell("schema", "--store", lake).out
+    with open_store(Path(lake), read_only=True) as opened:
+        for name in ("events", "findings", "flow_limits", "lake_runs"):
+            columns = opened.con.execute(f"DESCRIBE {name}").fetchall()
+            described = json.loads(shell("schema", name, "--store", lake, "--format", "json").out)
+            assert [(row["column"], row["type"]) for row in described] == [
+                column[:2] for column in columns
+            ]
+            assert f"table {name}\n" in text
 
 
 def complete(words: str, folder: Path, **variables: str) -> list[str]:
