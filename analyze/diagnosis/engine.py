@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.store.query import rows
+from ..story.completeness import RunCompleteness, completeness_of
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
 from .tables import prepare
@@ -84,20 +85,19 @@ class Diagnosis:
     Attributes:
         version: v1, v2 or v3; empty: no event tells.
         zero_ns: zero of the run's clock, see view senders.
+        rung: how it was recorded; None: not known.
         compared, exact: events that the replay compared with the kernel, and that agreed.
-        gaps: places where the recording lacks events; lost: rows known to be lost; halves: events
-            of which a part is missing.
+        completeness: what the recording lacks.
     """
 
     run: str
     version: str
     zero_ns: int
+    rung: str | None
     flows: dict[int, Flow]
     compared: int
     exact: int
-    gaps: int
-    lost: int
-    halves: int
+    completeness: RunCompleteness
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
@@ -106,11 +106,6 @@ class Diagnosis:
         """From the first event of a flow that carries data to the last."""
         ends = [flow.last_ns for flow in self.flows.values()]
         return (max(ends) - self.zero_ns) / 1e9 if ends else 0.0
-
-    @property
-    def whole(self) -> bool:
-        """Nothing is missing in the recording."""
-        return self.gaps == self.lost == self.halves == 0
 
     def outcomes(self, outcome: str) -> list[Check]:
         """Return the checks that ended so."""
@@ -172,7 +167,7 @@ def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
 
 def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
     run = con.execute(
-        "SELECT run, coalesce(version, '') FROM runs WHERE run_id = ?", [run_id]
+        "SELECT run, coalesce(version, ''), rung FROM runs WHERE run_id = ?", [run_id]
     ).fetchall()[0]
     zero = con.execute("SELECT zero_ns FROM this_run").fetchall()
     flows = con.execute(
@@ -185,20 +180,15 @@ def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
         " WHERE run_id = ? AND mode = 'step'",
         [run_id],
     ).fetchall()[0]
-    lacks = con.execute(
-        "SELECT (SELECT count(*) FROM gaps WHERE run_id = $1),"
-        " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT, coalesce(half_events, 0)"
-        " FROM runs WHERE run_id = $1",
-        [run_id],
-    ).fetchall()[0]
     return Diagnosis(
         run[0],
         run[1],
         int(zero[0][0]) if zero else 0,
+        run[2],
         {row[0]: Flow(*row) for row in flows},
         compared,
         exact,
-        *lacks,
+        completeness_of(con, run_id),
     )
 
 

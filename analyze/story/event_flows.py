@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...collect.bundle.rungs import RUNGS, Rung
 from ...collect.store.query import Row, rows
 from .clock import run_zero
+from .completeness import RunCompleteness, completeness_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,7 +46,7 @@ class EventFlow:
         holes: where the recording lacks events.
         first_divergence: the first event in which the replay differs from the kernel; None: none.
         missing: fields that the recording lacks; None: none.
-        rung: how it was recorded; lost: rows that were lost while recording, in words.
+        rung: how it was recorded; completeness: what the run's recording lacks.
         binding: rows of binding_summary, see binding_of.
     """
 
@@ -62,7 +63,7 @@ class EventFlow:
     missing: str | None
     note: str | None
     rung: str | None
-    lost: str
+    completeness: RunCompleteness
     binding: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -107,8 +108,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[EventFlow]:
     """Return the run's flows, the one with the most ACKs first."""
     (run,) = rows(
         con,
-        "SELECT run, version, decoded_as, hz, rung, greatest(coalesce(lost_declared, 0),"
-        " coalesce(lost_reported, 0)) AS lost_rows FROM runs WHERE run_id = ?",
+        "SELECT run, version, decoded_as, hz, rung FROM runs WHERE run_id = ?",
         run_id,
     )
     summaries = rows(
@@ -121,14 +121,19 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[EventFlow]:
         run_id,
     )
     zero_ns = run_zero(con, run_id) or 0
-    return [_event_flow(con, run_id, run, zero_ns, summary) for summary in summaries]
+    complete = completeness_of(con, run_id)
+    return [_event_flow(con, run_id, run, zero_ns, summary, complete) for summary in summaries]
 
 
 def _event_flow(
-    con: duckdb.DuckDBPyConnection, run_id: int, run: Row, zero_ns: int, summary: Row
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    run: Row,
+    zero_ns: int,
+    summary: Row,
+    complete: RunCompleteness,
 ) -> EventFlow:
     divergence = summary.pop("first_divergence")
-    lost = run["lost_rows"]
     return EventFlow(
         run_id,
         run["run"],
@@ -143,7 +148,7 @@ def _event_flow(
         summary.pop("missing"),
         summary.pop("note"),
         run["rung"],
-        f"{lost:,} rows were lost while recording" if lost else "",
+        complete,
     )
 
 

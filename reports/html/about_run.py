@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...analyze.story.completeness import completeness_of
 from ...collect.bundle.rungs import RUNGS, Rung
 from ...collect.store.query import Row, rows
+from ..text.completeness_text import completeness
 from ..text.quantities import plural, quantity, seconds, share
 from .captures import ended_early
 from .select import ReportFlow, Run
@@ -210,9 +212,10 @@ def _divergence(text: str | None) -> str:
     return f"first at event {first.get('seq')} ({first.get('kind')}): {differs}"
 
 
-def verdict(run: Run, replays: list[Row], notes: list[Row]) -> list[tuple[str, str]]:
+def verdict(con: duckdb.DuckDBPyConnection, run: Run, replays: list[Row]) -> list[tuple[str, str]]:
     """Return (good, bad or soft, sentence): how far to trust what the page says."""
-    return [_replayed(run, replays), _complete(run, notes)]
+    known = completeness_of(con, run.row["run_id"])
+    return [_replayed(run, replays), completeness(known, run.row["rung"])]
 
 
 def _replayed(run: Run, replays: list[Row]) -> tuple[str, str]:
@@ -235,34 +238,6 @@ def _replayed(run: Run, replays: list[Row]) -> tuple[str, str]:
         f"The replay differs from the kernel on {plural(differ, 'event')}: distrust reasons from "
         "the first divergence on (see Replay agreement)."
     )
-
-
-def _complete(run: Run, notes: list[Row]) -> tuple[str, str]:
-    if lacks := _lacks(run):
-        return "bad", "The recording is incomplete: " + ", ".join(lacks) + "."
-    if notes:
-        kinds = ", ".join(f"{note['n']} x {note['kind']}" for note in notes[:4])
-        return "soft", f"Nothing is known to be lost; ingest noted what is odd: {kinds}."
-    if run.captured:
-        return "good", "The capture is whole: it does not end in the middle of a packet."
-    return "good", "The recording is complete: no row lost, no event without its other half."
-
-
-def _lacks(run: Run) -> list[str]:
-    """What is missing in a recording; empty: nothing."""
-    row = run.row
-    lost = max(row["lost_declared"] or 0, row["lost_reported"] or 0)
-    parts = []
-    if lost:
-        parts.append(f"{plural(lost, 'row')} were lost while recording")
-    if row["half_events"]:
-        parts.append(f"{plural(row['half_events'], 'half event')} had to be dropped")
-    gaps = sum(len(flow.gaps) for flow in run.flows)
-    if gaps:
-        parts.append(f"events are missing in {plural(gaps, 'place')}")
-    if row["salvaged"]:
-        parts.append("it was read from a damaged file")
-    return parts
 
 
 def counted(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:

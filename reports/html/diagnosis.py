@@ -48,7 +48,7 @@ def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSectio
     clear = [check.rule.title for check in made.outcomes("clear")]
     cards = [_card(run, made, finding) for finding in made.findings]
     # How far the replay and the recording can be trusted is said once, in the page's head.
-    trust = [line for line in findings.trust(made) if line[0] == "soft" or not made.flows]
+    trust = findings.rules_trust(made)
     return FindingsSection(findings.head(made), cards, trust, clear, unchecked)
 
 

@@ -151,7 +151,7 @@ def _render(
             con, run, {section.flow.number: section.facts for section in sections}
         ),
         "diagnosis": diagnosis.findings_section(con, run),
-        "verdict": about_run.verdict(run, replays, notes),
+        "verdict": about_run.verdict(con, run, replays),
         "replays": replays,
         "rung": about_run.rung(run),
         "findings": notes,

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...analyze.diagnosis.engine import Check, Diagnosis, Finding, Flow
 from ...analyze.story.names import translate
+from .completeness_text import completeness
 from .print_table import printable
 from .quantities import clock, plural, quantity, seconds, share
 
@@ -130,13 +131,18 @@ def codes(finding: Finding) -> list[str]:
 def trust(made: Diagnosis) -> list[tuple[str, str]]:
     """Return (good, bad or soft, sentence): why the findings, or their absence, can be trusted."""
     if not made.flows:
+        return rules_trust(made)
+    return [_replayed(made), completeness(made.completeness, made.rung), *rules_trust(made)]
+
+
+def rules_trust(made: Diagnosis) -> list[tuple[str, str]]:
+    """Return the part of `trust` that is about the rules and not about the recording."""
+    if not made.flows:
         return [("bad", "No rule could be checked.")]
     checked = made.outcomes("clear") + made.outcomes("found")
     left = made.outcomes("not checked")
     words = f"{plural(len(checked), 'rule')} checked"
     return [
-        _replayed(made),
-        ("good" if made.whole else "bad", _lacks(made)),
         *(("soft", _used(flow)) for flow in made.flows.values() if flow.used is not None),
         ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
     ]
@@ -155,14 +161,6 @@ def _replayed(made: Diagnosis) -> tuple[str, str]:
     if made.exact == made.compared:
         return "good", f"The replay agrees with the kernel on all {made.compared:,} events."
     return "bad", f"The replay differs from the kernel on {made.compared - made.exact:,} events."
-
-
-def _lacks(made: Diagnosis) -> str:
-    if made.whole:
-        return "Nothing is missing in the recording."
-    counts = ((made.gaps, "gap"), (made.lost, "lost row"), (made.halves, "half event"))
-    told = [plural(count, noun) for count, noun in counts if count]
-    return f"The recording is not whole ({', '.join(told)}): costs there are unknown."
 
 
 def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
@@ -189,7 +187,12 @@ def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
         "trust": {
             "compared": made.compared,
             "exact": made.exact,
-            "missing": {"gaps": made.gaps, "rows": made.lost, "half_events": made.halves},
+            "missing": {
+                "gaps": made.completeness.gaps,
+                "rows": made.completeness.lost,
+                "half_events": made.completeness.halves,
+            },
+            "noted": made.completeness.noted,
             "notes": [sentence for _, sentence in trust(made)],
         },
         "findings": [

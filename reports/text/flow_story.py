@@ -10,6 +10,7 @@ from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.facts import StoryFacts
 from ...analyze.story.sentences import milliseconds
 from .change_table import short
+from .completeness_text import completeness
 from .print_table import printable
 from .prose import plain
 from .quantities import plural
@@ -75,16 +76,16 @@ def trust(flow: EventFlow) -> list[str]:
     """How sure the capture allows one to be."""
     s = flow.summary
     compared, exact = s["replayed"] or 0, s["exact"] or 0
-    lost = []
-    if flow.lost:
-        lost.append(f"{flow.lost}: changes may be missing (bbrscope sql 'FROM accounting')")
+    state, told = completeness(flow.completeness, flow.rung)
+    # Of a complete recording the line on the replay says enough.
+    recording = [] if state == "good" else [f"the run: {told[:1].lower()}{told[1:]}"]
     if flow.sampled:
         return [
-            *lost,
+            *recording,
             f"recorded by {flow.sampled.name}: {flow.sampled.can}",
             f"it cannot {flow.sampled.cannot}",
         ]
-    lines = lost
+    lines = []
     if not compared:
         lines.append("the replay could compare no event: nothing here is confirmed by the kernel")
     elif exact == compared:
@@ -97,6 +98,7 @@ def trust(flow: EventFlow) -> list[str]:
             f"replay: only {exact:,} of {compared:,} events exact; be careful from event"
             f" {first.get('seq', 0)} on (bbrscope replay {flow.run})"
         )
+    lines += recording
     if not s["has_init"]:
         lines.append("the recording starts in the middle of the flow: what came before is unknown")
     if flow.missing:

@@ -38,7 +38,7 @@ def test_a_healthy_flow_has_no_findings_and_the_reasons_to_believe_it(shipped_pa
     done = run("v2_single_1bdp", "--store", str(shipped_path))
     assert done.output.startswith("v2_single_1bdp (BBR v2): no findings\n")
     assert "The replay agrees with the kernel on all 10,602 events." in done.output
-    assert "Nothing is missing in the recording." in done.output
+    assert "The recording is complete: no row lost" in done.output
     assert re.search(r"\d+ rules checked", done.output)
 
 

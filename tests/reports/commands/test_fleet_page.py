@@ -6,6 +6,7 @@ import pyarrow as pa
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.analyze.lake.fleet import Answer
+from bbrscope.analyze.story.completeness import RunCompleteness
 from bbrscope.reports.html import fleet_page
 from bbrscope.reports.text.diagnosis_summary import summary_lines
 
@@ -28,7 +29,7 @@ def diagnosis(run: str, costs: dict[str, float]) -> Diagnosis:
         Finding(by_name[name], 1, 0, 1, cost, 8 * cost, "minor", "high", {}, (), {})
         for name, cost in costs.items()
     ]
-    return Diagnosis(run, "v3", 0, {}, 5, 5, 0, 0, 0, found)
+    return Diagnosis(run, "v3", 0, None, {}, 5, 5, RunCompleteness(), found)
 
 
 def test_many_diagnoses_are_ranked_by_what_findings_cost() -> None:

@@ -7,9 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from bbrscope.analyze.diagnosis.engine import diagnose
+from bbrscope.analyze.story.event_flows import EventFlow
+from bbrscope.analyze.story.flow_stories import flows_of
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.html import page
+from bbrscope.reports.text import flow_story
+from bbrscope.reports.text.diagnosis_text import diagnosis_lines
 
 
 def cells(html: str) -> list[str]:
@@ -39,8 +44,19 @@ def test_the_first_table_is_of_the_metrics(run: str, shipped: Store) -> None:
     assert found[-1].endswith(f"({100 * part:.0f} % of the time)")
 
 
-def test_what_is_odd_does_not_stand_below_that_nothing_is_missing(
-    shipped_path: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (0, "Ingest noted what is odd or missing: 1 x exits_stop."),
+        (
+            2,
+            "The recording is incomplete: 2 rows were lost while recording. "
+            "Ingest noted: 1 x exits_stop.",
+        ),
+    ],
+)
+def test_page_diagnosis_and_story_say_the_same_of_what_is_missing(
+    lost: int, said: str, shipped_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "odd.duckdb"
     shutil.copy(shipped_path, path)
@@ -51,8 +67,19 @@ def test_what_is_odd_does_not_stand_below_that_nothing_is_missing(
             " SELECT ? AS run_id, 'exits_stop' AS kind, 'row 7' AS detail",
             [run_id],
         )
+        store.con.execute("UPDATE runs SET lost_reported = ? WHERE run_id = ?", [lost, run_id])
         html = page.build(store.con, run_id)
+        made = diagnose(store.con, run_id)
+        flow = flows_of(store.con, run_id)[0]
     markup = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
-    assert "ingest noted what is odd: 1 x exits_stop" in markup
-    assert "Nothing is missing in the recording" not in markup
+    assert isinstance(flow, EventFlow)
+    lines = {
+        "page": re.findall(r'class="verdict[^>]*>(.*?)</p>', markup),
+        "diagnose": [line.strip() for line in diagnosis_lines(made)],
+        "explain": flow_story.trust(flow),
+    }
+    for whose, told in lines.items():
+        about = [line for line in told if "recording" in line or "ngest noted" in line]
+        assert len(about) == 1, whose
+        assert about[0].endswith(said[1:]), whose
     assert markup.count("The replay agrees with the kernel") == 1
