@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...analyze.diagnosis.engine import Diagnosis, Finding, diagnose
+from ...analyze.diagnosis.rule import Rule
 from ..text import finding_text as findings
 from ..text.quantities import fixed
 from .links import At, Linked
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Card:
+class ToldFinding:
     """One finding as the page shows it; `window` is the link that opens where it holds."""
 
     finding: Finding
@@ -29,8 +30,27 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Card:
+    """What a rule found, of each flow that has it: the costliest first."""
+
+    rule: Rule
+    told: list[ToldFinding]
+
+    @property
+    def flows(self) -> str:
+        """Which flows have it, in words; empty if one has."""
+        numbers = [str(one) for one in sorted(told.finding.flow or 0 for told in self.told)]
+        return f"flows {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else ""
+
+    @property
+    def remedies(self) -> list[str]:
+        """What to try: all that fits what was found of any of the flows."""
+        return list(dict.fromkeys(text for one in self.told for text in one.finding.remedies))
+
+
+@dataclass(frozen=True)
 class FindingsSection:
-    """The findings of a run, why to trust them, rules that are clear, or unchecked by need."""
+    """The findings of a run by rule, why to trust them, and rules that are clear or unchecked."""
 
     head: str
     cards: list[Card]
@@ -46,16 +66,20 @@ def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSectio
         (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
     ]
     clear = [check.rule.title for check in made.outcomes("clear")]
-    cards = [_card(run, made, finding) for finding in made.findings]
+    cards: dict[object, Card] = {}
+    for place, finding in enumerate(made.findings):
+        # What is about the run stands alone; what flows share is explained once.
+        key = finding.rule.name if finding.flow is not None else place
+        cards.setdefault(key, Card(finding.rule, [])).told.append(_told(run, made, finding))
     # How far the replay and the recording can be trusted is said once, in the page's head.
     trust = findings.rules_trust(made)
-    return FindingsSection(findings.head(made), cards, trust, clear, unchecked)
+    return FindingsSection(findings.head(made), list(cards.values()), trust, clear, unchecked)
 
 
-def _card(run: Run, made: Diagnosis, finding: Finding) -> Card:
+def _told(run: Run, made: Diagnosis, finding: Finding) -> ToldFinding:
     a, b = run.us(finding.t0_ns) / 1e6, run.us(finding.t1_ns) / 1e6
     pad = max(0.05, 0.02 * (b - a))
-    return Card(
+    return ToldFinding(
         finding,
         findings.weight(finding),
         findings.cost(finding),

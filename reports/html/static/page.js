@@ -94,7 +94,7 @@ document.addEventListener("click", (event) => {
   if (row && !event.target.closest("a") && !String(getSelection())) show(row);
   const link = event.target.closest("a[href^='#t=']");
   if (link && link.getAttribute("href") === location.hash) win.read();
-  if (link) reveal(link.closest("tr, .finding"));
+  if (link) reveal(link.closest("tr, .shared, .finding"));
 });
 
 function show(row) {

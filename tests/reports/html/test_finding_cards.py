@@ -1,0 +1,67 @@
+"""Findings that several flows share stand in one card, with every flow's own numbers."""
+
+from __future__ import annotations
+
+import re
+import string
+from types import SimpleNamespace
+from typing import cast
+
+import duckdb
+import pytest
+from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, Flow
+from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.analyze.story.completeness import RunCompleteness
+from bbrscope.reports.html import diagnosis, frame
+from bbrscope.reports.html.select import Run
+
+# What page.html.j2 has around the findings.
+PAGE = """
+{% macro prose(parts) -%}
+{% for part in parts %}{{ part if part is string else part.text }}{% endfor %}
+{%- endmacro %}
+{% macro told(parts) %}<p>{{ prose(parts) }}</p>{% endmacro %}
+{% include "findings.html.j2" %}
+"""
+
+
+def found(name: str, flow: int | None, cost_s: float) -> Finding:
+    """A finding in which every number that its sentences name is 1000 + the flow's."""
+    rule = next(rule for rule in rules() if rule.name == name)
+    texts = (rule.sentence, *rule.evidence)
+    fields = {field for text in texts for _, field, _, _ in string.Formatter().parse(text) if field}
+    values = dict.fromkeys(fields - {"flow"}, 1000 + (flow or 0))
+    advice = ("for all", f"for flow {flow}")
+    return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", values, advice, {})
+
+
+def test_flows_share_a_card_and_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = [found("bufferbloat", flow, 9.0 - flow) for flow in (3, 1, 2)]
+    alone = [found("min_rtt_inflated", 2, 1.0), found("unfair_without_loss", None, 0.5)]
+    flows = {flow: Flow(flow, 0, 10**9, 1.0, 1.0, True, 1.0, None) for flow in (1, 2, 3)}
+    made = Diagnosis("r", "v3", 0, "fentry", flows, 5, 5, RunCompleteness(), [*shared, *alone])
+    monkeypatch.setattr(diagnosis, "diagnose", lambda con, run_id: made)
+    run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
+    section = diagnosis.findings_section(cast(duckdb.DuckDBPyConnection, None), run)
+    assert [(card.flows, len(card.told)) for card in section.cards] == [
+        ("flows 1, 2 and 3", 3),
+        ("", 1),
+        ("", 1),
+    ]
+    names = {"share": str, "variable": str}
+    html = frame._environment().from_string(PAGE).render(names | {"diagnosis": section})
+    cards = re.findall(r"<article.*?</article>", html, re.DOTALL)
+    assert [re.findall(r'data-flow="(\d+)"', card) for card in cards] == [
+        ["3", "1", "2"],
+        ["2"],
+        [],
+    ]
+    for finding in made.findings:
+        assert all(advice in html for advice in finding.remedies)
+    texts = {
+        part for one in section.cards[0].told for part in one.sentence if isinstance(part, str)
+    }
+    assert all(text in html.replace("&#39;", "'") for text in texts)
+    assert cards[0].count('<p class="cost">') == 3
+    assert cards[0].count("Usual cause") == 1
+    assert "5 findings" in html.lower()
