@@ -49,7 +49,7 @@ class Code:
 
     Attributes:
         number: stable identifier, stored in the recordings' decision tables.
-        versions: kernels that can take it, e.g. "12" for v1 and v2.
+        versions: kernels that can take it, e.g. "12" for v1 and v2; "" for a variant's alone.
         about: what it decides on: mode, phase, full_bw, bw, bw_lo, inflight_hi, inflight_lo,
             min_rtt, extra_acked, cwnd, pacing, policer, ecn, round, recovery, idle, fast_path, plb,
             core.
@@ -631,6 +631,41 @@ CORE_OTHER = _code(263, "CORE_OTHER", "123", "core", "TCP core or setsockopt", "
 CORE_PACING = _code(264, "CORE_PACING", "123", "core", "sock_setsockopt", "none (TCP core)",
     "The application (SO_MAX_PACING_RATE), not BBR, changed pacing {old_rate}->{new_rate}.",
     old_rate=RATE, new_rate=RATE)
+
+# --- variants of BBR (variants/): no kernel takes these -------------------------------------------
+CYC_STAY_DOWN_UNTIL_DRAINED = _code(280, "CYC_STAY_DOWN_UNTIL_DRAINED", "", "phase", "BBR', BBRPlus", _NOT_DRAFT,
+    "=Holding 0.75x until inflight falls to {target} (now {in_net}), whatever the time.",
+    target=PACKETS, in_net=PACKETS)
+CYC_BEGIN_RANDOM_LENGTH = _code(281, "CYC_BEGIN_RANDOM_LENGTH", "", "phase", "BBRPlus", _NOT_DRAFT,
+    "A cycle begins at 1.25x, {elapsed_us} after the last one: it is to last {cycle_len} times min_rtt {min_rtt_us}.",
+    elapsed_us=TIME, cycle_len=COUNT, min_rtt_us=TIME_OR_UNSET)
+RTPROP_WITH_DEVIATION = _code(282, "RTPROP_WITH_DEVIATION", "", "min_rtt", "BBR+", _NOT_DRAFT,
+    "RTprop {old_us}->{new_us}: min_rtt {min_rtt_us} and {added_us} of the RTT's deviation.",
+    old_us=TIME_OR_UNSET, new_us=TIME_OR_UNSET, min_rtt_us=TIME_OR_UNSET, added_us=TIME)
+PRTT_ENTER_DELAY = _code(283, "PRTT_ENTER_DELAY", "", "mode", "Delay-BBR", _NOT_DRAFT,
+    "The smoothed RTT {srtt_us} is more than 1.2 x {base_us}, the lowest since the last back-off: back off in PROBE_RTT.",
+    srtt_us=TIME, base_us=TIME)
+PRTT_WAIT_BELOW_BDP = _code(284, "PRTT_WAIT_BELOW_BDP", "", "mode", "Delay-BBR", _NOT_DRAFT,
+    "=Still backing off: inflight {inflight} is not yet below the BDP {bdp}.",
+    inflight=PACKETS, bdp=PACKETS)
+PRTT_EXIT_BELOW_BDP = _code(285, "PRTT_EXIT_BELOW_BDP", "", "mode", "Delay-BBR", _NOT_DRAFT,
+    "Inflight {inflight} is below the BDP {bdp}: the back-off is over, cwnd restored {cwnd}->{new_cwnd}.",
+    inflight=PACKETS, bdp=PACKETS, cwnd=PACKETS, new_cwnd=PACKETS)
+BWLO_CUT_ECN = _code(286, "BWLO_CUT_ECN", "", "bw_lo", "BBRv2-EXP", _NOT_DRAFT,
+    "bw_lo {old_bw}->{new_bw}: ECN alpha {ecn_alpha}/256.",
+    old_bw=BW_OR_UNSET, new_bw=BW_OR_UNSET, ecn_alpha=SHARE)
+BWHI_BOUND_CUT = _code(287, "BWHI_BOUND_CUT", "", "bw", "BBRv2-EXP", _NOT_DRAFT,
+    "The probe was too high: the bound on the rate falls {old_bw}->{new_bw} (ECN alpha {ecn_alpha}/256).",
+    old_bw=BW, new_bw=BW, ecn_alpha=SHARE)
+BWHI_BOUND_RAISE = _code(288, "BWHI_BOUND_RAISE", "", "bw", "BBRv2-EXP", _NOT_DRAFT,
+    "A safe sample is above the bound on the rate: {old_bw}->{new_bw}.",
+    old_bw=BW, new_bw=BW)
+REFILL_BY_ECN_CEASED = _code(289, "REFILL_BY_ECN_CEASED", "", "phase", "BBRv2-EXP", _NOT_DRAFT,
+    "CE marks have ceased in a cycle without loss: one packet more (inflight_hi {inflight_hi}), refill and probe.",
+    inflight_hi=VOLUME)
+DRAIN_EXIT_ROUNDS = _code(290, "DRAIN_EXIT_ROUNDS", "", "mode", "CheckDrainDone()", _DRAIN,
+    "Round {rounds} of DRAIN begins, more than it may last: enter PROBE_BW with the queue that is left.",
+    rounds=ROUNDS)
 # fmt: on
 
 BY_NAME: dict[str, Code] = {code.name: code for code in CODES.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from ..bbr import params
 from ..bbr.records import MAIN
 from ..replay.parameter_settings import apply_settings
 from .fidelity_notes import statement
-from .own_variant import own_variant
+from .own_process import watched
+from .own_variant import is_variant, own_variant
 from .recorded_world import METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .world_setup import LOSS_BASED, Setup
@@ -77,7 +79,8 @@ def over_seeds(
     """METRICS as [5 %, median, 95 %] over seeds 0 ... seeds - 1."""
     runs = []
     for seed in range(seeds):
-        runs.append(metrics_of(replace(setup, seed=seed)))
+        world = replace(setup, seed=seed)
+        runs.append(watched(world, partial(metrics_of, world)))
         if advance is not None:
             advance(1)
     return {name: _interval([run[name] for run in runs]) for name in METRICS}
@@ -89,7 +92,7 @@ def _interval(values: list[float]) -> Interval:
 
 
 def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Setup:
-    """The same world with the rules of a version, or of a user's file, where a flow has BBR."""
+    """The same world with the rules of a version or a variant where a flow has BBR."""
     flows = []
     for recorded in setup.flows:
         flow = recorded
@@ -97,7 +100,7 @@ def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Set
             flows.append(flow)
             continue
         base, hz = dict(flow.rules), {"HZ": flow.rules["HZ"]}
-        if version is not None and version.endswith(".py"):
+        if version is not None and is_variant(version):
             own = own_variant(version)
             flow = replace(flow, cc=own.base, variant=version)
             base = own.rules | hz

@@ -39,6 +39,8 @@ def _of_path(setup: Setup) -> list[str]:
 
 def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     why = []
+    if any(flow.variant for flow in setup.flows):
+        why.append("no kernel runs these rules: only the sender and the path were compared")
     if len([version for version in versions if version]) > 1:
         why.append("where flows with BBR share a path, losses come out at half")
     if "v2" in versions and setup.path.loss:

@@ -1,4 +1,4 @@
-"""A variant of BBR in a user's own file: `bbr_init`, `dispatch`, and the version it begins from."""
+"""A variant of BBR, by name or in a user's own file: its callbacks, and what it begins from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from ..bbr.replay_loop import Dispatch, Init
+from ..bbr.variants import catalogue
 
 _HELP = "analyze/bbr/README.md shows one: BASE = 'v3', bbr_init, dispatch, and PARAMS if it has any"
 
 
 @dataclass(frozen=True)
 class OwnVariant:
-    """What such a file has; `base` is v1, v2 or v3, `rules` its parameters, HZ open."""
+    """A variant; `base` is v1, v2 or v3, `rules` its parameters, HZ open."""
 
     base: str
     rules: dict[str, Any]
@@ -25,13 +26,23 @@ class OwnVariant:
     dispatch: Dispatch
 
 
+def is_variant(name: str) -> bool:
+    """Is this the name of a variant, or a file of the user's own?"""
+    return name in catalogue.VARIANTS or name.endswith(".py")
+
+
 @cache
 def own_variant(path: str) -> OwnVariant:
-    """Load a variant.
+    """Load a variant: one of bbrscope's by its name, or a file.
 
     Raises:
         BbrscopeError: the file is not there, raises, or lacks a part.
     """
+    if path in catalogue.VARIANTS:
+        one = catalogue.load(path)
+        return OwnVariant(
+            one.base, params.DEFAULTS[one.base] | one.params, one.bbr_init, one.dispatch
+        )
     file = Path(path)
     if not file.is_file():
         raise BbrscopeError(f"there is no file {path}", _HELP)

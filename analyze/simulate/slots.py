@@ -16,7 +16,7 @@ from ..bbr.params import PARAMS, Params
 from ..bbr.records import EVENT, INIT, STATE, Bbr, Event
 from ..bbr.replay_loop import Dispatch, Init
 from ..bbr.versions import v1, v2, v3
-from .own_variant import own_variant
+from .own_variant import is_variant, own_variant
 
 Callback = Callable[[Bbr, Event, Params], int]
 SLOTS = 4  # variants in one world
@@ -42,13 +42,13 @@ def bridge(bbr_init: Init, dispatch: Dispatch) -> Callback:
 
 @cache
 def callback(version: str) -> Any:
-    """The callbacks of a version, or of a user's file, as the engine takes them.
+    """The callbacks of a version, of a variant, or of a user's file, as the engine takes them.
 
     Raises:
         BbrscopeError: a user's file cannot be loaded or compiled.
     """
     own = version.endswith(".py")
-    variant = own_variant(version) if own else VERSIONS[version]
+    variant = own_variant(version) if is_variant(version) else VERSIONS[version]
     function = bridge(variant.bbr_init, variant.dispatch)
     if PLAIN:
         return function

@@ -16,7 +16,7 @@ def flows_of(outcome: Simulated) -> list[Row]:
         rows.append(
             {
                 "flow": number + 1,
-                "cc": flow.cc,
+                "cc": flow.variant or flow.cc,
                 "goodput_mbps": rates[number],
                 "lost": int(tp["lost"]),
                 "dropped": int(row["dropped"]),

@@ -14,6 +14,7 @@ from ...probes.base.jit import PLAIN
 from ..bbr import params
 from ..bbr.plain import records
 from ..bbr.records import EVENT, STATE
+from ..bbr.variants.catalogue import VARIANTS
 from . import world_records as rec
 from .application import BLOCK
 from .estimator import EPOCH_NS
@@ -84,11 +85,11 @@ class FlowSetup:
     extra_rtt_us: int = 0
     hz: int = 0
     rules: Mapping[str, Any] = field(default_factory=dict)
-    variant: str = ""  # a user's file, whose base `cc` is
+    variant: str = ""  # its name, or a user's file; `cc` is its base
 
     @property
     def slot(self) -> str | None:
-        """Whose callbacks run: a version, or a user's file; None of a loss-based one."""
+        """Whose callbacks run: a version, or a variant; None of a loss-based one."""
         return self.variant or self.version
 
     @property
@@ -97,7 +98,7 @@ class FlowSetup:
         if self.cc in LOSS_BASED:
             return None
         if self.cc not in VERSION_OF:
-            known = ", ".join(sorted({*VERSION_OF, *LOSS_BASED}))
+            known = ", ".join([*sorted({*VERSION_OF, *LOSS_BASED}), *VARIANTS])
             raise ScenarioError(f"there is no congestion control {self.cc!r:.40}", f"use {known}")
         return VERSION_OF[self.cc]
 

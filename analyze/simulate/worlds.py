@@ -8,6 +8,7 @@ from typing import Any
 from ...collect.lab import units
 from ...collect.lab.lab_points import LabPoint, PathSpec
 from ...probes.base.errors import ScenarioError
+from .own_variant import is_variant, own_variant
 from .world_setup import FlowSetup, PathSetup, Setup
 
 # A full packet on the wire.
@@ -96,10 +97,22 @@ def path_of(text: str) -> PathSetup:
     )
 
 
+def with_control(flow: FlowSetup, name: str) -> FlowSetup:
+    """A flow with the congestion control of this name: a kernel's, a variant, or a user's file.
+
+    Raises:
+        BbrscopeError: a user's file cannot be loaded.
+    """
+    if not is_variant(name):
+        return replace(flow, cc=name)
+    own = own_variant(name)
+    return replace(flow, cc=own.base, variant=name, rules=own.rules)
+
+
 def of_path(path: PathSetup, controls: str, duration_us: int, seed: int) -> Setup:
     """A world of bulk flows, one for each control of ``v2,cubic``, begun together."""
     names = [name.strip() for name in controls.split(",") if name.strip()]
     if not names:
         raise ScenarioError("--cc names no congestion control", "write --cc v2 or --cc v3,cubic")
-    flows = tuple(FlowSetup(name, 0, duration_us) for name in names)
+    flows = tuple(with_control(FlowSetup("", 0, duration_us), name) for name in names)
     return Setup(path, flows, duration_us, seed)

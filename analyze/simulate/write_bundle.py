@@ -122,8 +122,9 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "version": VERSION,
         "name": name,
         "bbr": version,
-        "kernel": f"bbrscope simulation of {version or 'Linux'}",
-        "simulated": {"seed": setup.seed, "holds": statement(setup)},
+        "kernel": f"bbrscope simulation of {Path(flow.variant).name or version or 'Linux'}",
+        "simulated": {"seed": setup.seed, "holds": statement(setup)}
+        | ({"variant": Path(flow.variant).name} if flow.variant else {}),
         "rules": {key: value for key, value in rules.items() if base.get(key, 0) != value},
         "setup": {
             "rate": str(path.rate_bps),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...analyze.bbr.variants.catalogue import help_text
 from ..options import gather, store_option
 from ..text.screen import say
 
@@ -30,10 +31,14 @@ class SimulateRequest:
     as_json: bool
 
 
-@click.command()
+@click.command(epilog=help_text())
 @click.argument("scenario", required=False)
 @click.option("--path", default="", metavar="NAME=VALUE,...", help="The path, see below.")
-@click.option("--cc", help="Congestion controls: v1, v2, v3, cubic, reno; one flow for each.")
+@click.option(
+    "--cc",
+    help="Congestion controls: v1, v2, v3, cubic, reno, a variant (below), or a file of your own:"
+    " ./mybbr.py. One flow for each.",
+)
 @click.option("--duration", default="25s", show_default=True, help="Length, without SCENARIO.")
 @click.option("--seed", type=click.IntRange(0, (1 << 31) - 1), default=0, help="Another chance.")
 @click.option(
@@ -69,6 +74,7 @@ def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
     bbrscope simulate --cc v3
     bbrscope simulate --path rate=20mbit,rtt=30ms,buffer=2bdp,loss=1% --cc v2 -o sim_v2
     bbrscope simulate --cc v2,cubic --set loss_thresh=5%
+    bbrscope simulate --cc bbr-prime,./mybbr.py
     bbrscope simulate song-single-buffer --set buffer=0.5bdp --cc v3
     bbrscope simulate --fidelity
     """
@@ -77,11 +83,15 @@ def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
         return
     setup = _setup(request)
     from ...analyze.simulate.fidelity_notes import statement
+    from ...analyze.simulate.own_process import watched
     from ...analyze.simulate.simulation import simulate
     from ...analyze.simulate.summary import flows_of
     from ...analyze.simulate.write_bundle import write_bundle
 
-    outcome = simulate(setup) if request.output is None else write_bundle(setup, request.output)
+    output = request.output
+    outcome = watched(
+        setup, lambda: simulate(setup) if output is None else write_bundle(setup, output)
+    )
     flows = flows_of(outcome)
     if request.as_json:
         document = {"flows": flows, "holds": statement(setup), "bundle": str(request.output or "")}
@@ -129,10 +139,11 @@ def _setup(request: SimulateRequest) -> Setup:
         return _with_settings(setup, request.settings)
     if request.path:
         raise ScenarioError("SCENARIO and --path both describe the path", "leave one of them out")
+    cc, variants = _set_aside(request.cc)
     asked = LabRequest(
         name=request.scenario,
         settings=request.settings,
-        cc=request.cc,
+        cc=cc,
         reps=1,
         quick=False,
         output=Path(),
@@ -142,7 +153,23 @@ def _setup(request: SimulateRequest) -> Setup:
     )
     point = next(iter(scenario.points(asked.scenario())))
     setup = worlds.of_point(point)
-    return replace(setup, seed=setup.seed + request.seed)
+    flows = tuple(
+        worlds.with_control(flow, variants[flow.cc]) if flow.cc in variants else flow
+        for flow in setup.flows
+    )
+    return replace(setup, flows=flows, seed=setup.seed + request.seed)
+
+
+def _set_aside(controls: str | None) -> tuple[str | None, dict[str, str]]:
+    """--cc with names that a scenario takes in place of variants, and what they stand for."""
+    from ...analyze.simulate.own_variant import is_variant
+
+    if controls is None:
+        return None, {}
+    names = [name.strip() for name in controls.split(",")]
+    aside = {f"variant{k}": name for k, name in enumerate(names) if is_variant(name)}
+    standing = {name: short for short, name in aside.items()}
+    return ",".join(standing.get(name, name) for name in names), aside
 
 
 def _with_settings(setup: Setup, settings: tuple[str, ...]) -> Setup:

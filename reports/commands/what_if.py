@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...analyze.bbr.variants.catalogue import VARIANTS, help_text
 from ..options import store_option
 from ..text.screen import say
 
@@ -21,11 +22,14 @@ _WORDS = {"goodput_mbps": "goodput, Mbit/s", "lost_packets": "packets lost"} | {
 }
 
 
-@click.command()
+@click.command(epilog=help_text())
 @click.argument("run")
 @store_option
 @click.option(
-    "--as", "as_version", metavar="VERSION", help="v1, v2, v3, or a file of your own: ./mybbr.py"
+    "--as",
+    "as_version",
+    metavar="VERSION",
+    help="v1, v2, v3, a variant (below), or a file of your own: ./mybbr.py",
 )
 @click.option(
     "--set",
@@ -54,12 +58,15 @@ def command(
     \b
     bbrscope what-if v2_single_1bdp --as v3
     bbrscope what-if v2_single_1bdp --set loss_thresh=5% --json
+    bbrscope what-if v1_single_1bdp --as bbr-prime
     bbrscope what-if v2_single_1bdp --as ./mybbr.py
     """
     if as_version is None and not settings:
         raise click.UsageError("say other rules: --as v3, or --set loss_thresh=5%")
-    if as_version is not None and as_version not in VERSIONS and not as_version.endswith(".py"):
-        raise click.UsageError(f"--as {as_version}: neither v1, v2, v3 nor a file *.py")
+    if as_version not in (None, *VERSIONS, *VARIANTS) and not str(as_version).endswith(".py"):
+        raise click.UsageError(
+            f"--as {as_version}: neither v1, v2, v3, a file *.py nor one of {', '.join(VARIANTS)}"
+        )
     from ...analyze.replay import replay_runs
     from ...analyze.replay.parameter_settings import parse_settings
     from ...analyze.simulate.closed_loop import predict

@@ -1,0 +1,90 @@
+"""A user's own variant runs in a process of its own: it may raise, crash, or never return."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar, cast
+
+from ...probes.base.errors import BbrscopeError
+from .slots import callback
+from .world_setup import Setup
+
+T = TypeVar("T")
+_WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN=1"
+# Far below what compiled code (a million packets per second) and plain Python (some 2,000) need.
+_SECONDS, _PACKETS_PER_SECOND = 60, 500
+_PACKET_BITS = 12_000
+
+
+def watched(setup: Setup, work: Callable[[], T]) -> T:
+    """What `work` returns, which simulates `setup`; apart from this process if a file takes part.
+
+    Raises:
+        BbrscopeError: the user's file raised, ended the process, or did not come back.
+    """
+    files = sorted({flow.variant for flow in setup.flows if flow.variant.endswith(".py")})
+    if not files:
+        return work()
+    for name in files:
+        callback(name)  # compiled here, for all runs to come
+    packets = setup.path.rate_bps * setup.duration_us // 1_000_000 // _PACKET_BITS
+    return run_apart(", ".join(files), work, _SECONDS + packets // _PACKETS_PER_SECOND)
+
+
+def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
+    """What `work` returns, run in a child that may use so many seconds of the processor.
+
+    Raises:
+        BbrscopeError: of the child, or why it did not answer.
+    """
+    context = multiprocessing.get_context("fork")
+    answers, answer = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(name, work, answer, cpu_seconds))
+    child.start()
+    answer.close()
+    try:
+        got = answers.recv()
+        child.join()
+    except EOFError:
+        child.join()
+        raise _gone(name, child.exitcode, cpu_seconds) from None
+    finally:
+        child.kill()
+        child.join()
+    if isinstance(got, BbrscopeError):
+        raise got
+    return cast(T, got[0])
+
+
+def _gone(name: str, exit_code: int | None, cpu_seconds: int) -> BbrscopeError:
+    if exit_code == -signal.SIGXCPU:
+        return BbrscopeError(
+            f"{name} did not come back: stopped after {cpu_seconds} s of processor time",
+            "look for a loop that does not end in its callbacks",
+        )
+    return BbrscopeError(f"{name} ended the process that ran it ({exit_code})", _WAY_OUT)
+
+
+def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds: int) -> None:
+    """In the child: the kernel ends it when its time is over, whatever code it runs."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+    raised: list[Any] = []
+    # What compiled callbacks raise gets no further than here.
+    sys.unraisablehook = lambda event: raised.append(event.exc_value)
+    try:
+        value = work()
+        answer.send(_raised(name, raised[0]) if raised else (value,))
+    except BbrscopeError as error:
+        answer.send(error)
+    except Exception as error:
+        answer.send(_raised(name, error))
+
+
+def _raised(name: str, error: object) -> BbrscopeError:
+    return BbrscopeError(f"{name} raised {type(error).__name__}: {error!s:.200}", _WAY_OUT)
