@@ -14,7 +14,6 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..control.gains import bbr_update_gains
-from ..control.recovery import bbr_save_cwnd
 from ..ints import BBR_UNIT, MSEC_PER_SEC, before, u32
 from ..log import note
 from ..model.bandwidth import bbr_max_bw
@@ -26,7 +25,6 @@ from ..modes.probe_rtt import (
     is_low_round_over,
     is_probe_rtt_due,
 )
-from ..modes.transition import transition_to
 from ..params import Params
 from ..records import BBR_PROBE_BW, BBR_PROBE_RTT, Bbr, Log, RateSample, Socket
 from ..tcp import tcp_jiffies32, tcp_packets_in_flight
@@ -76,12 +74,10 @@ def is_congested(bbr: Bbr, beta: int) -> bool:
 
 
 @jit
-def _back_off(bbr: Bbr, tp: Socket, log: Log) -> None:
+def _back_off(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     srtt_us, base_us = bbr.variant[SRTT], bbr.variant[BASE]
     note(log, codes.PRTT_ENTER_DELAY, srtt_us, base_us)
-    transition_to(bbr, BBR_PROBE_RTT)
-    bbr_save_cwnd(bbr, tp, log)
-    bbr.probe_rtt_done_stamp = 0
+    enter_probe_rtt(bbr, tp, base_us, 0, p, None)  # its note would say that min_rtt expired
 
 
 @jit
@@ -125,7 +121,7 @@ def delay_of(alpha: int, beta: int, dwells: bool) -> Piece:
             enter_probe_rtt(bbr, tp, expiring_us, p.min_rtt_win_sec * MSEC_PER_SEC, p, log)
             _forget_delay(bbr, tp)
         elif is_congested(bbr, beta):
-            _back_off(bbr, tp, log)
+            _back_off(bbr, tp, p, log)
             _forget_delay(bbr, tp)
         if bbr.mode == BBR_PROBE_RTT:
             if dwells:
