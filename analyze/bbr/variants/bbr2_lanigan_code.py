@@ -22,7 +22,7 @@ _FIRST_MAX_BW = (1 << 31) - 1  # bit/s
 
 
 @jit
-def bbr_begin(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
+def begin(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     """v2's init, and the highest rate that the study's code could write as the first max_bw."""
     bbr_init_v2(bbr, tp, min_rtt_us, p, log)
     bbr.bw_hi[0] = _FIRST_MAX_BW // 8 * BW_UNIT // (tp.mss_cache * USEC_PER_SEC)
@@ -49,4 +49,4 @@ _PARAMS = {
     "probe_rtt_cwnd_gain": 0,  # cwnd_min_target
     "has_lower_bounds": 0,
 }
-VARIANT = Variant("v2", _PARAMS, bbr_begin, dispatch)
+VARIANT = Variant("v2", _PARAMS, begin, dispatch)
