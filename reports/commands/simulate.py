@@ -67,7 +67,8 @@ def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
     aggregation and memory, in the lab's units.
 
     With -o the run becomes an ordinary bundle, marked as simulated: ingest, replay, explain,
-    diagnose, report and sql work on it, and the replay agrees with it in every bit. How far
+    diagnose, report and sql work on it, and the replay agrees with it in every bit; a variant's is
+    replayed as the version that it begins with, and differs where the variant does. How far
     simulations agree with kernels is printed with every result.
 
     \b
