@@ -36,6 +36,12 @@ PHRASES: dict[str | None, str] = {
     "DOWN_BY_TLP": "a tail loss probe repaired a loss",
     "CRUISE_ENTER": "inflight was low enough",
     "CRUISE_AFTER_PRTT": "PROBE_RTT had emptied the queue",
+    # the phase under a variant's rules
+    "CYC_BEGIN_RANDOM_LENGTH": "a cycle of random length began",
+    "PRTT_ENTER_DELAY": "the smoothed RTT was a fifth above its lowest",
+    "PRTT_EXIT_BELOW_BDP": "inflight was below the BDP",
+    "REFILL_BY_ECN_CEASED": "CE marks had ceased",
+    "DRAIN_EXIT_ROUNDS": "DRAIN had lasted its rounds",
     # v1's policer
     "LT_SAMPLE_START": "a first loss started the sampling for a policer",
     "LT_RESET_APPLIMITED": "sampling for a policer dropped, application-limited",
@@ -59,6 +65,7 @@ PHRASES: dict[str | None, str] = {
     "HI_REFILL_ADD": "raised before a probe",
     "HI_UNDO": "restored, the loss was spurious",
     # short-term bounds
+    "BWLO_CUT_ECN": "cut by the share of CE marks",
     "BWLO_INIT": "started from max_bw",
     "BWLO_CUT": "cut to 0.7",
     "BWLO_HELD_LATEST": "lowered to the latest delivery rate",
