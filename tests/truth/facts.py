@@ -41,16 +41,36 @@ class Recording:
         zero = min(int(each["ns"][0]) for each in rows.values())
         return [Flow(self, each, zero) for each in rows.values()]
 
+    @cached_property
+    def lab(self) -> dict[str, Any]:
+        """What the lab says of its run; nothing of other recordings."""
+        return raw.manifest(self.folder).get("lab") or {}
+
     @property
     def base_us(self) -> float | None:
         """The path's round trip, as the set-up says it."""
+        if self.lab:
+            return float(self.lab["rtt_us"])
         return float(self.setup["delay"]) * 1e3 if "delay" in self.setup else None
 
     @cached_property
     def link(self) -> float | None:
         """The link's first rate [bit/s]."""
+        if self.lab:
+            return float(self.lab["rate_bps"])
         found = re.fullmatch(r"(\d+)mbit", self.setup.get("rate", ""))
         return int(found[1]) * 1e6 if found else None
+
+    def changed(self, what: str) -> list[tuple[int, float]]:
+        """When [ns of the events' clock] something of a lab's path became what."""
+        clock = raw.manifest(self.folder)["clocks"]["start"]
+        ahead = clock["boottime_ns"] - clock["monotonic_ns"]
+        start = raw.manifest(self.folder).get("traffic_start_uptime_s", 0) * 1e9 - ahead
+        return [
+            (int(start + each["at_s"] * 1e9), float(each["value"]))
+            for each in self.lab.get("changes", [])
+            if each["what"] == what
+        ]
 
     def dropped(self) -> int | None:
         """What the bottleneck's queue dropped, by its last sample."""
@@ -106,9 +126,30 @@ class Flow:
     def rtts(self) -> pl.Series:
         return self.acks.filter(pl.col("rs.rtt_us") > 0)["rs.rtt_us"]
 
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """What the lab planned of this flow: its receiver's port says which it is."""
+        stored = int(self.rows.filter(kind="I")["dport"][0])
+        port = (stored & 255) << 8 | stored >> 8
+        return next((one for one in self.of.lab["flows"] if one["flow_no"] + 5201 == port), {})
+
+    @property
+    def extra_us(self) -> float:
+        """What its path takes beyond the others'."""
+        return float(self.spec.get("extra_rtt_us", 0)) if self.of.lab else 0.0
+
     @property
     def base_us(self) -> float:
-        return self.of.base_us or float(self.rtts.min())  # type: ignore[arg-type]
+        known = self.of.base_us
+        return known + self.extra_us if known else float(self.rtts.min())  # type: ignore[arg-type]
+
+    @cached_property
+    def base_then(self) -> pl.Expr:
+        """The path's round trip [us] at an event's time; a lab may change it."""
+        base = pl.lit(self.base_us)
+        for ns, us in self.of.changed("rtt"):
+            base = pl.when(pl.col("ns") >= ns).then(us + self.extra_us).otherwise(base)
+        return base
 
     @property
     def loss_share(self) -> float:
@@ -169,11 +210,15 @@ class Flow:
     def by_second(self) -> pl.DataFrame:
         """Each second's median and least RTT [us]."""
         rows = self.acks.filter(pl.col("rs.rtt_us") > 0).with_columns(
-            second=((pl.col("ns") - self.zero) // 1_000_000_000)
+            second=((pl.col("ns") - self.zero) // 1_000_000_000), base=self.base_then
         )
         return (
             rows.group_by("second")
-            .agg(us=pl.col("rs.rtt_us").median(), least=pl.col("rs.rtt_us").min())
+            .agg(
+                us=pl.col("rs.rtt_us").median(),
+                least=pl.col("rs.rtt_us").min(),
+                base=pl.col("base").max(),
+            )
             .sort("second")
         )
 
@@ -185,7 +230,7 @@ class Flow:
     @property
     def bloated(self) -> float:
         """Seconds in which the median RTT was half as long again as the path takes, and 5 ms."""
-        base = self.base_us
+        base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
         return sum(self.covered(int(second)) for second in high["second"])
 
@@ -200,7 +245,7 @@ class Flow:
     def min_rtt_high(self) -> float:
         """Seconds with bbr.min_rtt_us over 1.1 of what the path takes."""
         rtt = pl.col("bbr.min_rtt_us")
-        return self.held_while((rtt > 1.1 * self.base_us) & (rtt < UNSET))
+        return self.held_while((rtt > 1.1 * self.base_then) & (rtt < UNSET))
 
     @property
     def marked(self) -> float:

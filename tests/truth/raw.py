@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ import zstandard
 
 WRAP = 1 << 32
 # The only columns that do not fit 63 bits: addresses, and rates of which the unset one is ~0UL.
-_TYPES = {"sk": pl.String, "daddr": pl.String} | dict.fromkeys(
+_TYPES = dict.fromkeys(("sk", "saddr", "daddr", "saddr6", "daddr6"), pl.String) | dict.fromkeys(
     ("sk.sk_pacing_rate", "sk.sk_max_pacing_rate"), pl.UInt64
 )
+
+# Bytes between two events on the way to an init; another connection begins anywhere else.
+_HANDSHAKE = 1
 
 # Columns that not every recording has rows of.
 _RARE = pl.DataFrame(schema={"new_state": pl.Int64, "event": pl.Int64, "skb.seq": pl.Int64})
@@ -60,21 +65,38 @@ def _tables(bundle: Path) -> dict[str, pl.DataFrame]:
     }
 
 
-def _halves(tables: dict[str, pl.DataFrame], kind: str) -> pl.DataFrame | None:
-    """Put the two rows of each event together: the n-th of a socket with its n-th."""
-    if kind in tables:
-        return tables[kind]
-    if f"{kind}0" not in tables or f"{kind}1" not in tables:
+def _whole(tables: dict[str, pl.DataFrame], kind: str) -> pl.DataFrame | None:
+    """Put the rows of each event together, one or more: the n-th of a socket with its n-th."""
+    parts = [name for name in sorted(tables) if re.fullmatch(kind + "[0-9]*", name)]
+    if not parts:
         return None
-    first, second = (
-        tables[f"{kind}{half}"].with_columns(place=pl.int_range(pl.len()).over("sk"))
-        for half in (0, 1)
+    first, *rest = (
+        tables[name].with_columns(place=pl.int_range(pl.len()).over("sk")) for name in parts
     )
-    return first.join(second.drop("ns"), on=["sk", "place"], how="inner").drop("place")
+    for part in rest:
+        first = first.join(part.drop("ns"), on=["sk", "place"], how="inner")
+    return first.drop("place")
+
+
+def _lives(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Cut a socket's rows into flows: the kernel uses addresses again, and each flow has an init.
+
+    What ran on the way to an init, on a zeroed state, is that flow's: the SYN-ACK's call of main.
+    """
+    kinds = rows["kind"].to_list()
+    sequence = rows["tp.snd_nxt"].to_list()
+    starts = []
+    for place in (at for at, kind in enumerate(kinds) if kind == "I"):
+        least = starts[-1] + 1 if starts else 0
+        while place > least and (sequence[place] - sequence[place - 1]) % WRAP <= _HANDSHAKE:
+            place -= 1
+        starts.append(place)
+    starts = [0, *starts[1:]]
+    return [rows[a:b] for a, b in pairwise([*starts, rows.height])]
 
 
 def events(bundle: Path) -> dict[str, pl.DataFrame]:
-    """Return the events of each socket that carried more than a control connection.
+    """Return the events of each flow that carried more than a control connection, as they began.
 
     Of a recording that lacks rows, the halves and exits of an event may be another's: ask such a
     one for what stands in first halves alone.
@@ -82,7 +104,7 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
     tables = _tables(bundle)
     parts = []
     for kind in ("I", "IX", "M", "S", "E", "H", "U", "L"):
-        rows = _halves(tables, kind)
+        rows = _whole(tables, kind)
         if rows is None:
             continue
         if kind == "M" and "X" in tables:
@@ -97,13 +119,22 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
             )
         parts.append(rows.with_columns(kind=pl.lit(kind)))
     every = pl.concat([*parts, _RARE], how="diagonal").sort("sk", "ns", maintain_order=True)
-    found = {}
-    for (sk,), rows in every.group_by("sk", maintain_order=True):
-        found[str(sk)] = rows.filter(pl.col("tp.delivered").is_not_null())
-    carried = {sk: _carried(rows) for sk, rows in found.items()}
+    every = every.filter(pl.col("tp.delivered").is_not_null())
+    found = {
+        f"{sk}/{number}": rows
+        for (sk,), of_socket in every.group_by("sk", maintain_order=True)
+        for number, rows in enumerate(_lives(of_socket))
+    }
+    carried = {name: _carried(rows) for name, rows in found.items()}
     most = max(carried.values())
-    chosen = [sk for sk in found if carried[sk] >= most / 100 and found[sk].height >= 50]
-    return {sk: found[sk] for sk in sorted(chosen, key=lambda sk: int(found[sk]["ns"][0]))}
+    chosen = [
+        name
+        for name, rows in found.items()
+        if carried[name] >= most / 100 and rows.filter(kind="M").height >= 50
+    ]
+    return {
+        name: found[name] for name in sorted(chosen, key=lambda name: int(found[name]["ns"][0]))
+    }
 
 
 def _carried(rows: pl.DataFrame) -> int:

@@ -7,7 +7,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.collect.store.store import Store
 
-from tests.truth import raw
+from tests.truth import raw, wire
 from tests.truth.facts import Flow, Recording
 
 
@@ -113,6 +113,30 @@ def check(store: Store, recording: Recording) -> int:
     return compared
 
 
+def check_packets(store: Store, recording: Recording) -> int:
+    """Compare what packets say of each sender; return how many numbers that were."""
+    run = recording.folder.name
+    captured = wire.senders(recording.folder)
+    asked = store.con.execute(
+        "SELECT m.* FROM metrics_by_flow m JOIN senders n ON n.run_id = m.run_id"
+        " AND n.stream = m.stream AND n.flow IS NOT DISTINCT FROM m.flow"
+        " WHERE m.run = ? AND n.counts AND n.stream IS NOT NULL ORDER BY n.stream",
+        [run],
+    )
+    names = [column[0] for column in asked.description or ()]
+    told = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+    compared = 0
+    for connection, row in zip(captured, told, strict=True):
+        wanted = wire.numbers(connection)
+        got = {name: row[name] for name in wanted}
+        assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {row['stream']}"
+        compared += len(wanted)
+    return compared
+
+
 def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> None:
     for run in shipped.runs():
-        assert check(shipped, Recording(fixtures.path(run))) > 30
+        recording = Recording(fixtures.path(run))
+        assert check(shipped, recording) > 30
+        if (recording.folder / "packets.pcap.zst").is_file():
+            assert check_packets(shipped, recording) == 14
