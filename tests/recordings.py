@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.record import accounting, check
+from bbrscope.collect.record.output import accounting, check
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 

@@ -22,7 +22,7 @@ NUMBAS = frozenset(
     {
         "analyze/bbr/loops.py",
         "analyze/bbr/plain.py",
-        "analyze/simulate/places.py",
+        "analyze/simulate/world/places.py",
         "collect/packets/capture_records.py",
         "collect/packets/tshark_text.py",
         "probes/base/record_addresses.py",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..views.sender_views import SAME_SENDER
+from ..views.runs.sender_views import SAME_SENDER
 from .blocks import RunBlock
 from .noise import ALPHA, Block, holm, interval, least_p, p_value
 from .run_metrics import scoped

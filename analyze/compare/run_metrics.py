@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..views.materialize import narrowed_query
-from ..views.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
+from ..views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ...collect.events import header
 from ...collect.events.addresses import endpoints
-from ...collect.events.header import ADDRESSES, IDENTITY, MAX_HEADER, PARAMETERS, SINGLE, Tag
+from ...collect.events.lines import header
+from ...collect.events.lines.header import ADDRESSES, IDENTITY, MAX_HEADER, PARAMETERS, SINGLE, Tag
 
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")

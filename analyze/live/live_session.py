@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ...collect.flight import beginnings
 from ...collect.flight.triggers import LiveBatch
-from ...collect.record import clocks, samplers
-from ...collect.record.live_rows import ORDER_NS
-from ...collect.record.manifest import ManifestWriter
-from ...collect.record.outputs import Discarded, Held
+from ...collect.record.captures import samplers
+from ...collect.record.host import clocks
+from ...collect.record.output.live_rows import ORDER_NS
+from ...collect.record.output.manifest import ManifestWriter
+from ...collect.record.output.outputs import Discarded, Held
 from ...collect.record.plan import RecordingPlan
 from ...collect.record.watching import Watching
 from ...collect.samples.ss_log import samples

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..compare.run_metrics import scoped
-from ..views.sender_views import SAME_SENDER
+from ..views.runs.sender_views import SAME_SENDER
 from . import ware
 from .cliff import Point
 

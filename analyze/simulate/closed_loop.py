@@ -15,10 +15,10 @@ from ..bbr.records import MAIN
 from ..replay.parameter_settings import apply_settings
 from .fidelity_notes import statement
 from .own_process import watched
-from .own_variant import is_variant, own_variant
 from .recorded_world import METRICS, RecordedWorld
+from .sender.own_variant import is_variant, own_variant
 from .simulation import Array, simulate
-from .world_setup import LOSS_BASED, Setup
+from .world.world_setup import LOSS_BASED, Setup
 
 LEAST_SEEDS = 20
 Interval = tuple[float, float, float]

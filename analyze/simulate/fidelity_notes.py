@@ -5,7 +5,7 @@ Every number of a simulation is printed with this; README.md of this folder has 
 
 from __future__ import annotations
 
-from .world_setup import Setup
+from .world.world_setup import Setup
 
 _COMPARED = (
     "compared with kernels' recordings (bbrscope simulate --fidelity): goodput within 2 %, RTTs"

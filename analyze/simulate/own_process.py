@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from ...probes.base.errors import BbrscopeError
-from .slots import callback
-from .world_setup import Setup
+from .sender.slots import callback
+from .world.world_setup import Setup
 
 T = TypeVar("T")
 _WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN=1"

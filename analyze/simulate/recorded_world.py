@@ -17,8 +17,8 @@ from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..replay import run_params
 from ..replay.replay_runs import RunInfo
 from ..replay.what_if import busy_flows
-from .world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
-from .worlds import PATH_PACKET
+from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
+from .world.worlds import PATH_PACKET
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
-from .coming import schedule
-from .world_loop import SAMPLE_NS, run
-from .world_records import EV_CHANGE, EV_SAMPLE, EV_START
-from .world_setup import Arrays, Setup, arrays
+from .world.coming import schedule
+from .world.world_loop import SAMPLE_NS, run
+from .world.world_records import EV_CHANGE, EV_SAMPLE, EV_START
+from .world.world_setup import Arrays, Setup, arrays
 
 Array = np.ndarray[Any, Any]
 RECORDED = ("out_events", "out_states", "out_rows")

@@ -13,10 +13,10 @@ from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params
-from .estimator import EPOCH_NS
 from .fidelity_notes import statement
+from .sender.estimator import EPOCH_NS
 from .simulation import Simulated, goodput_mbps, simulate
-from .world_setup import Setup, rules_of
+from .world.world_setup import Setup, rules_of
 from .write_events import SERVER_PORT, EventWriter, local_port
 
 # Any date will do; a simulation has none.

@@ -23,7 +23,7 @@ from ..bbr.records import (
     STATE_FIELDS,
     UNDO_CWND,
 )
-from .world_records import COOKIE, MSS
+from .world.world_records import COOKIE, MSS
 
 Array = np.ndarray[Any, Any]
 CONTROL_NAMES = frozenset(CONTROL.names or ())

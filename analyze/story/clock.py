@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..views.materialize import narrowed
-from ..views.sender_views import SENDERS
+from ..views.runs.sender_views import SENDERS
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from ...collect.store import schema
 from ...collect.store.schema import Table
-from . import (
+from . import result_tables
+from .events import (
     binding_views,
     bound_views,
-    captured_views,
     decision_views,
-    flow_views,
-    link_views,
-    metric_slices,
-    packet_views,
     phase_views,
-    result_tables,
     round_views,
-    run_views,
-    rung_views,
-    sampled_views,
-    sender_views,
-    sharing_views,
     state_views,
     step_views,
-    transfer_views,
 )
 from .macros import MACROS, Macro
+from .metrics import metric_slices
+from .packets import captured_views, link_views, packet_views, transfer_views
+from .runs import flow_views, run_views, rung_views, sampled_views, sender_views, sharing_views
 from .view import View
 
 RESULT_TABLES: tuple[Table, ...] = result_tables.TABLES

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ...probes.fields import EVENT_FIELDS, EXIT_FIELDS
 from ..store.schema.recorded_tables import KINDS
-from .batch_columns import number_events
-from .column_plan import I64, TARGETS, Plan, batch_layout
-from .header import Header
-from .loop_memory import (
+from .lines.header import Header
+from .loop.batch_columns import number_events
+from .loop.column_plan import I64, TARGETS, Plan, batch_layout
+from .loop.loop_memory import (
     B_EXIT_NS,
     B_FLOW,
     B_KIND,

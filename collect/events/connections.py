@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .addresses import endpoints
-from .column_plan import I64
-from .header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
-from .loop_memory import F_IDENTITY, S_FLOW, S_FROM, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
-from .pairing_memory import PairingMemory
-from .rows import Text
-from .socket_table import as_signed
+from .lines.header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
+from .loop.column_plan import I64
+from .loop.loop_memory import F_IDENTITY, S_FLOW, S_FROM, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
+from .loop.pairing_memory import PairingMemory
+from .loop.rows import Text
+from .loop.socket_table import as_signed
 
 # Of a number of bytes in front of a packet.
 MOST_DIGITS = 5

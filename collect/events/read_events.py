@@ -11,14 +11,17 @@ import numpy as np
 
 from ...probes.base.errors import BundleError
 from ..bundle.quality import QualityNote
-from . import header, rows
 from .batch import Assembler
-from .batch_columns import carry_open
-from .column_plan import I64, Plan, make_plan
 from .connections import Connections, Endpoints
-from .header import SINGLE, Header
-from .line_notes import CHATTER, LineNotes
-from .loop_memory import (
+from .lines import header
+from .lines.header import SINGLE, Header
+from .lines.line_notes import CHATTER, LineNotes
+from .lines.row_errors import header_line, why_refused
+from .lines.text_source import TextSource
+from .loop import rows
+from .loop.batch_columns import carry_open
+from .loop.column_plan import I64, Plan, make_plan
+from .loop.loop_memory import (
     BACKWARDS,
     BATCH_FULL,
     F_COOKIE,
@@ -32,13 +35,11 @@ from .loop_memory import (
     SOCKETS_FULL,
     Batch,
 )
-from .open_events import close_before
-from .pairing import consume
-from .pairing_memory import PairingMemory
-from .row_errors import header_line, why_refused
+from .loop.open_events import close_before
+from .loop.pairing import consume
+from .loop.pairing_memory import PairingMemory
 from .skb_rows import SkbRows
 from .slot_notes import UNPAIRED, slot_notes
-from .text_source import TextSource
 
 if TYPE_CHECKING:
     import pyarrow as pa

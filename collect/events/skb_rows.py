@@ -10,9 +10,9 @@ import numpy as np
 
 from ...probes.fields import SKB
 from ..store.rowsets import arrow_type
-from .column_plan import I64
-from .header import Tag
-from .loop_memory import SIDE_HEAD
+from .lines.header import Tag
+from .loop.column_plan import I64
+from .loop.loop_memory import SIDE_HEAD
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..bundle.quality import CODES, QualityNote
 from ..store.schema.recorded_tables import KINDS
 from .batch import Finished
-from .column_plan import MAIN_ACKED, Plan
-from .header import ENTRY, Header
-from .loop_memory import (
+from .lines.header import ENTRY, Header
+from .loop.column_plan import MAIN_ACKED, Plan
+from .loop.loop_memory import (
     B_FIRST,
     B_FLOW,
     B_KIND,
@@ -20,7 +20,7 @@ from .loop_memory import (
     ORPHAN,
     Batch,
 )
-from .pairing_memory import PairingMemory
+from .loop.pairing_memory import PairingMemory
 
 # Notes on rows that make no whole event.
 UNPAIRED = ("half_event", "orphan_row", "duplicate_row")

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS, PACKETS
-from ..record import check, clocks
-from ..record.folder import RecordingFolder
-from ..record.stream import Compressed
+from ..record.host import clocks
+from ..record.output import check
+from ..record.output.folder import RecordingFolder
+from ..record.output.stream import Compressed
 from .rings import Covered, Rings
 
 T = TypeVar("T")

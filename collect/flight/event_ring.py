@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..record.event_cut import PARTS, EventCut
+from ..record.output.event_cut import PARTS, EventCut
 from . import beginnings
 from .beginnings import TELLING, Beginnings
 from .pieces import Piece, PieceRing

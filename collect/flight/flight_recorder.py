@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import HostError
-from ..record import clocks
 from ..record.attaching import Attaching
-from ..record.clocks import ClockReading
-from ..record.live_rows import ORDER_NS
-from ..record.manifest import ManifestWriter
+from ..record.captures.side_captures import SideCaptures
+from ..record.host import clocks
+from ..record.host.clocks import ClockReading
+from ..record.output.live_rows import ORDER_NS
+from ..record.output.manifest import ManifestWriter
+from ..record.output.stream import STALLED_NS
 from ..record.plan import RecordingPlan
 from ..record.recording import ended_by_signals
-from ..record.side_captures import SideCaptures
-from ..record.stream import STALLED_NS
 from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump

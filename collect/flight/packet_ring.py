@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from ..record.headers_only import FILE_HEADER, ORDERS, RECORD_HEADER
+from ..record.captures.headers_only import FILE_HEADER, ORDERS, RECORD_HEADER
 from .pieces import PieceRing
 
 PIECE_BYTES = 1 << 20

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS, PACKETS, QUEUE, SS
-from ..record import samplers
-from ..record.outputs import Output
+from ..record.captures import samplers
+from ..record.output.outputs import Output
 from .event_ring import EventRing
 from .packet_ring import PacketRing
 from .text_ring import TextRing

@@ -17,8 +17,8 @@ from ..bundle.quality import CODES, QualityNote, note_of
 from ..bundle.recognise import recognise
 from ..events import which_bbr as layout
 from ..events.flows import flow_rows
+from ..events.lines.text_source import SALVAGE
 from ..events.read_events import EventReader
-from ..events.text_source import SALVAGE
 from ..lab import lab_results as lab
 from ..packets.packet_run import add_packets, load_capture, load_packets
 from ..samples.queue_samples import queue_rows

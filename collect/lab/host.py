@@ -12,7 +12,7 @@ from pathlib import Path
 from ...probes import btf
 from ...probes.base.errors import HostError
 from .. import guest
-from ..record import target
+from ..record.host import target
 
 TOOLS = {
     "ip": "iproute2",

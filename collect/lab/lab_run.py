@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import HostError
-from ..record import accounting
 from ..record.filters import Filters
-from ..record.folder import hand_over
+from ..record.output import accounting
+from ..record.output.folder import hand_over
 from ..record.plan import RecordingPlan
 from ..record.recording import run as record
 from . import host, testbed, traffic

@@ -11,11 +11,11 @@ from typing import Protocol
 from ...probes.attach import Attach
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS
-from . import clocks, ladder, survey
-from .outputs import Outputs
+from .host import clocks, ladder, survey
+from .host.survey import HostSurvey
+from .output.outputs import Outputs
+from .output.stream import Tap
 from .plan import RecordingPlan
-from .stream import Tap
-from .survey import HostSurvey
 from .tracer import Tracer
 
 

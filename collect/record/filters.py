@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...probes.base.errors import HostError
 from ...probes.program import probe
-from .helpers import output_of
+from .host.helpers import output_of
 
 TCP_LISTEN = 10  # include/net/tcp_states.h
 COMMON = "$sk->__sk_common"

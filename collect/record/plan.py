@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ...probes.base.errors import HostError
 from ..bundle.bundle import RUN_NAME
-from .bpftrace import BUFFER_BYTES
 from .filters import Filters
+from .host.bpftrace import BUFFER_BYTES
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from typing import Any, Protocol
 
 from ...probes.base.errors import HostError
 from ..bundle.rungs import RUNGS
-from . import check, clocks, loading
 from .attaching import Attaching
-from .folder import RecordingFolder
-from .live_rows import LiveRows
-from .manifest import ManifestWriter
+from .captures.side_captures import SideCaptures
+from .host import clocks, loading
+from .host.survey import survey
+from .output import check
+from .output.folder import RecordingFolder
+from .output.live_rows import LiveRows
+from .output.manifest import ManifestWriter
 from .plan import RecordingPlan
 from .progress import Progress
-from .side_captures import SideCaptures
-from .survey import survey
 from .tracer import TracerEnd
 from .user_command import UserCommand
 

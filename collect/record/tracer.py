@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...probes.base.errors import HostError
-from . import bpf_stats
-from .bpftrace import Bpftrace, environment, prepare
-from .outputs import Output
-from .stream import Events, Stderr, Tap
+from .host import bpf_stats
+from .host.bpftrace import Bpftrace, environment, prepare
+from .output.outputs import Output
+from .output.stream import Events, Stderr, Tap
 
 PR_SET_PDEATHSIG = 1
 F_SETPIPE_SZ = 1031

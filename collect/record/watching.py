@@ -12,13 +12,13 @@ from pathlib import Path
 
 from ..bundle.bundle import EVENTS
 from ..bundle.rungs import RUNGS
-from . import loading
 from .attaching import Attaching
-from .folder import PROBE
-from .live_rows import LiveRows
-from .outputs import Outputs
+from .host import loading
+from .host.survey import survey
+from .output.folder import PROBE
+from .output.live_rows import LiveRows
+from .output.outputs import Outputs
 from .plan import RecordingPlan
-from .survey import survey
 
 
 class ScratchPlace:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...analyze.views.view_parts import UNSET
-from ..text import finding_text
+from ..text.findings import finding_text
 
 if TYPE_CHECKING:
     import polars

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...analyze.diagnosis.engine import Diagnosis
     from ...analyze.replay.what_if import WhatIf
-    from ..html.figure import PlottedChart
+    from ..html.charts.figure import PlottedChart
 
 By = Literal["flow", "phase", "second", "round", "run"]
 
@@ -313,7 +313,7 @@ class Recordings(Closing):
         dark: bool = False,
     ) -> PlottedChart:
         """Return a chart as a Vega-Lite specification with the rows behind it; see `chart`."""
-        from ..html.figure import NAMES, figure
+        from ..html.charts.figure import NAMES, figure
 
         if name not in NAMES:
             raise BbrscopeError(f"no chart called {name!r:.60}", f"there are {', '.join(NAMES)}")

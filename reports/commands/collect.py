@@ -202,11 +202,11 @@ def command(
     elif print_probe:
         show_probe(request.plan())
     elif print_unit:
-        from ..flight import unit
+        from ..live.flight import unit
 
         say(unit(), nl=False)
     elif request.last is not None or request.rotate is not None:
-        from ..flight import record_flight
+        from ..live.flight import record_flight
 
         if anonymize or request.max_size is not None:
             raise click.UsageError("--anonymize and --max-size are for a recording into one bundle")
@@ -225,12 +225,12 @@ def _record(plan: RecordingPlan, anonymize: bool, follow: bool) -> NoReturn:
 
     onlooker = None
     if follow:
-        from ..story_printer import StoryPrinter
+        from ..live.story_printer import StoryPrinter
 
         onlooker = StoryPrinter()
     path, manifest = run(plan, lambda text: say(text, err=True), onlooker)
     if anonymize:
-        from ...collect.record.anonymize import anonymize as replace_addresses
+        from ...collect.record.output.anonymize import anonymize as replace_addresses
 
         replace_addresses(path)
     report(path, manifest)
@@ -243,7 +243,7 @@ def show_probe(plan: RecordingPlan) -> None:
     Raises:
         BbrscopeError: it rules out all of them.
     """
-    from ...collect.record.survey import probe_program, survey
+    from ...collect.record.host.survey import probe_program, survey
 
     host = survey(plan)
     for step in host.steps:
@@ -260,7 +260,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
     Raises:
         BbrscopeError: it is not complete, or there is nothing in it.
     """
-    from ...collect.record.accounting import is_empty, trouble
+    from ...collect.record.output.accounting import is_empty, trouble
 
     say(f"{path}: {_contents(manifest)} by {manifest['probe']}", err=True)
     say(f"  ended: {manifest['ended']}", err=True)

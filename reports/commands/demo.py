@@ -116,7 +116,7 @@ def _replay(store: Store, compiling: Popen[bytes]) -> None:
 
 def _load_drawing() -> None:
     """Load what draws the report, which takes seconds that would else come after the replay."""
-    from ..html import page, vega  # noqa: F401
+    from ..html.charts import vega
 
     vega.javascript()
 
@@ -134,7 +134,7 @@ def _agreement(flow: FlowReplay) -> None:
 
 def _diagnose(store: Store) -> None:
     from ...analyze.diagnosis.engine import diagnose
-    from ..text.diagnosis_text import diagnosis_lines
+    from ..text.findings.diagnosis_text import diagnosis_lines
 
     _step("Diagnose: is anything wrong with this flow?")
     diagnosis = diagnose(store.con, store.run_id(RECORDING))
@@ -143,8 +143,8 @@ def _diagnose(store: Store) -> None:
 
 def _explain(store: Store) -> None:
     from ...analyze.story import event_flows, event_story, names
-    from ..text.change_table import ChangeTable
-    from ..text.flow_story import header
+    from ..text.stories.change_table import ChangeTable
+    from ..text.stories.flow_story import header
 
     _step("Explain: how the flow began")
     flow = event_flows.flows_of(store.con, store.run_id(RECORDING))[0]

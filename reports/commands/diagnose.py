@@ -68,7 +68,7 @@ def command(
     bbrscope diagnose --explain policer
     """
     from ..api.recordings import open
-    from ..text import diagnosis_text
+    from ..text.findings import diagnosis_text
 
     if explained is not None and not listing:
         say(diagnosis_text.rule_description(_rule(explained), names))
@@ -81,7 +81,7 @@ def command(
     if output_format == "text":
         _print_text(diagnoses, names, store, full)
     elif output_format == "json":
-        from ..text.finding_text import document
+        from ..text.findings.finding_text import document
 
         say(json.dumps([document(diagnosis, names) for diagnosis in diagnoses]))
     else:
@@ -104,8 +104,8 @@ def _rule(name: str) -> Rule:
 
 
 def _print_text(diagnoses: Sequence[Diagnosis], names: str, store: Path, full: bool) -> None:
-    from ..text.diagnosis_summary import summary_lines
-    from ..text.diagnosis_text import diagnosis_lines
+    from ..text.findings.diagnosis_summary import summary_lines
+    from ..text.findings.diagnosis_text import diagnosis_lines
 
     if not diagnoses:
         say(f"{store} holds no run with events; load one with `bbrscope ingest BUNDLE`")

@@ -43,7 +43,7 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     if bundle is not None:
         tell_bundle(bundle, as_json)
         return
-    from ...collect.record import doctor
+    from ...collect.record.host import doctor
 
     report = doctor.diagnose(output.resolve())
     if as_json:
@@ -64,7 +64,7 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
 def tell_bundle(folder: Path, as_json: bool) -> None:
     """Print a recording's account; a row that was lost is an error."""
     from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
-    from ...collect.record import accounting
+    from ...collect.record.output import accounting
 
     raw = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}").raw
     if (folder / EVENTS).is_file():
@@ -89,7 +89,7 @@ def _completeness(events: Path) -> dict[str, object]:
     Raises:
         BbrscopeError: the rows make no sense.
     """
-    from ...collect.record.check import check
+    from ...collect.record.output.check import check
 
     try:
         return check(events).as_dict()

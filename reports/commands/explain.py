@@ -110,7 +110,7 @@ def command(request: ExplainRequest) -> None:
 
 def _explain_samples(request: ExplainRequest, flows: list[SampledFlow], rung: Rung) -> None:
     """Print the story of a run that has samples of `ss` and no events."""
-    from ..text import sampled_story
+    from ..text.stories import sampled_story
 
     run, between = request.run, request.between
     if request.asks_for_decisions:
@@ -137,8 +137,8 @@ def _explain_packets(request: ExplainRequest, flows: list[CapturedFlow]) -> None
     """Print the story of a run that has packets and no events."""
     from ...analyze.story.captured_flows import facts_of
     from ...collect.bundle.rungs import CAPTURE
-    from ..text import captured_story
     from ..text.quantities import plural
+    from ..text.stories import captured_story
 
     run, number = request.run, request.flow
     if request.asks_for_decisions or request.between is not None:
@@ -251,8 +251,8 @@ def _story(request: ExplainRequest, store: Store, flow: EventFlow) -> FlowStory:
 
 def _print_story(request: ExplainRequest, story: FlowStory) -> None:
     from ...analyze.story.event_flows import EventFlow
-    from ..text import flow_story
-    from ..text.change_table import ChangeTable
+    from ..text.stories import flow_story
+    from ..text.stories.change_table import ChangeTable
 
     flow, names = story.flow, request.names
     assert isinstance(flow, EventFlow)
@@ -288,7 +288,7 @@ def _print_tiny(flows: list[EventFlow], any_printed: bool) -> None:
 
 
 def _print_json(request: ExplainRequest, stories: list[FlowStory]) -> None:
-    from ..text.story_json import document
+    from ..text.stories.story_json import document
 
     flows = [document(story, request.names) for story in stories]
     say(json.dumps({"run": request.run, "names": request.names, "flows": flows}))
@@ -302,7 +302,7 @@ def _print_instants(
     Raises:
         BbrscopeError: none was.
     """
-    from ..text import instant_text
+    from ..text.stories import instant_text
 
     names = request.names
     instants, errors = _instants(store, flows, t_ns)

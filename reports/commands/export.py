@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from ..html import writer
+from ..html.pages import writer
 from ..options import gather, names_option, runs_argument, store_option
 from ..parameter_types import TimeType
 from ..text.screen import say

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
-from ..live_options import LiveRequest, live_options
+from ..live.live_options import LiveRequest, live_options
 from ..options import gather
 from ..text.screen import say
 
 if TYPE_CHECKING:
     from ...analyze.live.live_session import LiveSession
-    from ..live_metrics import LiveMetrics
+    from ..live.live_metrics import LiveMetrics
 
 TICK_S = 0.2
 LOOK_S = 1.0
@@ -44,7 +44,7 @@ def command(request: LiveRequest, listen: str, duration: float | None) -> None:
     """
     from ...analyze.live.live_session import LiveSession
     from ...collect.record.recording import ended_by_signals
-    from ..live_metrics import LiveMetrics
+    from ..live.live_metrics import LiveMetrics
 
     metrics = LiveMetrics()
     server = serve(listen, metrics)
@@ -78,7 +78,7 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
     Raises:
         BbrscopeError: the address is none, or taken.
     """
-    from ..live_metrics import TYPE
+    from ..live.live_metrics import TYPE
 
     found = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
     if found is None or int(found[2]) > 65535:

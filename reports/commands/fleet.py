@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
-from ..html import writer
+from ..html.pages import writer
 from ..options import format_option, gather
 from ..text.screen import say
 
@@ -110,7 +110,7 @@ def _print(counted: str, found: Sequence[Answer]) -> None:
 def _write_page(
     opened: Store, request: FleetRequest, counted: str, found: Sequence[Answer]
 ) -> None:
-    from ..html import fleet_page
+    from ..html.pages import fleet_page
     from .report import write_report
 
     assert request.output is not None

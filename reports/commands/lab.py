@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ...probes.base.errors import ScenarioError
-from ..lab_request import LabRequest
+from ..lab.lab_request import LabRequest
 from ..options import gather, plain_words, store_option
 from ..text.screen import say
 
@@ -142,11 +142,11 @@ def run_scenario(
     if engine == "sim":
         if vm:
             raise click.UsageError("--engine sim needs no guest: leave --vm out")
-        from .. import lab_simulated
+        from ..lab import lab_simulated
 
         lab_simulated.make_simulated(request, jobs)
         return
-    from .. import lab_runs
+    from ..lab import lab_runs
 
     if inside:
         lab_runs.make_inside_guest(request, points)

@@ -11,13 +11,13 @@ import click
 
 from ...probes.base.errors import BbrscopeError
 from ..choose import by_name
-from ..html import writer
+from ..html.pages import writer
 from ..options import complete_runs, gather, store_option
 from ..parameter_types import TimeType
 from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ..html.figure import PlottedChart
+    from ..html.charts.figure import PlottedChart
 
 FORMATS = (".svg", ".png", ".pdf")
 DATA_FORMATS = (".csv", ".parquet")
@@ -27,7 +27,7 @@ SCALE = 3
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a chart."""
-    from ..html.figure import NAMES
+    from ..html.charts.figure import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete)]
 
@@ -54,7 +54,7 @@ class PlotRequest:
             click.UsageError: there is no such chart, nothing to make, or no such file format.
             BbrscopeError: a file is there already.
         """
-        from ..html.figure import NAMES
+        from ..html.charts.figure import NAMES
 
         if self.name not in NAMES:
             raise click.BadParameter(
@@ -80,7 +80,7 @@ class PlotRequest:
 def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    from ..html.figure import NAMES
+    from ..html.charts.figure import NAMES
 
     for name, about in NAMES.items():
         say(f"{name:10} {about}")

@@ -10,7 +10,7 @@ import click
 
 from ..api.replayed import open_replayed
 from ..choose import by_condition, by_name
-from ..html import writer
+from ..html.pages import writer
 from ..options import gather, names_option, runs_argument, store_option
 from ..parameter_types import TimeType
 from ..text.screen import say
@@ -122,7 +122,7 @@ def _named(store: Path, patterns: tuple[str, ...]) -> list[str]:
 
 def _write_comparison(store: Store, run_ids: list[int], path: Path, names: str) -> int:
     """Build and write the comparison of runs. Return its size in bytes."""
-    from ..html import compared
+    from ..html.sections import compared
     from ..text.progress_bar import progress
 
     bound_memory(store)
@@ -143,7 +143,7 @@ def write_report(
     names: str = "kernel",
 ) -> int:
     """Build and write the report of a run; `between` is in seconds. Return its size in bytes."""
-    from ..html import page
+    from ..html.pages import page
     from ..text.progress_bar import progress
 
     bound_memory(store)

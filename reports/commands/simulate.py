@@ -14,7 +14,7 @@ from ..options import gather, store_option
 from ..text.screen import say
 
 if TYPE_CHECKING:
-    from ...analyze.simulate.world_setup import Setup
+    from ...analyze.simulate.world.world_setup import Setup
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def _compare(store: Path) -> None:
 
 def _setup(request: SimulateRequest) -> Setup:
     """The world that the options describe. Raises ScenarioError."""
-    from ...analyze.simulate import worlds
+    from ...analyze.simulate.world import worlds
     from ...collect.lab import scenario, units
     from ...probes.base.errors import ScenarioError
-    from ..lab_request import LabRequest
+    from ..lab.lab_request import LabRequest
 
     if request.scenario is None:
         duration_us = units.time_us(request.duration)
@@ -163,7 +163,7 @@ def _setup(request: SimulateRequest) -> Setup:
 
 def _set_aside(controls: str | None) -> tuple[str | None, dict[str, str]]:
     """--cc with names that a scenario takes in place of variants, and what they stand for."""
-    from ...analyze.simulate.own_variant import is_variant
+    from ...analyze.simulate.sender.own_variant import is_variant
 
     if controls is None:
         return None, {}
@@ -178,7 +178,7 @@ def _with_settings(setup: Setup, settings: tuple[str, ...]) -> Setup:
     if not settings:
         return setup
     from ...analyze.replay.parameter_settings import apply_settings, parse_settings
-    from ...analyze.simulate.world_setup import rules_of
+    from ...analyze.simulate.world.world_setup import rules_of
 
     def changed(version: str | None, rules: dict[str, object]) -> dict[str, object]:
         return apply_settings(rules, parse_settings(settings, version or "v1"))

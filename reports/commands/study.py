@@ -100,7 +100,7 @@ def command(request: StudyRequest) -> None:
     bbrscope study song-cubic --table share-by-buffer --format json
     """
     from ...collect.lab import scenario
-    from ..html import writer
+    from ..html.pages import writer
 
     loaded = scenario.load(request.scenario)
     path = request.output or Path(f"{loaded.name}.study.html")
@@ -131,7 +131,7 @@ def _conduct(request: StudyRequest, scenario: Scenario) -> Study:
 
 
 def _write_report(study: Study, path: Path) -> None:
-    from ..html import study_page, writer
+    from ..html.pages import study_page, writer
 
     html = study_page.build(study)
     writer.write(path, html)
@@ -247,7 +247,8 @@ def _write_figures(study: Study, folder: Path, force: bool) -> None:
     Raises:
         BbrscopeError: a file is there already, or cannot be written.
     """
-    from ..html import study_charts, writer
+    from ..html.charts import study_charts
+    from ..html.pages import writer
 
     charts = [chart for drawn in study.drawn for chart in _charts(drawn)]
     files = [(folder / f"{name}.{kind}", chart, kind) for name, chart in charts for kind in KINDS]
@@ -264,7 +265,7 @@ def _write_figures(study: Study, folder: Path, force: bool) -> None:
 
 def _charts(drawn: Drawn) -> list[tuple[str, ChartType]]:
     """Return a figure's charts by file name; several charts of a figure get numbers."""
-    from ..html import study_charts
+    from ..html.charts import study_charts
 
     panels = study_charts.panels(drawn) if drawn.rows.num_rows else []
     charts = []

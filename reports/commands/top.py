@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..live_options import LiveRequest, live_options
+from ..live.live_options import LiveRequest, live_options
 from ..options import gather
 from ..text.screen import say
 
@@ -91,7 +91,7 @@ def _show(session: LiveSession, sort: str, words: str, duration: float | None) -
     """Draw until the user quits."""
     import curses
 
-    from ..live_screen import LiveScreen
+    from ..live.live_screen import LiveScreen
 
     until = time.monotonic() + duration if duration else float("inf")
     curses.wrapper(lambda screen: LiveScreen(session, sort, words).run(screen, until))

@@ -16,11 +16,11 @@ from ...analyze.bbr.records import CA_STATES
 from ...analyze.story.captured_flows import CapturedFlow
 from ...analyze.story.flow_stories import RecordedFlow
 from ...analyze.story.sampled_flows import SampledFlow
-from ..html.captured_panels import CAPTURED_PANELS
-from ..html.flow_panels import FLOW_PANELS
-from ..html.sampled_panels import SAMPLED_PANELS
-from ..html.signals import Panel, Signal
-from ..html.sources import SOURCES
+from ..html.panels.captured_panels import CAPTURED_PANELS
+from ..html.panels.flow_panels import FLOW_PANELS
+from ..html.panels.sampled_panels import SAMPLED_PANELS
+from ..html.panels.signals import Panel, Signal
+from ..html.panels.sources import SOURCES
 from .export_scope import ExportScope
 
 if TYPE_CHECKING:

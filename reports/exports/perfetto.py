@@ -17,9 +17,9 @@ import numpy as np
 from ...analyze.story.changes import Change
 from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.flow_stories import RecordedFlow
-from ..html.path_panels import QUEUE
-from ..html.select import bin_ns
-from ..html.signals import Panel, Signal
+from ..html.data.select import bin_ns
+from ..html.panels.path_panels import QUEUE
+from ..html.panels.signals import Panel, Signal
 from ..text.print_table import printable
 from .export_scope import ExportScope
 from .flow_lanes import SignalValues, lane, lanes_of, panels_of, signal_values

@@ -11,8 +11,8 @@ from ...analyze.story.changes import Change
 from ...analyze.story.decision_list import EventFacts, decision_change, decisions_at
 from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.flow_stories import RecordedFlow, story_of
-from ..text.change_table import ChangeTable
 from ..text.print_table import printable
+from ..text.stories.change_table import ChangeTable
 from .export_scope import ExportScope
 
 # Every ACK takes some of these: they tell the arithmetic of the window and of ACK aggregation.

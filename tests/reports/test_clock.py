@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.reports.cli import cli
-from bbrscope.reports.html.select import load_run
+from bbrscope.reports.html.data.select import load_run
 from click.testing import CliRunner
 
 RUN = "v2_x_spur"

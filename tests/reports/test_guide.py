@@ -11,7 +11,8 @@ from bbrscope.analyze.replay import keep_results, replay_runs
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario
-from bbrscope.reports.html import figure, flow_panels
+from bbrscope.reports.html.charts import figure
+from bbrscope.reports.html.panels import flow_panels
 
 from tests.test_readme import typed
 
@@ -75,10 +76,10 @@ def test_the_chart_of_the_recipe_draws(tmp_path: Path, monkeypatch: pytest.Monke
     exec(recipe, names)
     panel = names["UNDO"]
     monkeypatch.setattr(
-        "bbrscope.reports.html.flow_panels.FLOW_PANELS", (*flow_panels.FLOW_PANELS, panel)
+        "bbrscope.reports.html.panels.flow_panels.FLOW_PANELS", (*flow_panels.FLOW_PANELS, panel)
     )
     monkeypatch.setattr(
-        "bbrscope.reports.html.select.FLOW_PANELS", (*flow_panels.FLOW_PANELS, panel)
+        "bbrscope.reports.html.data.select.FLOW_PANELS", (*flow_panels.FLOW_PANELS, panel)
     )
     monkeypatch.setitem(figure._OF_FLOWS, panel.key, panel)
     with open_store(tmp_path / "s.duckdb") as store:

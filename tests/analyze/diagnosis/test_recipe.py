@@ -12,7 +12,7 @@ from bbrscope.analyze.diagnosis.engine import diagnose
 from bbrscope.analyze.diagnosis.rule import Rule, rule_of
 from bbrscope.analyze.diagnosis.tables import TABLES, prepare
 from bbrscope.collect.store.store import Store
-from bbrscope.reports.text.finding_text import sentence, text
+from bbrscope.reports.text.findings.finding_text import sentence, text
 
 PAGE = Path(diagnosis.__file__).with_name("README.md").read_text()
 # Tables that other tables are made of.

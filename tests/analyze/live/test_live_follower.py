@@ -15,7 +15,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.flight.event_ring import EventRing
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BbrscopeError
-from bbrscope.reports.flight import watchers_of
+from bbrscope.reports.live.flight import watchers_of
 
 from tests.live_stream import batches, stream
 

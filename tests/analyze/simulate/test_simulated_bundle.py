@@ -70,10 +70,10 @@ def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from bbrscope.analyze.bbr import params
-    from bbrscope.analyze.simulate import world_setup
     from bbrscope.analyze.simulate.closed_loop import under
     from bbrscope.analyze.simulate.fidelity_notes import statement
-    from bbrscope.analyze.simulate.world_setup import FlowSetup, PathSetup, Setup, arrays
+    from bbrscope.analyze.simulate.world import world_setup
+    from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup, arrays
 
     monkeypatch.setattr(world_setup, "slots", lambda _names: (0, 0, 0, 0))  # compiles nothing
     recorded = FlowSetup("v1", 0, 10**6, rules=params.V1 | {"HZ": 250})

@@ -15,7 +15,7 @@ from bbrscope.analyze.story.observed import OBSERVATIONS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import BbrscopeError
-from bbrscope.reports.text.flow_story import trust
+from bbrscope.reports.text.stories.flow_story import trust
 
 # What a decision must be about to explain a change of the field.
 EXPLAINED_BY = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.views.binding_views import BINDINGS
+from bbrscope.analyze.views.events.binding_views import BINDINGS
 from bbrscope.analyze.views.registry import VIEWS as REGISTERED_VIEWS
 from bbrscope.analyze.views.registry import relation
 from bbrscope.analyze.views.store_with_views import open_store

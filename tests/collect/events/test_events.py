@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect.events import read_events as events_module
-from bbrscope.collect.events import text_source
+from bbrscope.collect.events.lines import text_source
 from bbrscope.collect.events.read_events import EventReader
 from bbrscope.probes.base.errors import BundleError
 

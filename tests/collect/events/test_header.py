@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bbrscope.collect.events import header
+from bbrscope.collect.events.lines import header
 from bbrscope.probes.base.errors import BundleError
 
 

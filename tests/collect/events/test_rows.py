@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bbrscope.collect.events import column_plan as plan
-from bbrscope.collect.events import header, rows
+from bbrscope.collect.events.lines import header
+from bbrscope.collect.events.loop import column_plan as plan
+from bbrscope.collect.events.loop import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -23,7 +23,7 @@ from bbrscope.collect.guest import kernel as guest_kernel
 from bbrscope.collect.lab import scenario, vm
 from bbrscope.collect.store.store import open_store
 from bbrscope.probes.base.errors import BbrscopeError, HostError
-from bbrscope.reports import lab_runs
+from bbrscope.reports.lab import lab_runs
 
 from tests import lab_rows
 from tests.collect.lab.test_lab_results import lab_bundle

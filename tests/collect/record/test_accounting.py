@@ -13,7 +13,8 @@ import pytest
 from bbrscope.collect.bundle import accounts
 from bbrscope.collect.bundle.bundle import Manifest
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.collect.record import accounting, bpf_stats, check
+from bbrscope.collect.record.host import bpf_stats
+from bbrscope.collect.record.output import accounting, check
 from bbrscope.collect.record.tracer import TracerEnd
 from bbrscope.collect.store.store import open_store
 from bbrscope.reports.cli import main

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bbrscope.collect.bundle.rungs import LADDER
 from bbrscope.collect.lab import host
-from bbrscope.collect.record import doctor
+from bbrscope.collect.record.host import doctor
 
 from tests.recordings import MAIN
 

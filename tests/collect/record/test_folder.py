@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bbrscope.collect.record.folder import RecordingFolder, is_locked
+from bbrscope.collect.record.output.folder import RecordingFolder, is_locked
 from bbrscope.probes.base.errors import HostError
 
 from tests.collect.record.test_record_host import (

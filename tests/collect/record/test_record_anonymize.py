@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from bbrscope.collect.record.anonymize import Anonymizer, anonymize, map_addresses
+from bbrscope.collect.record.output.anonymize import Anonymizer, anonymize, map_addresses
 from hypothesis import given
 from hypothesis import strategies as st
 

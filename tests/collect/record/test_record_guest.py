@@ -20,7 +20,7 @@ import pytest
 import zstandard
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect import guest as runner
-from bbrscope.collect.record import check
+from bbrscope.collect.record.output import check
 
 from tests.recordings import (
     bbrscope,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bbrscope.collect.record import check
+from bbrscope.collect.record.output import check
 
 from tests.recordings import MAIN, manifest, text
 

@@ -15,7 +15,7 @@ CHILD = """
 import json, os, sys
 from pathlib import Path
 from bbrscope.collect.record import check
-from bbrscope.collect.record.stream import Compressed, Events
+from bbrscope.collect.record.output.stream import Compressed, Events
 
 hours, per_second, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from bbrscope.collect.record import check
-from bbrscope.collect.record.stream import MOST_LINES, Compressed, Events, Stderr
+from bbrscope.collect.record.output import check
+from bbrscope.collect.record.output.stream import MOST_LINES, Compressed, Events, Stderr
 
 HEAD = b"#M0,ns,sk,seqno,tp.delivered,tp.mss_cache,rs.acked_sacked\n#M1,ns,sk,bbr.mode\n#X,ns,sk\n"
 SECOND = 1_000_000_000

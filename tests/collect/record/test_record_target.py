@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from bbrscope.collect.bundle.rungs import LADDER, RUNGS
-from bbrscope.collect.record import bpftrace, filters, ladder, place, target
+from bbrscope.collect.record import filters
+from bbrscope.collect.record.captures import place
+from bbrscope.collect.record.host import bpftrace, ladder, target
 from bbrscope.probes import known
 from bbrscope.probes.attach import Attach, Host
 from bbrscope.probes.base.errors import HostError

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bbrscope.collect.record import check
+from bbrscope.collect.record.output import check
 from bbrscope.collect.record.script import script
 
 from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced

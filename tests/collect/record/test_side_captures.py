@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zstandard
 from bbrscope.collect.record import user_command
-from bbrscope.collect.record.headers_only import HeadersOnly, headers_length
-from bbrscope.collect.record.place import Place
+from bbrscope.collect.record.captures.headers_only import HeadersOnly, headers_length
+from bbrscope.collect.record.captures.place import Place
 from bbrscope.probes.base.errors import HostError
 
 from tests.collect.record.test_record_host import Traffic, needs_root, ran

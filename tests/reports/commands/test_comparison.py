@@ -13,7 +13,8 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.report import command
-from bbrscope.reports.html import beside, compared
+from bbrscope.reports.html.charts import beside
+from bbrscope.reports.html.sections import compared
 from click.testing import CliRunner, Result
 
 RUNS = ("v2_single_1bdp", "v3_x_tlp5", "v1_x_lt")

@@ -16,7 +16,7 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.diagnose import command
-from bbrscope.reports.html import page
+from bbrscope.reports.html.pages import page
 from click.testing import CliRunner, Result
 
 

@@ -15,7 +15,7 @@ from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.reports.cli import main
-from bbrscope.reports.text.change_table import PAGE
+from bbrscope.reports.text.stories.change_table import PAGE
 
 RUN = "v2_single_1bdp"
 Explain = Callable[..., tuple[int, str, str]]

@@ -7,8 +7,8 @@ from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.analyze.lake.fleet import Answer
 from bbrscope.analyze.story.completeness import RunCompleteness
-from bbrscope.reports.html import fleet_page
-from bbrscope.reports.text.diagnosis_summary import summary_lines
+from bbrscope.reports.html.pages import fleet_page
+from bbrscope.reports.text.findings.diagnosis_summary import summary_lines
 
 
 def test_the_page_escapes_what_recordings_say_and_links_reports() -> None:

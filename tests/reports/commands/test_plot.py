@@ -15,7 +15,7 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.plot import command, complete_names
-from bbrscope.reports.html.figure import NAMES
+from bbrscope.reports.html.charts.figure import NAMES
 from click.testing import CliRunner, Result
 
 RUN = "v2_single_1bdp"

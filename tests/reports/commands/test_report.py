@@ -16,11 +16,14 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.report import command
-from bbrscope.reports.html import about_run, page, palette, select, shares
-from bbrscope.reports.html.flow_panels import FLOW_PANELS
-from bbrscope.reports.html.path_panels import QUEUE
-from bbrscope.reports.html.shares import JAIN
-from bbrscope.reports.html.sources import SOURCES
+from bbrscope.reports.html.data import select, shares
+from bbrscope.reports.html.data.shares import JAIN
+from bbrscope.reports.html.pages import page
+from bbrscope.reports.html.panels import palette
+from bbrscope.reports.html.panels.flow_panels import FLOW_PANELS
+from bbrscope.reports.html.panels.path_panels import QUEUE
+from bbrscope.reports.html.panels.sources import SOURCES
+from bbrscope.reports.html.sections import about_run
 from click.testing import CliRunner
 
 
@@ -199,7 +202,7 @@ def test_reduced_flows_keep_changes_and_extremes_and_say_so(
 
 
 def test_every_signal_phase_and_limit_has_a_colour() -> None:
-    from bbrscope.analyze.views.binding_views import BINDINGS
+    from bbrscope.analyze.views.events.binding_views import BINDINGS
 
     signals = [signal for panel in (*FLOW_PANELS, QUEUE, JAIN) for signal in panel.signals]
     keys = [signal.key for signal in signals]

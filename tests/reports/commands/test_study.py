@@ -16,7 +16,8 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario as catalogue
 from bbrscope.probes.base.errors import ScenarioError
 from bbrscope.reports.cli import cli
-from bbrscope.reports.html import study_charts, study_page
+from bbrscope.reports.html.charts import study_charts
+from bbrscope.reports.html.pages import study_page
 from click.testing import CliRunner, Result
 
 from tests import lab_bundles, lab_rows

@@ -10,7 +10,7 @@ import pytest
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.reports import exports
 from bbrscope.reports.cli import cli
-from bbrscope.reports.live_metrics import LiveMetrics
+from bbrscope.reports.live.live_metrics import LiveMetrics
 from click.testing import CliRunner
 
 parser = pytest.importorskip(

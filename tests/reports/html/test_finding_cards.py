@@ -12,8 +12,9 @@ import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, Flow
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.analyze.story.completeness import RunCompleteness
-from bbrscope.reports.html import diagnosis, frame
-from bbrscope.reports.html.select import Run
+from bbrscope.reports.html.data.select import Run
+from bbrscope.reports.html.pages import frame
+from bbrscope.reports.html.sections import finding_cards as diagnosis
 
 # What page.html.j2 has around the findings.
 PAGE = """

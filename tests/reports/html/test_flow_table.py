@@ -12,9 +12,9 @@ from bbrscope.analyze.story.event_flows import EventFlow
 from bbrscope.analyze.story.flow_stories import flows_of
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
-from bbrscope.reports.html import page
-from bbrscope.reports.text import flow_story
-from bbrscope.reports.text.diagnosis_text import diagnosis_lines
+from bbrscope.reports.html.pages import page
+from bbrscope.reports.text.findings.diagnosis_text import diagnosis_lines
+from bbrscope.reports.text.stories import flow_story
 
 
 def cells(html: str) -> list[str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
-from bbrscope.reports.html import page
-from bbrscope.reports.html.flow_panels import RATES, RTT, SEGMENT_SIZE
-from bbrscope.reports.html.narrowed_views import run_views
-from bbrscope.reports.html.path_panels import WIRE
-from bbrscope.reports.html.select import load_flow, load_run
-from bbrscope.reports.html.shares import load
+from bbrscope.reports.html.data.narrowed_views import run_views
+from bbrscope.reports.html.data.select import load_flow, load_run
+from bbrscope.reports.html.data.shares import load
+from bbrscope.reports.html.pages import page
+from bbrscope.reports.html.panels.flow_panels import RATES, RTT, SEGMENT_SIZE
+from bbrscope.reports.html.panels.path_panels import WIRE
 
 RUN = "v2_single_1bdp"
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.reports.html import compared, page
+from bbrscope.reports.html.pages import page
+from bbrscope.reports.html.sections import compared
 
 pytestmark = pytest.mark.slow
 

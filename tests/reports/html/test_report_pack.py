@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 import numpy as np
-from bbrscope.reports.html.pack import pack
-from bbrscope.reports.html.spans import Spans, coarse, spans
-from bbrscope.reports.html.thin import outline, tallest, thin
+from bbrscope.reports.html.data.pack import pack
+from bbrscope.reports.html.data.spans import Spans, coarse, spans
+from bbrscope.reports.html.data.thin import outline, tallest, thin
 from hypothesis import given
 from hypothesis import strategies as st
 

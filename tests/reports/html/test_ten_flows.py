@@ -11,7 +11,7 @@ from bbrscope.analyze.story.flow_stories import flows_of, story_of
 from bbrscope.analyze.views import materialize
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
-from bbrscope.reports.html import page
+from bbrscope.reports.html.pages import page
 
 RUN = "v3_x_tlp5"
 FLOWS = 10

@@ -7,8 +7,8 @@ from pathlib import Path
 from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.reports.html import page
-from bbrscope.reports.html.palette import colour_of
+from bbrscope.reports.html.pages import page
+from bbrscope.reports.html.panels.palette import colour_of
 
 
 def test_a_state_that_is_not_known_has_a_colour_of_its_own() -> None:

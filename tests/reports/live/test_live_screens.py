@@ -19,9 +19,9 @@ from bbrscope.collect.flight.triggers import LiveBatch
 from bbrscope.collect.samples.ss_log import samples
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.commands.exporter import serve
-from bbrscope.reports.live_metrics import LiveMetrics
-from bbrscope.reports.live_screen import LiveScreen
-from bbrscope.reports.story_printer import StoryPrinter
+from bbrscope.reports.live.live_metrics import LiveMetrics
+from bbrscope.reports.live.live_screen import LiveScreen
+from bbrscope.reports.live.story_printer import StoryPrinter
 from bbrscope.reports.text import flow_screen
 
 from tests.live_stream import batches

@@ -10,9 +10,9 @@ from bbrscope.analyze.story.changes import BOUNDS
 from bbrscope.analyze.story.flow_stories import flows_of, story_of
 from bbrscope.analyze.story.observed import OBSERVATIONS
 from bbrscope.collect.store.store import Store
-from bbrscope.reports.text.phrases import PHRASES
-from bbrscope.reports.text.prose import plain
-from bbrscope.reports.text.story_prose import StoryWords
+from bbrscope.reports.text.stories.phrases import PHRASES
+from bbrscope.reports.text.stories.prose import plain
+from bbrscope.reports.text.stories.story_prose import StoryWords
 
 
 def test_every_change_of_a_story_has_words() -> None:

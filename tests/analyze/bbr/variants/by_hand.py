@@ -23,8 +23,8 @@ from bbrscope.analyze.bbr.records import (
 from bbrscope.analyze.bbr.variants.catalogue import VARIANTS, load
 from bbrscope.analyze.bbr.versions import v1, v3
 from bbrscope.analyze.simulate.simulation import goodput_mbps, simulate
-from bbrscope.analyze.simulate.world_setup import FlowSetup, PathSetup, Setup
-from bbrscope.analyze.simulate.worlds import with_control
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.analyze.simulate.world.worlds import with_control
 
 UNSET = 2**32 - 1
 BW = 100_000  # packets/us << 24; with 40 ms a BDP of 239 packets

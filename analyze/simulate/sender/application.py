@@ -1,0 +1,64 @@
+"""What hands data to a sender: iperf3's cookie first, and then what its options say."""
+
+from __future__ import annotations
+
+from ....probes.base.jit import jit
+from ..world.coming import schedule
+from ..world.places import Sim, event_of, flow_of, world_of
+from ..world.world_records import APP_BULK, APP_ON_OFF, APP_RATE, APP_SIZE, EV_APP, EV_STOP, MSS, US
+from .estimator import EPOCH_NS, call_init
+from .output import refresh_clock, tcp_write_xmit
+from .rate_sample import at_us, tcp_rate_check_app_limited
+from .timers import tcp_rtt_estimator
+
+BLOCK = 131_072  # bytes of one write
+_ENDLESS = 1 << 60
+
+
+@jit
+def start_flow(s: Sim, i: int) -> None:
+    """The handshake is over: the cookie goes, BBR begins, and data follow 1.5 round trips later."""
+    f, w, tp = flow_of(s, i), world_of(s), event_of(s, i).tp
+    refresh_clock(s, i)
+    rtt_us = (w.rtt_ns + f.extra_ns + w.host_ns) // US
+    f.min_rtt = rtt_us
+    tcp_rtt_estimator(s, i, rtt_us)
+    tp.delivered = 1  # the SYN
+    f.first_tx = at_us(w.now)
+    tp.delivered_mstamp = f.first_tx
+    tp.tcp_wstamp_ns = EPOCH_NS + w.now
+    f.state = 1
+    f.acked_stamp = w.now - w.rtt_ns // 2
+    f.written = 1
+    tcp_write_xmit(s, i, 0)
+    call_init(s, i)
+    schedule(s, w.now + (w.rtt_ns + f.extra_ns) * 3 // 2, EV_APP, i)
+    if f.stop_ns < w.end_ns:
+        schedule(s, f.stop_ns, EV_STOP, i)
+
+
+@jit
+def application(s: Sim, i: int, kind: int) -> None:
+    """Write what is due, and come back for more."""
+    f, w = flow_of(s, i), world_of(s)
+    refresh_clock(s, i)
+    if kind == EV_STOP or w.now >= f.stop_ns:
+        f.state = 3
+        f.written = f.nxt
+        return
+    f.state = 2
+    tcp_rate_check_app_limited(s, i)
+    if f.app == APP_BULK:
+        f.written = _ENDLESS
+    elif f.app == APP_SIZE:
+        f.written = f.app_segments
+    elif f.app == APP_RATE:
+        f.app_credit += BLOCK
+        f.written += f.app_credit // MSS
+        f.app_credit %= MSS
+        schedule(s, w.now + f.app_bytes_ns, EV_APP, i)
+    elif f.app == APP_ON_OFF:
+        f.is_on = 1 - f.is_on
+        f.written = _ENDLESS if f.is_on else f.nxt
+        schedule(s, w.now + (f.on_ns if f.is_on else f.off_ns), EV_APP, i)
+    tcp_write_xmit(s, i, 0)

@@ -1,0 +1,72 @@
+"""A variant of BBR, by name or in a user's own file: its callbacks, and what it begins from."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ....probes.base.errors import BbrscopeError
+from ...bbr import params
+from ...bbr.replay_loop import Dispatch, Init
+from ...bbr.variants import catalogue
+
+_HELP = "analyze/bbr/README.md shows one: BASE = 'v3', bbr_init, dispatch, and PARAMS if it has any"
+
+
+@dataclass(frozen=True)
+class OwnVariant:
+    """A variant; `base` is v1, v2 or v3, `rules` its parameters, HZ open."""
+
+    base: str
+    rules: dict[str, Any]
+    bbr_init: Init
+    dispatch: Dispatch
+
+
+def is_variant(name: str) -> bool:
+    """Is this the name of a variant, or a file of the user's own?"""
+    return name in catalogue.VARIANTS or name.endswith(".py")
+
+
+@cache
+def own_variant(path: str) -> OwnVariant:
+    """Load a variant: one of bbrscope's by its name, or a file.
+
+    Raises:
+        BbrscopeError: the file is not there, raises, or lacks a part.
+    """
+    if path in catalogue.VARIANTS:
+        one = catalogue.load(path)
+        return OwnVariant(
+            one.base, params.DEFAULTS[one.base] | one.params, one.bbr_init, one.dispatch
+        )
+    file = Path(path)
+    if not file.is_file():
+        raise BbrscopeError(f"there is no file {path}", _HELP)
+    try:
+        spec = importlib.util.spec_from_file_location(f"bbrscope_variant_{file.stem}", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BbrscopeError(
+            f"{path} cannot be loaded: {type(error).__name__}: {error!s:.200}", _HELP
+        ) from None
+    return _checked(path, vars(module))
+
+
+def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
+    base = names.get("BASE")
+    if base not in ("v1", "v2", "v3"):
+        raise BbrscopeError(f"{path}: BASE must be 'v1', 'v2' or 'v3'", _HELP)
+    if not callable(names.get("bbr_init")) or not callable(names.get("dispatch")):
+        raise BbrscopeError(f"{path} has no functions bbr_init and dispatch", _HELP)
+    own = names.get("PARAMS", {})
+    if not isinstance(own, dict) or not own.keys() <= params.PARAMETERS.keys():
+        raise BbrscopeError(f"{path}: PARAMS must be a dict of parameters of BBR", _HELP)
+    rules = params.DEFAULTS[base] | own
+    return OwnVariant(base, rules, names["bbr_init"], names["dispatch"])

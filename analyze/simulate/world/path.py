@@ -1,0 +1,149 @@
+"""The path: loss per skb at the sender, one bottleneck with a queue, and a delay for ACKs.
+
+The bottleneck is tbf's: packets leave when the token bucket covers their bytes on the wire. Its
+queue is a FIFO of so many packets or bytes, or none (a policer). ACKs are delayed and never lost.
+"""
+
+from __future__ import annotations
+
+from ....probes.base.jit import jit
+from .coming import draw, free_packet, schedule, take_packet
+from .places import Sim, change_of, flow_of, packet_of, world_of
+from .world_records import (
+    CHANGE_LOSS,
+    CHANGE_OUTAGE,
+    CHANGE_RATE,
+    EV_ARRIVE,
+    EV_CHANGE,
+    EV_ENTER,
+    EV_LINK,
+    NS,
+)
+
+_PPB = 1_000_000_000
+# HEADERS + MSS and HEADERS + COOKIE
+_FULL, _RUNT = 66 + 1448, 66 + 37
+
+
+@jit
+def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
+    """Put the packets of one skb on the path; netem at the sender loses or delays it whole."""
+    w, f = world_of(s), flow_of(s, i)
+    f.sent_segs += segments
+    if w.loss_ppb and draw(s, _PPB) < w.loss_ppb:
+        f.dropped += segments
+        return
+    if w.outage_until > w.now:
+        f.dropped += segments
+        return
+    later = w.reorder_ppb and draw(s, _PPB) >= w.reorder_ppb
+    for seq in range(first, first + segments):
+        k = take_packet(s)
+        packet = packet_of(s, k)
+        packet.flow = i
+        packet.seq = seq
+        packet.size = _FULL if seq else _RUNT
+        packet.stamp = w.now
+        packet.echo = f.acked_stamp
+        packet.ce = 0
+        if later:
+            schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
+        else:
+            enter_queue(s, k)
+
+
+@jit
+def enter_queue(s: Sim, k: int) -> None:
+    """A packet reaches the bottleneck: it is queued, or dropped."""
+    w, packet = world_of(s), packet_of(s, k)
+    full = w.limit_packets and w.queue_packets >= w.limit_packets
+    full = full or (w.limit_bytes and w.queue_bytes + packet.size > w.limit_bytes)
+    if w.policer:
+        full = w.queue_packets > 0 or _missing_tokens(s, packet.size) > 0
+    if full:
+        f = flow_of(s, packet.flow)
+        f.dropped += 1
+        w.dropped_packets += 1
+        free_packet(s, k)
+        return
+    packet.entered = w.now
+    packet.next = -1
+    if w.queue_tail >= 0:
+        last = packet_of(s, w.queue_tail)
+        last.next = k
+    else:
+        w.queue_head = k
+    w.queue_tail = k
+    w.queue_packets += 1
+    w.queue_bytes += packet.size
+    if not w.link_waits:
+        send_from_queue(s)
+
+
+@jit
+def _missing_tokens(s: Sim, size: int) -> int:
+    """Fill the bucket up to now; returns the ns until it covers `size` bytes, 0 if it does."""
+    w = world_of(s)
+    w.tokens_ns = min(w.burst_ns, w.tokens_ns + w.now - w.token_clock)
+    w.token_clock = w.now
+    return max(size * 8 * NS // w.rate_bps - w.tokens_ns, 0)
+
+
+@jit
+def send_from_queue(s: Sim) -> None:
+    """Let go what the token bucket covers, and wait for the rest."""
+    w = world_of(s)
+    w.link_waits = 0
+    while w.queue_head >= 0:
+        k = w.queue_head
+        packet = packet_of(s, k)
+        wait = _missing_tokens(s, packet.size)
+        if wait > 0:
+            w.link_waits = 1
+            schedule(s, w.now + wait, EV_LINK, 0)
+            return
+        w.tokens_ns -= packet.size * 8 * NS // w.rate_bps
+        w.queue_head = packet.next
+        if w.queue_head < 0:
+            w.queue_tail = -1
+        w.queue_packets -= 1
+        w.queue_bytes -= packet.size
+        w.sent_packets += 1
+        if w.ce_ns and w.now - packet.entered > w.ce_ns:
+            packet.ce = 1
+        schedule(s, w.now, EV_ARRIVE, k)
+
+
+@jit
+def change_path(s: Sim) -> None:
+    """Make the next change of the path, and schedule the one after it."""
+    w = world_of(s)
+    change = change_of(s, w.next_change)
+    what, value = change.what, change.value
+    if what == CHANGE_RATE:
+        w.burst_ns = w.burst_ns * w.rate_bps // value
+        w.rate_bps = value
+        w.tokens_ns = min(w.tokens_ns, w.burst_ns)
+    elif what == CHANGE_LOSS:
+        w.loss_ppb = value
+    elif what == CHANGE_OUTAGE:
+        w.outage_until = w.now + value
+    else:
+        w.rtt_ns = value
+    w.next_change += 1
+    if w.next_change < w.n_changes:
+        schedule(s, change_of(s, w.next_change).at, EV_CHANGE, 0)
+
+
+@jit
+def ack_delay(s: Sim, i: int) -> int:
+    """When an ACK made now reaches the sender [ns]: never before one made earlier."""
+    w, f = world_of(s), flow_of(s, i)
+    at = w.now + w.rtt_ns + f.extra_ns + w.host_ns + draw(s, w.noise_ns)
+    if w.jitter_ns:
+        at += draw(s, 2 * w.jitter_ns) - w.jitter_ns
+    if w.aggregate_ns:
+        at = (at // w.aggregate_ns + 1) * w.aggregate_ns
+    at = max(at, f.last_ack_out)
+    f.last_ack_out = at
+    return at

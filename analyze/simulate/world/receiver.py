@@ -1,0 +1,241 @@
+"""The receiver: when it acknowledges, what it SACKs, and how its window grows.
+
+__tcp_ack_snd_check(), tcp_event_data_recv(), tcp_grow_window(), tcp_rcv_space_adjust() and the
+list of SACK blocks, of net/ipv4/tcp_input.c. The application reads at once.
+"""
+
+from __future__ import annotations
+
+from ....probes.base.jit import jit
+from .coming import free_packet, schedule, take_packet
+from .path import ack_delay
+from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
+from .world_records import EV_ACK, EV_DELACK, MSS, US
+
+_QUICKACKS = 16
+_ATO_NS = 40_000_000
+_COMP_ACKS, _COMP_NS = 44, 1_000_000
+_DUP_THRESH = 3
+_MOST_BLOCKS = 4
+_WIRE_BLOCKS = 3  # with timestamps
+
+
+@jit
+def _win_from_space(space: int, version: int) -> int:
+    """tcp_win_from_space(): half of it; since 6.6 the share that payload has of truesize."""
+    return space * 151 >> 8 if version == 3 else space >> 1
+
+
+@jit
+def _adjust_space(s: Sim, i: int) -> None:
+    """tcp_rcv_space_adjust(): twice what was read in an RTT, and more while that grows."""
+    f, w = flow_of(s, i), world_of(s)
+    if f.rcv_rtt == 0 or w.now - f.rcv_space_time < (f.rcv_rtt >> 3) * US:
+        return
+    copied = (f.rcv_nxt - f.rcv_copied) * MSS
+    if copied > f.rcv_space:
+        window = 2 * copied + 16 * MSS
+        window += window * (copied - f.rcv_space) // f.rcv_space * 2
+        window = min(window, _win_from_space(f.rmem_max, f.version))
+        f.rcv_clamp = max(f.rcv_clamp, window)
+        f.rcv_space = copied
+    f.rcv_copied = f.rcv_nxt
+    f.rcv_space_time = w.now
+
+
+@jit
+def _measure_rtt(s: Sim, i: int, echo: int) -> None:
+    """tcp_rcv_rtt_measure_ts(), in ms as timestamps count."""
+    f, w = flow_of(s, i), world_of(s)
+    if echo < 0 or echo == f.ts_recent:
+        return
+    f.ts_recent = echo
+    sample = max((w.now // 1_000_000 - echo // 1_000_000) * 1000, 1000)
+    f.rcv_rtt = f.rcv_rtt - (f.rcv_rtt >> 3) + sample if f.rcv_rtt else sample << 3
+
+
+@jit
+def _data_recv(s: Sim, i: int, full: bool) -> None:
+    """tcp_event_data_recv(): the ACK timeout, quick ACKs, and growth of the window."""
+    f, w = flow_of(s, i), world_of(s)
+    if f.ato_ns == 0:
+        f.quick = _QUICKACKS
+        f.ato_ns = _ATO_NS
+    elif w.now - f.last_data_ns > 200_000_000:
+        f.quick = _QUICKACKS
+    f.last_data_ns = w.now
+    if full:
+        _grow_window(s, i)
+
+
+@jit
+def _grow_window(s: Sim, i: int) -> None:
+    f = flow_of(s, i)
+    room = f.rcv_clamp - f.rcv_ssthresh
+    if room > 0:
+        f.rcv_ssthresh += min(room, 2 * MSS)
+        f.quick |= 1
+
+
+@jit
+def _set_block(s: Sim, i: int, k: int, start: int, end: int) -> None:
+    block = block_of(s, i, k)
+    block.start = start
+    block.end = end
+
+
+@jit
+def _add_block(s: Sim, i: int, seq: int) -> None:
+    """tcp_sack_new_ofo_skb(): grow a block, or begin one, and put it first."""
+    f = flow_of(s, i)
+    start, end = seq, seq + 1
+    kept = 0
+    for k in range(f.ooo):  # take out what touches it
+        block = block_of(s, i, k)
+        b, e = block.start, block.end
+        if b <= end and start <= e:
+            start, end = min(start, b), max(end, e)
+        else:
+            _set_block(s, i, kept, b, e)
+            kept += 1
+    kept = min(kept, _MOST_BLOCKS - 1)
+    for k in range(kept, 0, -1):
+        block = block_of(s, i, k - 1)
+        _set_block(s, i, k, block.start, block.end)
+    _set_block(s, i, 0, start, end)
+    f.ooo = kept + 1
+
+
+@jit
+def _remove_blocks(s: Sim, i: int) -> None:
+    """tcp_sack_remove(): blocks that rcv_nxt has passed."""
+    f = flow_of(s, i)
+    kept = 0
+    for k in range(f.ooo):
+        block = block_of(s, i, k)
+        if block.end > f.rcv_nxt:
+            _set_block(s, i, kept, block.start, block.end)
+            kept += 1
+    f.ooo = kept
+
+
+@jit
+def data_arrives(s: Sim, k: int) -> None:
+    """A segment: in order, out of order, or known already."""
+    packet = packet_of(s, k)
+    i, seq, ce, echo, stamp = packet.flow, packet.seq, packet.ce, packet.echo, packet.stamp
+    free_packet(s, k)
+    f = flow_of(s, i)
+    mask = (1 << world_of(s).bits) - 1
+    base = i << world_of(s).bits
+    if f.ecn and ce != f.ce_state:
+        if f.rcv_nxt > f.rcv_wup:
+            send_ack(s, i)  # what came before is answered with the old state
+        f.ce_state = ce
+        f.quick |= 1
+    if seq == f.rcv_nxt:
+        f.ack_stamp = stamp if f.rcv_nxt == f.rcv_wup else f.ack_stamp
+        f.rcv_nxt += 1
+        had_holes = f.ooo > 0
+        while f.rcv_nxt <= f.rcv_high and got_of(s, base + (f.rcv_nxt & mask)).here:
+            got = got_of(s, base + (f.rcv_nxt & mask))
+            got.here = 0
+            f.rcv_nxt += 1
+        if had_holes:
+            _remove_blocks(s, i)
+        _measure_rtt(s, i, echo)
+        _data_recv(s, i, seq > 0)
+        _adjust_space(s, i)
+        if had_holes and f.ooo == 0:
+            send_ack(s, i)  # RFC 5681 4.2: a gap is filled
+            return
+        _ack_snd_check(s, i)
+    elif seq > f.rcv_nxt and not got_of(s, base + (seq & mask)).here:
+        got = got_of(s, base + (seq & mask))
+        got.here = 1
+        f.rcv_high = max(f.rcv_high, seq)
+        _add_block(s, i, seq)
+        _data_recv(s, i, True)
+        _ack_snd_check(s, i)
+    else:
+        f.d_s, f.d_e = seq, seq + 1
+        f.quick = _QUICKACKS
+        send_ack(s, i)
+
+
+@jit
+def _ack_snd_check(s: Sim, i: int) -> None:
+    """__tcp_ack_snd_check(): now, soon (compressed), or later (delayed)."""
+    f, w = flow_of(s, i), world_of(s)
+    if f.rcv_nxt - f.rcv_wup >= 2 or f.quick:
+        send_ack(s, i)
+        return
+    if f.ooo == 0:
+        if f.delack_ns < 0:
+            f.delack_ns = w.now + f.ato_ns
+            schedule(s, f.delack_ns, EV_DELACK, i)
+        return
+    if f.comp_nxt != f.rcv_nxt:
+        f.comp_nxt = f.rcv_nxt
+        f.dup_acks = 0
+    if f.dup_acks < _DUP_THRESH:
+        f.dup_acks += 1
+        send_ack(s, i)
+    elif f.comp_acks >= _COMP_ACKS:
+        send_ack(s, i)
+    else:
+        f.comp_acks += 1
+        if f.comp_ns < 0:
+            rtt_us = f.rcv_rtt >> 3
+            f.comp_ns = w.now + min(_COMP_NS, rtt_us * US // 20)
+            schedule(s, f.comp_ns, EV_DELACK, i)
+
+
+@jit
+def delayed_ack(s: Sim, i: int) -> None:
+    """A timer of the receiver fired, if it was not disarmed in between."""
+    f, w = flow_of(s, i), world_of(s)
+    if (f.comp_ns >= 0 and f.comp_ns <= w.now) or (f.delack_ns >= 0 and f.delack_ns <= w.now):
+        send_ack(s, i)
+
+
+@jit
+def send_ack(s: Sim, i: int) -> None:
+    """tcp_send_ack(), with the window, up to three SACK blocks, and the timestamp echoed."""
+    f, w = flow_of(s, i), world_of(s)
+    k = take_packet(s)
+    packet = packet_of(s, k)
+    held = f.rcv_high + 1 - f.rcv_nxt if f.ooo else 0
+    window = min(f.rcv_ssthresh, max(f.rcv_clamp - held * MSS, 0))
+    f.rcv_right = max(f.rcv_right, f.rcv_nxt + window // MSS)
+    packet.flow = i
+    packet.ack = f.rcv_nxt
+    packet.right = f.rcv_right
+    packet.stamp = w.now
+    packet.echo = f.ack_stamp
+    packet.ece = 1 if f.ecn and f.ce_state else 0
+    _fill_blocks(s, i, k)
+    f.rcv_wup = f.rcv_nxt
+    f.delack_ns = -1
+    f.comp_ns = -1
+    f.comp_acks = 0
+    if f.quick:
+        f.quick -= 1
+    schedule(s, ack_delay(s, i), EV_ACK, k)
+
+
+@jit
+def _fill_blocks(s: Sim, i: int, k: int) -> None:
+    """Up to three blocks: a D-SACK first, then those that changed last."""
+    f, packet = flow_of(s, i), packet_of(s, k)
+    a, b, c = block_of(s, i, 0), block_of(s, i, 1), block_of(s, i, 2)
+    packet.dsack = 1 if f.d_s >= 0 else 0
+    packet.blocks = min(f.ooo + packet.dsack, _WIRE_BLOCKS)
+    packet.s0, packet.e0 = (a.start, a.end) if f.ooo > 0 else (-1, -1)
+    packet.s1, packet.e1 = (b.start, b.end) if f.ooo > 1 else (-1, -1)
+    packet.s2, packet.e2 = (c.start, c.end) if f.ooo > 2 else (-1, -1)
+    if packet.dsack:
+        packet.s2, packet.e2 = packet.s1, packet.e1
+        packet.s1, packet.e1 = packet.s0, packet.e0
+        packet.s0, packet.e0 = f.d_s, f.d_e
+        f.d_s = -1

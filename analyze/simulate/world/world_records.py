@@ -1,0 +1,377 @@
+"""What the engine works on: the world, its flows, segments, packets, and the arrays that hold them.
+
+Sequence numbers count segments from 0 and never wrap: segment 0 is the runt that iperf3 sends
+first, its cookie; all others are full. Times are nanoseconds since the world began. What Linux
+keeps in struct tcp_sock and BBR reads stands in the flow's `Event` (analyze/bbr/records.py), so
+that the estimator is handed the sender's own memory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...bbr.records import Four, record_of
+
+# Kinds of congestion control: BBR is whatever callbacks the flow's slot has.
+CC_BBR, CC_CUBIC, CC_RENO = range(3)
+# Kinds of application.
+APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
+# Kinds of events on the heap.
+(
+    EV_START,
+    EV_APP,
+    EV_PACE,
+    EV_TIMER,
+    EV_ARRIVE,
+    EV_ACK,
+    EV_LINK,
+    EV_ENTER,
+    EV_DELACK,
+    EV_CHANGE,
+    EV_STOP,
+    EV_SAMPLE,
+    EV_CE_DELAY,
+) = range(13)
+# What a timer is armed for: icsk_pending.
+TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
+# What of a path changes.
+CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE = range(4)
+# TCPCB_*: flags of a segment on the scoreboard.
+SACKED, RETRANS_OUT, LOST, EVER_RETRANS = 1, 2, 4, 8
+# FLAG_*: what an ACK brought.
+F_ACKED, F_RETRANS_ACKED, F_SACKED, F_ECE, F_ORIG_SACK, F_UNA = 1, 2, 4, 8, 16, 32
+F_DSACK, F_DSACK_TLP, F_LOST_RETRANS, F_SET_TIMER, F_DELAYED, F_WIN, F_SACK_SEEN = (
+    64,
+    128,
+    256,
+    512,
+    1024,
+    2048,
+    4096,
+)
+# What to do after an ACK: tcp_xmit_recovery().
+REXMIT_NONE, REXMIT_LOST, REXMIT_NEW = range(3)
+
+MSS = 1448  # payload of a full segment with timestamps, Ethernet's MTU
+HEADERS = 66  # Ethernet 14, IPv4 20, TCP 32 with timestamps
+COOKIE = 37  # bytes of iperf3's first write
+NS = 1_000_000_000
+US = 1000
+
+
+class World(Protocol):
+    """The clock, the path and what is counted of them."""
+
+    now: int  # ns
+    order: int  # makes events of one instant run in the order they were made
+    random: int
+    heap_size: int
+    end_ns: int
+    free: int  # head of the list of free packets, -1: none
+    overflow: int  # 1: an array was too small; the run stops
+    # the path
+    rate_bps: int
+    burst_ns: int  # token bucket in time at the present rate
+    tokens_ns: int
+    token_clock: int
+    limit_packets: int  # 0: none
+    limit_bytes: int  # 0: none
+    queue_head: int  # -1: empty
+    queue_tail: int
+    queue_packets: int
+    queue_bytes: int
+    link_waits: int  # 1: a departure is scheduled
+    rtt_ns: int
+    loss_ppb: int  # share of skbs in 1e-9
+    outage_until: int
+    jitter_ns: int
+    reorder_ppb: int
+    reorder_ns: int
+    policer: int  # 1: packets beyond the bucket are dropped, not queued
+    ce_ns: int  # mark packets that queued longer; 0: never
+    aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
+    host_ns: int  # what hosts add to a round trip
+    noise_ns: int  # and up to this at random
+    # the recording
+    recorded: int
+    record: int
+    sampled: int
+    next_change: int
+    n_changes: int
+    n_heap: int
+    n_out: int
+    n_samples: int
+    bits: int  # log2 of a ring's size
+    sent_packets: int
+    dropped_packets: int
+    # addresses of the arrays (places.Sim)
+    flows: int
+    events: int
+    states: int
+    params: int
+    segs: int
+    got: int
+    blocks: int
+    packets: int
+    heap: int
+    changes: int
+    out_events: int
+    out_states: int
+    out_rows: int
+    samples: int
+    callbacks: Four
+
+
+class SimFlow(Protocol):
+    """One flow: its application, its sender beyond what BBR reads, and its receiver."""
+
+    cc: int
+    slot: int
+    version: int
+    hz: int
+    state: int  # 0: not begun, 1: cookie sent, 2: the application runs, 3: over
+    app: int
+    app_bytes_ns: int  # ns per block of a rate-limited application
+    app_segments: int  # of a transfer of fixed size
+    on_ns: int
+    off_ns: int
+    start_ns: int
+    stop_ns: int
+    extra_ns: int
+    grows: int  # 1: the kernel fills up an skb from the next before it sends it, as 6.11 and later
+    is_on: int
+    written: int  # segments that the application has handed over
+    app_credit: int  # bytes of a segment not full yet
+    done_ns: int  # when a transfer of fixed size was acked
+    # sender
+    una: int
+    nxt: int
+    high_seq: int
+    wnd_end: int
+    mstamp_ns: int
+    first_tx: int  # us
+    min_rtt: int  # us, -1: none
+    rto_us: int
+    mdev: int
+    mdev_max: int
+    rttvar: int
+    rtt_seq: int
+    backoff: int
+    retransmits: int
+    reordering: int
+    reord_seen: int
+    fack: int
+    frto: int
+    undo_marker: int  # -1: none
+    undo_retrans: int
+    retrans_stamp: int  # ms, 0: none
+    prior_ssthresh: int
+    tlp_high_seq: int  # -1: none
+    tlp_retrans: int
+    cwnd_usage_seq: int
+    retrans_hint: int
+    data_segs: int
+    skb: int  # number of the last skb sent
+    rack_mstamp: int  # ns
+    rack_end: int
+    rack_rtt: int  # us
+    rack_advanced: int
+    rack_steps: int
+    rack_persist: int
+    rack_dsack: int
+    rack_delivered: int
+    sent_head: int  # list of segments in the order of their last transmission
+    sent_tail: int
+    timer: int
+    timer_ns: int
+    timer_event_ns: int  # when the heap's event for it fires; -1: none
+    timer_gen: int
+    pace_ns: int  # when the pacing timer fires; -1: not armed
+    acked_stamp: int  # when the receiver made the ACK last processed, ns
+    saw_ece: int
+    cwr_sent: int
+    # this ACK
+    flag: int
+    first_ackt: int
+    last_ackt: int
+    first_sackt: int
+    last_sackt: int
+    reord: int
+    rs_last_end: int
+    rs_prior_mstamp: int
+    rs_prior_lost: int
+    rs_prior_ce: int
+    rs_is_retrans: int
+    rs_snd_us: int
+    rs_rcv_us: int
+    rexmit: int
+    ack_tsecr: int
+    # SACK blocks seen last, so that what is tagged is not walked again
+    cache_s0: int
+    cache_e0: int
+    cache_s1: int
+    cache_e1: int
+    cache_s2: int
+    cache_e2: int
+    cache_s3: int
+    cache_e3: int
+    # loss-based
+    prr_delivered: int
+    prr_out: int
+    ca_cnt: int
+    ca_w_max: int
+    ca_k: int
+    ca_origin: int
+    ca_epoch: int
+    ca_tcp_cwnd: int
+    ca_ack_cnt: int
+    ca_last_cwnd: int
+    ca_last_time: int
+    ca_loss_cwnd: int
+    ca_delay_min: int
+    ca_round_start: int
+    ca_end_seq: int
+    ca_curr_rtt: int
+    ca_samples: int
+    ca_last_ack: int
+    ca_found: int
+    snd_cwnd_cnt: int
+    # receiver
+    rcv_nxt: int
+    rcv_high: int
+    rcv_wup: int
+    rcv_ssthresh: int  # bytes
+    rcv_clamp: int
+    rcv_buf: int
+    rcv_space: int
+    rcv_space_time: int
+    rcv_copied: int
+    rcv_rtt: int  # us << 3
+    rcv_right: int  # right edge advertised, in segments
+    quick: int
+    ato_ns: int
+    delack_ns: int  # -1: not armed
+    last_data_ns: int
+    dup_acks: int
+    comp_acks: int
+    comp_ns: int  # -1: not armed
+    comp_nxt: int
+    ooo: int  # SACK blocks
+    ack_stamp: int  # what an ACK echoes: when the first segment that it acks was sent
+    d_s: int  # D-SACK, -1: none
+    d_e: int
+    ts_recent: int
+    ce_state: int
+    ecn: int
+    last_ack_out: int  # the ACK path keeps the order
+    # counted
+    sent_segs: int
+    retrans_segs: int
+    dropped: int
+    delivered_bytes: int
+    rmem_max: int
+
+
+class Seg(Protocol):
+    """One segment in flight: the tx fields of struct tcp_skb_cb, and its place in lists."""
+
+    flags: int
+    skb: int
+    sent_ns: int
+    tx_first: int  # us
+    tx_delivered: int
+    tx_mstamp: int  # us
+    tx_in_flight: int
+    tx_lost: int
+    tx_ce: int
+    tx_app: int
+    previous: int
+    following: int
+    has: int  # 1: in the list of sent segments
+
+
+class Packet(Protocol):
+    """A packet on the path: a data segment, or an ACK."""
+
+    flow: int
+    seq: int
+    skb: int
+    size: int  # bytes on the wire
+    entered: int
+    stamp: int  # timestamp option: when it was sent, ns
+    echo: int  # timestamp option: what it echoes, ns
+    ce: int
+    next: int
+    ack: int
+    right: int
+    ece: int
+    blocks: int
+    s0: int
+    e0: int
+    s1: int
+    e1: int
+    s2: int
+    e2: int
+    dsack: int
+
+
+class Got(Protocol):
+    """Whether a receiver has a segment above rcv_nxt."""
+
+    here: int
+
+
+class SackBlock(Protocol):
+    """A SACK block."""
+
+    start: int
+    end: int
+
+
+class Coming(Protocol):
+    """An event to come."""
+
+    at: int  # ns
+    order: int
+    kind: int
+    argument: int
+
+
+class PathStep(Protocol):
+    """A change of the path."""
+
+    at: int  # ns
+    what: int
+    value: int
+
+
+class QueueRow(Protocol):
+    """A sample of the queue."""
+
+    at: int  # ns
+    packets: int
+    size: int
+    sent: int
+    dropped: int
+
+
+class Out(Protocol):
+    """A row of the recording, beyond the inputs and the state before the callback."""
+
+    ns: int
+    flow: int
+    prior_mstamp: int
+    is_retrans: int
+    snd_us: int
+    rcv_us: int
+    una: int
+    nxt: int
+    high: int
+    prior_lost: int
+    prior_ce: int
+    seq: int
+    wnd: int
+
+
+_ALL = (World, SimFlow, Seg, Packet, Got, SackBlock, Coming, PathStep, QueueRow, Out)
+WORLD, FLOW, SEG, PACKET, GOT, BLOCK, COMING, CHANGE, SAMPLE, OUT = map(record_of, _ALL)

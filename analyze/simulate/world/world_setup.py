@@ -1,0 +1,324 @@
+"""Worlds as a user describes them, and their arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ....probes.base.errors import ScenarioError
+from ....probes.base.jit import PLAIN
+from ...bbr import params
+from ...bbr.plain import records
+from ...bbr.records import EVENT, STATE
+from ...bbr.variants.catalogue import VARIANTS
+from ..sender.application import BLOCK
+from ..sender.estimator import EPOCH_NS
+from ..sender.slots import SLOTS, slots
+from . import world_records as rec
+from .places import Sim
+from .world_records import FLOW, NS, PACKET, US, WORLD
+
+LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO}
+VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3", "v1": "v1", "v2": "v2"} | {
+    "v3": "v3"
+}
+APPS = {"bulk": rec.APP_BULK, "rate-limited": rec.APP_RATE} | {
+    "fixed-size": rec.APP_SIZE,
+    "on-off": rec.APP_ON_OFF,
+}
+CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
+    "loss": rec.CHANGE_LOSS,
+    "outage": rec.CHANGE_OUTAGE,
+}
+Array = np.ndarray[Any, Any]
+# HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
+HZ = {"v1": 250, "v2": 1000, "v3": 1000}
+_PPB = 1_000_000_000
+MOST_PACKETS = 1 << 21
+MOST_SEGMENTS = 1 << 23
+RECORDED_ROWS = 1 << 14
+_RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
+_RCVBUF = 131_072
+_WIRE = rec.MSS + rec.HEADERS
+
+
+@dataclass(frozen=True)
+class PathSetup:
+    """The path: rate in bit/s on the wire, times in us, buffer in packets or bytes (0: no limit).
+
+    `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
+    (0: none), `reorder` the share of skbs that wait half a round trip.
+    """
+
+    rate_bps: int
+    rtt_us: int
+    limit_packets: int = 0
+    limit_bytes: int = 0
+    burst_bytes: int = 3028
+    loss: float = 0.0
+    jitter_us: int = 0
+    reorder: float = 0.0
+    aggregation_us: int = 0
+    policer: bool = False
+    marks_us: int = 0
+    ecn: bool = False
+    memory_bytes: int = 0
+    changes: tuple[tuple[int, str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class FlowSetup:
+    """A flow; times in us from the start of the run. `rules` are the parameters of its BBR."""
+
+    cc: str
+    start_us: int
+    stop_us: int
+    kind: str = "bulk"
+    rate_bps: int = 0
+    size_bytes: int = 0
+    on_us: int = 0
+    off_us: int = 0
+    extra_rtt_us: int = 0
+    hz: int = 0
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""  # its name, or a user's file; `cc` is its base
+
+    @property
+    def slot(self) -> str | None:
+        """Whose callbacks run: a version, or a variant; None of a loss-based one."""
+        return self.variant or self.version
+
+    @property
+    def version(self) -> str | None:
+        """v1, v2 or v3; None of a loss-based one. Raises ScenarioError."""
+        if self.cc in LOSS_BASED:
+            return None
+        if self.cc not in VERSION_OF:
+            known = ", ".join([*sorted({*VERSION_OF, *LOSS_BASED}), *VARIANTS])
+            raise ScenarioError(f"there is no congestion control {self.cc!r:.40}", f"use {known}")
+        return VERSION_OF[self.cc]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A world to run."""
+
+    path: PathSetup
+    flows: tuple[FlowSetup, ...]
+    duration_us: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A world's arrays as numpy has them, and as the engine takes them."""
+
+    sim: Any
+    world: Any
+    parts: dict[str, Any]
+
+
+def _check(setup: Setup) -> None:
+    path = setup.path
+    if not 8000 <= path.rate_bps <= 100_000_000_000:
+        raise ScenarioError(f"a rate of {path.rate_bps} bit/s", "from 8 kbit/s to 100 Gbit/s")
+    if not 10 <= path.rtt_us <= 10_000_000:
+        raise ScenarioError(f"a round trip of {path.rtt_us} us", "from 10 us to 10 s")
+    if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
+        raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
+    rates = [value for _, what, value in path.changes if what == "rate"]
+    if any(not 8000 <= rate <= 100_000_000_000 for rate in rates):
+        raise ScenarioError("a change to an impossible rate", "from 8 kbit/s to 100 Gbit/s")
+    if any(at < 0 or not 0 <= value < 1e12 for at, _, value in path.changes):
+        raise ScenarioError("an impossible change of the path", "times and values from 0 on")
+    if not setup.flows or len(setup.flows) > 512:
+        raise ScenarioError(f"{len(setup.flows)} flows", "from 1 to 512")
+    if not 0 < setup.duration_us <= 7200 * 10**6:
+        raise ScenarioError(f"{setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s")
+
+
+def window_bits(setup: Setup) -> int:
+    """log2 of the segments that a flow may have in flight: three BDPs and the buffer."""
+    path = setup.path
+    rate = max([path.rate_bps, *(int(v) for _, what, v in path.changes if what == "rate")])
+    rtts = [path.rtt_us, *(int(v) for _, what, v in path.changes if what == "rtt")]
+    rtt = max(rtts) + max(flow.extra_rtt_us for flow in setup.flows)
+    packets = 4 * rate * rtt // 8_000_000 // _WIRE + 2 * path.limit_packets
+    packets += 2 * path.limit_bytes // _WIRE
+    packets = min(packets, (path.memory_bytes or _RMEM) // rec.MSS * 2)
+    return max(10, math.ceil(math.log2(max(packets, 1) + 512)))
+
+
+def arrays(setup: Setup, record: bool) -> Arrays:
+    """The arrays of a world before it begins. Raises ScenarioError: it is impossible."""
+    _check(setup)
+    n, bits = len(setup.flows), window_bits(setup)
+    if n << bits > MOST_SEGMENTS:
+        raise ScenarioError(
+            f"{n} flows of up to {1 << bits} segments in flight each do not fit into memory",
+            "a smaller rate, round trip, buffer or memory needs fewer",
+        )
+    packets = min(MOST_PACKETS, (2 * n << bits) + 1024)
+    heap = 2 * packets + 64 * n + 1024
+    path, versions = setup.path, sorted({f.slot for f in setup.flows if f.slot})
+    if len(versions) > SLOTS:
+        raise ScenarioError(f"{len(versions)} variants at once", f"{SLOTS} at most")
+    world, flows, events = np.zeros(1, WORLD), np.zeros(n, FLOW), np.zeros(n, EVENT)
+    pool = np.zeros(packets, PACKET)
+    pool["next"] = np.arange(1, packets + 1)
+    pool["next"][-1] = -1
+    rules = [rules_of(flow) for flow in setup.flows]
+    pars = np.concatenate([params.make(each) for each in rules])
+    _fill_world(world, path, setup)
+    for index, flow in enumerate(setup.flows):
+        _fill_flow(flows, index, flow, path, versions)
+        _fill_socket(events, index, rules[index])
+    rows = RECORDED_ROWS if record else 1
+    world["record"] = int(record)
+    parts = {
+        "flows": flows,
+        "events": events,
+        "states": np.zeros(n, STATE),
+        "params": pars,
+        "segs": np.zeros(n << bits, rec.SEG),
+        "got": np.zeros(n << bits, rec.GOT),
+        "blocks": np.zeros(4 * n, rec.BLOCK),
+        "packets": pool,
+        "heap": np.zeros(heap, rec.COMING),
+        "changes": _changes(path),
+        "out_events": np.zeros(rows, EVENT),
+        "out_states": np.zeros(rows, STATE),
+        "out_rows": np.zeros(rows, rec.OUT),
+        "samples": np.zeros(setup.duration_us // 100_000 + 2, rec.SAMPLE),
+    }
+    world["bits"] = bits
+    for name, part in {"n_changes": "changes", "n_heap": "heap"}.items():
+        world[name] = len(parts[part])
+    world["n_out"], world["n_samples"] = rows, len(parts["samples"])
+    return Arrays(_sim(world, parts, slots(tuple(versions))), world, parts)
+
+
+def _sim(world: Array, parts: dict[str, Any], callbacks: tuple[Any, ...]) -> Any:
+    """What the engine takes: in plain Python the arrays, else one record with their addresses."""
+    if PLAIN:
+        plain = {name: records(part) for name, part in parts.items()}
+        return Sim(world=records(world), callbacks=callbacks, **plain)
+    for name, part in parts.items():
+        world[name] = part.ctypes.data
+    world["callbacks"] = [callbacks]
+    return world[0]
+
+
+def _changes(path: PathSetup) -> Any:
+    made = np.zeros(len(path.changes), rec.CHANGE)
+    for row, change in enumerate(sorted(path.changes)):
+        made["at"][row], made["what"][row], made["value"][row] = _change(*change)
+    return made
+
+
+def rules_of(flow: FlowSetup) -> dict[str, Any]:
+    """The parameters of a flow's BBR: its version's, unless it has its own."""
+    version = flow.version
+    base = dict(flow.rules) or dict(params.DEFAULTS[version or "v1"])
+    if not base.get("HZ"):
+        base["HZ"] = flow.hz or HZ[version or "v3"]
+    return base
+
+
+def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
+    scaled = {"rate": 1, "rtt": US, "outage": US, "loss": _PPB}[what]
+    return at_us * US, CHANGES[what], round(value * scaled)
+
+
+def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
+    burst_ns = path.burst_bytes * 8 * NS // path.rate_bps
+    values = {
+        "random": (setup.seed * 0x5DEECE66D + 0x1234ABCD) & 0xFFFFFFFFFFFF,
+        "end_ns": setup.duration_us * US,
+        "rate_bps": path.rate_bps,
+        "burst_ns": burst_ns,
+        "tokens_ns": burst_ns,
+        "limit_packets": path.limit_packets,
+        "limit_bytes": path.limit_bytes,
+        "queue_head": -1,
+        "queue_tail": -1,
+        "rtt_ns": (path.rtt_us - (path.rtt_us // 2 if path.reorder else 0)) * US,
+        "loss_ppb": round(path.loss * _PPB),
+        "jitter_ns": path.jitter_us * US,
+        "reorder_ppb": round(path.reorder * _PPB),
+        "reorder_ns": path.rtt_us * US // 2,
+        "policer": int(path.policer),
+        "ce_ns": path.marks_us * US,
+        "aggregate_ns": path.aggregation_us * US,
+        "host_ns": 45_000,
+        "noise_ns": 12_000,
+    }
+    for name, value in values.items():
+        world[name] = value
+
+
+def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions: list[str]) -> None:
+    version = flow.version
+    block_ns = BLOCK * 8 * NS // flow.rate_bps if flow.rate_bps else 0
+    values = {
+        "cc": LOSS_BASED.get(flow.cc, rec.CC_BBR),
+        "slot": versions.index(flow.slot) if flow.slot else 0,
+        "grows": int(not {"v1", "v2"} & {*versions}),
+        "version": int(version[1:]) if version else 3,
+        "hz": rules_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
+        "app": APPS[flow.kind],
+        "app_bytes_ns": block_ns,
+        "app_segments": 1 + -(-flow.size_bytes // rec.MSS),
+        "on_ns": flow.on_us * US,
+        "off_ns": flow.off_us * US,
+        "start_ns": flow.start_us * US,
+        "stop_ns": flow.stop_us * US,
+        "extra_ns": flow.extra_rtt_us * US,
+        "wnd_end": 45,
+        "rto_us": 1_000_000,
+        "reordering": 3,
+        "undo_marker": -1,
+        "tlp_high_seq": -1,
+        "rack_steps": 1,
+        "sent_head": -1,
+        "sent_tail": -1,
+        "timer_event_ns": -1,
+        "pace_ns": -1,
+        "min_rtt": -1,
+        "ack_tsecr": -1,
+        "rcv_ssthresh": 65_535,
+        "rcv_clamp": _RCVBUF * 151 >> 8 if version == "v3" else _RCVBUF >> 1,
+        "rcv_space": 14_480,
+        "rmem_max": path.memory_bytes or _RMEM,
+        "rcv_right": 45,
+        "delack_ns": -1,
+        "comp_ns": -1,
+        "d_s": -1,
+        "ts_recent": -1,
+        "ecn": int(path.ecn),
+    } | {f"cache_{edge}{k}": -1 for edge in "se" for k in range(4)}
+    for name, value in values.items():
+        flows[name][i] = value
+
+
+def _fill_socket(events: Array, i: int, rules: Mapping[str, Any]) -> None:
+    tp = events["tp"]
+    values = {
+        "snd_cwnd": 10,
+        "snd_cwnd_clamp": 0xFFFFFFFF,
+        "mss_cache": rec.MSS,
+        "snd_ssthresh": 0x7FFFFFFF,
+        "sk_pacing_shift": 10,
+        "sk_max_pacing_rate": (1 << 64) - 1,
+        "rcv_nxt": 1,
+        "tcp_wstamp_ns": EPOCH_NS,
+    }
+    for name, value in values.items():
+        tp[name][i] = value
+    tp["sk_pacing_rate"][i] = 723_000
+    # How the estimator is to read the clock: it stands still inside a callback.
+    tp["jiffies_split"][i] = 0

@@ -1,0 +1,118 @@
+"""Worlds from what users write: a point of the lab's catalogue, or a path in a few words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ....collect.lab import units
+from ....collect.lab.lab_points import LabPoint, PathSpec
+from ....probes.base.errors import ScenarioError
+from ..sender.own_variant import is_variant, own_variant
+from .world_setup import FlowSetup, PathSetup, Setup
+
+# A full packet on the wire.
+PATH_PACKET = units.PACKET_BYTES
+PATH_WORDS = ("rate", "rtt", "buffer", "loss", "reorder", "jitter", "aggregation", "memory")
+_PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
+
+
+def of_point(point: LabPoint, rules: dict[str, Any] | None = None) -> Setup:
+    """The world of one run of the lab; a parameter of `rules` holds for every flow with BBR."""
+    flows = tuple(
+        FlowSetup(
+            cc=flow.cc,
+            start_us=flow.start_us,
+            stop_us=flow.stop_us,
+            kind=flow.kind,
+            rate_bps=flow.rate_bps,
+            size_bytes=flow.size_bytes,
+            on_us=flow.on_us,
+            off_us=flow.off_us,
+            extra_rtt_us=flow.extra_rtt_us,
+            rules=rules or {},
+        )
+        for flow in point.flows
+    )
+    path = _path(point.path)
+    changes = tuple((change.at_us, change.what, change.value) for change in point.changes)
+    return Setup(replace(path, changes=changes), flows, point.duration_us, point.seed)
+
+
+def _path(link: PathSpec) -> PathSetup:
+    policer = link.aqm == "policer"
+    marks = link.aqm in ("fq_codel", "red")
+    return PathSetup(
+        rate_bps=link.rate_bps,
+        rtt_us=link.rtt_us,
+        limit_bytes=0 if policer else link.buffer_bytes,
+        burst_bytes=link.buffer_bytes if policer else _bucket(link.rate_bps),
+        loss=link.loss,
+        jitter_us=link.jitter_us,
+        reorder=link.reorder,
+        aggregation_us=link.aggregation_us,
+        policer=policer,
+        marks_us=link.threshold_us if marks and link.ecn else 0,
+        ecn=link.ecn and marks,
+        memory_bytes=link.memory_bytes,
+    )
+
+
+def _bucket(rate_bps: int) -> int:
+    """The token bucket that the lab's tbf has: two packets, or half a millisecond."""
+    return max(2 * units.PACKET_BYTES, rate_bps // 16_000)
+
+
+def path_of(text: str) -> PathSetup:
+    """A path such as ``rate=10mbit,rtt=40ms,buffer=1bdp,loss=1%``; what is left out is that.
+
+    Raises:
+        ScenarioError: an unknown word, or a value that cannot be understood.
+    """
+    given = dict(_PATH_DEFAULTS)
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or name not in PATH_WORDS:
+            raise ScenarioError(
+                f"--path: {part[:40]!r} is not understood", f"there are {', '.join(PATH_WORDS)}"
+            )
+        given[name] = value
+    rate, rtt = units.rate(given["rate"]), units.time_us(given["rtt"])
+    if rate < 8000 or rtt < 10:
+        raise ScenarioError(
+            f"--path: no such path: rate {given['rate']}, rtt {given['rtt']}",
+            "at least 8kbit and 10us",
+        )
+    bdp = rate * rtt // 8_000_000
+    return PathSetup(
+        rate_bps=rate,
+        rtt_us=rtt,
+        limit_bytes=max(units.size(given["buffer"], bdp), 2 * units.PACKET_BYTES),
+        burst_bytes=_bucket(rate),
+        loss=units.share(given.get("loss", "0")),
+        reorder=units.share(given.get("reorder", "0")),
+        jitter_us=units.time_us(given.get("jitter", "0ms")),
+        aggregation_us=units.time_us(given.get("aggregation", "0ms")),
+        memory_bytes=units.size(given["memory"]) if "memory" in given else 0,
+    )
+
+
+def with_control(flow: FlowSetup, name: str) -> FlowSetup:
+    """A flow with the congestion control of this name: a kernel's, a variant, or a user's file.
+
+    Raises:
+        BbrscopeError: a user's file cannot be loaded.
+    """
+    if not is_variant(name):
+        return replace(flow, cc=name)
+    own = own_variant(name)
+    return replace(flow, cc=own.base, variant=name, rules=own.rules)
+
+
+def of_path(path: PathSetup, controls: str, duration_us: int, seed: int) -> Setup:
+    """A world of bulk flows, one for each control of ``v2,cubic``, begun together."""
+    names = [name.strip() for name in controls.split(",") if name.strip()]
+    if not names:
+        raise ScenarioError("--cc names no congestion control", "write --cc v2 or --cc v3,cubic")
+    flows = tuple(with_control(FlowSetup("", 0, duration_us), name) for name in names)
+    return Setup(path, flows, duration_us, seed)

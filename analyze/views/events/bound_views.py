@@ -1,0 +1,96 @@
+"""Every change of inflight_hi, inflight_lo and bw_lo, and the decision that made it."""
+
+from __future__ import annotations
+
+from ....collect.store.schema.model import Column
+from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE, SEQ
+from ..view import View
+from ..view_parts import (
+    BW_UNITS,
+    CODE,
+    EVIDENCE,
+    FLOW_WINDOW,
+    NS,
+    RUN,
+    SOURCE,
+    T_NS,
+    UNSET,
+    lead,
+)
+
+_BOUNDS = ("inflight_hi", "inflight_lo", "bw_lo")
+
+
+def _history(bounds: tuple[str, ...]) -> str:
+    """Changes of bounds; the decision is the event's last about it: it left the value."""
+    pairs = ", ".join(f"e.bbr_{b} AS old_{b}, {lead(f'e.bbr_{b}')} AS new_{b}" for b in bounds)
+    moved = " OR ".join(f"old_{b} <> new_{b}" for b in bounds)
+    values = ", ".join(f"{{bound: '{b}', old: old_{b}, new: new_{b}}}" for b in bounds)
+    return f"""
+WITH h AS (
+  SELECT run_id, run, flow, first_ns, gap, sampled, (seq + gap::INTEGER) AS seq,
+    CASE WHEN gap THEN next_ns ELSE ns END AS ns, b.bound, b.old, b.new
+  FROM (
+    SELECT *, unnest([{values}]) AS b FROM (
+      SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap,
+        e.kind = '{SAMPLE}' AS sampled, {lead("e.ns")} AS next_ns, {pairs}
+      {SOURCE} {FLOW_WINDOW}
+    ) WHERE {moved}
+  ) WHERE b.old <> b.new
+), d AS (
+  SELECT d.run_id, r.run, d.flow, d.seq, c.about AS bound, max_by(d.code, d.ord) AS code,
+    max_by(c.name, d.ord) AS name, max_by(d.e0, d.ord) AS e0, max_by(d.e1, d.ord) AS e1,
+    max_by(d.e2, d.ord) AS e2, max_by(d.e3, d.ord) AS e3
+  FROM decisions d JOIN runs r USING (run_id) JOIN decision_codes c USING (code)
+  WHERE c.change AND c.about IN {bounds if len(bounds) > 1 else f"('{bounds[0]}')"}
+  GROUP BY ALL
+)
+SELECT h.run_id, h.run, h.flow, h.seq, h.ns, (h.ns - h.first_ns)::BIGINT AS t_ns, h.bound, h.old,
+  h.new, CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
+  CASE WHEN h.gap THEN 'GAP' WHEN h.sampled THEN 'SAMPLED' ELSE d.name END AS name,
+  CASE WHEN h.gap THEN NULL ELSE d.e0 END AS e0, CASE WHEN h.gap THEN NULL ELSE d.e1 END AS e1,
+  CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
+FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound)
+"""
+
+
+_HISTORY_COLUMNS = (
+    RUN_ID,
+    RUN,
+    FLOW,
+    SEQ,
+    NS,
+    T_NS,
+    Column("old", "UINTEGER", "packets", f"before; {UNSET}: unset"),
+    Column("new", "UINTEGER", "packets", f"after; {UNSET}: unset"),
+    CODE,
+    Column("name", "VARCHAR", "", "its name; GAP, SAMPLED: not recorded"),
+    *EVIDENCE,
+)
+
+INFLIGHT_HI_HISTORY = View(
+    "inflight_hi_history",
+    "Every change of inflight_hi (v2, v3) with the decision that made it.",
+    _HISTORY_COLUMNS,
+    "SELECT * EXCLUDE (bound) FROM (" + _history(("inflight_hi",)) + ") ORDER BY run_id, flow, seq",
+    materialized=True,
+)
+
+BOUNDS_HISTORY = View(
+    "bounds_history",
+    "Every change of inflight_hi, inflight_lo and bw_lo (v2, v3) with the decision that made it.",
+    (
+        *_HISTORY_COLUMNS[:6],
+        Column("bound", "VARCHAR", "", "inflight_hi, inflight_lo or bw_lo"),
+        Column("old", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
+        Column("new", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
+        *_HISTORY_COLUMNS[8:],
+    ),
+    "FROM (" + _history(_BOUNDS) + ") ORDER BY run_id, flow, seq, bound",
+    materialized=True,
+)
+
+VIEWS = (
+    INFLIGHT_HI_HISTORY,
+    BOUNDS_HISTORY,
+)

@@ -1,0 +1,92 @@
+"""What each event brought since the one before it, and what held from it until the next."""
+
+from __future__ import annotations
+
+from ....collect.store.schema.model import Column
+from ....collect.store.schema.recorded_tables import FLOW, RUN_ID
+from ..view import View
+from ..view_parts import IN_FLIGHT, PHASE
+
+
+def _increase(column: str) -> str:
+    """By how much a counter grew since the flow's sample before; 0 if it fell; NULL: unknown."""
+    return (
+        f"CASE WHEN {column} IS NOT NULL"
+        f" THEN greatest(coalesce({column} - lag({column}) OVER w, 0), 0) END"
+    )
+
+
+def _printed(column: str) -> str:
+    """A counter that ss leaves out while it is 0, and that nothing else prints."""
+    return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) END"
+
+
+def _growth(column: str) -> str:
+    """By how much a 32-bit counter grew since the flow's event before; 0 if it fell back.
+
+    NULL where the recording does not have it: nothing is known then, which is not none.
+    """
+    return f"CASE WHEN {column} IS NOT NULL THEN growth32({column}, lag({column}) OVER w) END"
+
+
+# A callback is called with what happened before it: packets were acknowledged and marked lost, and
+# only then may it change the phase. So that belongs to the phase that the event found.
+FLOW_STEPS = View(
+    "flow_steps",
+    "What each event (of flows without any: each sample) brought since the one before it, in the "
+    "phase that it found, and what held from it until the next. Events before init are left out.",
+    (
+        RUN_ID,
+        FLOW,
+        Column("seq", "INTEGER", "", "the event, see events; or samples.look"),
+        Column("ns", "BIGINT", "ns", "see events or samples"),
+        Column("is_ack", "BOOLEAN", "", "an event of kind main"),
+        Column("phase", "VARCHAR", "", "phase that it found, see phases; NULL: a sample"),
+        Column("mss", "BIGINT", "bytes", "segment size"),
+        Column("acked_bytes", "BIGINT", "bytes", "growth of tp.snd_una"),
+        Column("delivered", "BIGINT", "packets", "growth of tp.delivered"),
+        Column("lost", "BIGINT", "packets", "growth of tp.lost: marked lost"),
+        Column("ce", "BIGINT", "packets", "growth of tp.delivered_ce; NULL: not recorded"),
+        Column("rtt_us", "BIGINT", "us", "RTT sample, or smoothed RTT; NULL: none"),
+        Column("rate_mbps", "DOUBLE", "Mbit/s", "rate sample; NULL: none"),
+        Column("held_ns", "DOUBLE", "ns", "until the next; NULL: the last"),
+        Column("in_flight", "BIGINT", "packets", "in flight"),
+        Column("cwnd", "DOUBLE", "packets", "snd_cwnd after it"),
+        Column("pacing", "DOUBLE", "bytes/s", "sk_pacing_rate after it"),
+        Column("app_limited_ns", "DOUBLE", "ns", "limited so since (samples); NULL: see binding"),
+        Column("rwnd_limited_ns", "DOUBLE", "ns", "the same for the receive window"),
+        Column("sndbuf_limited_ns", "DOUBLE", "ns", "the same for the send buffer"),
+        Column("sampled_ns", "DOUBLE", "ns", "held_ns of a sample; NULL: an event"),
+    ),
+    f"""
+SELECT e.run_id, e.flow, e.seq, e.ns::BIGINT AS ns, e.kind = 'main' AS is_ack, {PHASE} AS phase,
+  e.tp_mss_cache::BIGINT AS mss, {_growth("e.tp_snd_una")} AS acked_bytes,
+  {_growth("e.tp_delivered")} AS delivered, {_growth("e.tp_lost")} AS lost,
+  {_growth("e.tp_delivered_ce")} AS ce,
+  CASE WHEN e.kind = 'main' AND e.rs_rtt_us > 0 THEN e.rs_rtt_us END::BIGINT AS rtt_us,
+  CASE WHEN e.kind = 'main' AND e.rs_delivered > 0 AND e.rs_interval_us > 0
+    THEN e.rs_delivered::DOUBLE * e.tp_mss_cache * 8 / e.rs_interval_us END AS rate_mbps,
+  (lead(e.ns) OVER w - e.ns)::DOUBLE AS held_ns, {IN_FLIGHT} AS in_flight,
+  coalesce(e.exit_snd_cwnd, e.tp_snd_cwnd)::DOUBLE AS cwnd,
+  coalesce(e.exit_sk_pacing_rate, e.sk_pacing_rate)::DOUBLE AS pacing, NULL::DOUBLE
+    AS app_limited_ns, NULL::DOUBLE AS rwnd_limited_ns, NULL::DOUBLE AS sndbuf_limited_ns,
+  NULL::DOUBLE AS sampled_ns
+FROM events e JOIN runs r USING (run_id)
+JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
+WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq)
+UNION ALL
+SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss, {_increase("s.bytes_acked")},
+  {_increase("s.delivered")}, {_increase(f"coalesce(s.lost, {_printed('total_retrans')})")},
+  {_increase("s.delivered_ce")}, coalesce(s.rtt_us, s.srtt_us),
+  coalesce(s.delivery_rate, s.sample_bw) / 1e6, (lead(s.ns) OVER w - s.ns)::DOUBLE AS held,
+  s.in_flight, s.snd_cwnd::DOUBLE, s.sk_pacing_rate / 8e0, s.app_limited::INTEGER * held,
+  {_increase(_printed("rwnd_limited_ms"))} * 1e6, {_increase(_printed("sndbuf_limited_ms"))} * 1e6,
+  held
+FROM samples s JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow AND f.events = 0
+WHERE s.ns IS NOT NULL
+WINDOW w AS (PARTITION BY s.run_id, s.flow ORDER BY s.ns, s.look)
+""",
+    shared=True,
+)
+
+VIEWS = (FLOW_STEPS,)

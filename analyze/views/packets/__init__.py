@@ -1,0 +1,1 @@
+"""Views of captured packets, and of the path that they took."""

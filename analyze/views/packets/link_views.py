@@ -1,0 +1,103 @@
+"""The bottleneck: its rate over time, and its queue by the queue's own counters."""
+
+from __future__ import annotations
+
+from ....collect.store.schema.model import Column
+from ....collect.store.schema.recorded_tables import RUN_ID
+from ..view import View
+from ..view_parts import RUN
+
+_UNITS = (
+    "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
+    " WHEN 'mbit' THEN 1e6 WHEN 'gbit' THEN 1e9 WHEN 'bps' THEN 8 WHEN 'kbps' THEN 8e3"
+    " WHEN 'mbps' THEN 8e6 WHEN 'gbps' THEN 8e9 END"
+)
+
+
+def _bits(text: str) -> str:
+    """A rate as tc writes it (10mbit; bps is bytes/s there) in bit/s; NULL: not a rate."""
+    return f"(TRY_CAST(regexp_extract({text}, '^([0-9.]+)', 1) AS DOUBLE) * {_UNITS.format(text)})"
+
+
+LINK_RATES = View(
+    "link_rates",
+    "The bottleneck's rate over time, as the run's setup or its lab says.",
+    (
+        RUN_ID,
+        Column("start_ns", "BIGINT", "ns", "CLOCK_MONOTONIC; 0: from the beginning"),
+        Column("bits_per_s", "DOUBLE", "bit/s", "rate of the link layer, from then on"),
+    ),
+    f"""
+WITH boot AS (
+  SELECT run_id, min(boottime_ns::BIGINT - monotonic_ns) AS ahead FROM clocks
+  WHERE point = 'start' GROUP BY run_id
+), steps AS (
+  -- A lab's setup may name another parameter; what it came to is in lab_runs.
+  SELECT run_id, 0::BIGINT AS start_ns,
+    coalesce(l.rate_bps, {_bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
+  FROM runs LEFT JOIN lab_runs l USING (run_id)
+  UNION ALL
+  SELECT l.run_id,
+    (r.traffic_start_ns + 1e9 * TRY_CAST(c ->> '$.at_s' AS DOUBLE))::BIGINT,
+    TRY_CAST(c ->> '$.value' AS DOUBLE)
+  FROM lab_runs l JOIN runs r USING (run_id), unnest(TRY_CAST(l.changes AS JSON[])) AS t(c)
+  WHERE c ->> '$.what' = 'rate'
+  UNION ALL
+  SELECT h.run_id,
+    ((TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9) - b.ahead)::BIGINT,
+    {_bits("json_extract_string(h.value, '$.rate')")}
+  FROM host_facts h JOIN boot b USING (run_id)
+  WHERE h.scope = 'changes' AND json_valid(h.value)
+)
+FROM steps WHERE bits_per_s > 0 AND start_ns IS NOT NULL
+""",
+)
+
+QUEUE_METRICS = View(
+    "queue_metrics",
+    "The bottleneck's queue while the run's events lasted, from its samples.",
+    (
+        RUN_ID,
+        RUN,
+        Column("kind", "VARCHAR", "", "qdisc"),
+        Column("samples", "BIGINT", "", "samples"),
+        Column("backlog_mean_bytes", "DOUBLE", "bytes", "mean backlog"),
+        Column("backlog_p5_bytes", "DOUBLE", "bytes", "5th percentile: the standing queue"),
+        Column("backlog_p95_bytes", "DOUBLE", "bytes", "95th percentile"),
+        Column("backlog_max_bytes", "UBIGINT", "bytes", "largest sample"),
+        Column("delay_mean_us", "DOUBLE", "us", "mean backlog at the link's rate; NULL: no rate"),
+        Column("delay_p95_us", "DOUBLE", "us", "its 95th percentile"),
+        Column("sent_bytes", "BIGINT", "bytes", "sent in that time"),
+        Column("dropped_packets", "BIGINT", "packets", "dropped in that time"),
+        Column("utilisation", "DOUBLE", "", "sent_bytes over what the link could have sent"),
+    ),
+    """
+WITH q AS (
+  SELECT q.run_id, r.run, q.kind, q.ns::BIGINT AS ns, q.backlog_bytes, q.sent_bytes, q.dropped,
+    lead(q.ns) OVER w - q.ns AS held, lead(q.sent_bytes) OVER w AS next_sent,
+    lead(q.dropped) OVER w AS next_dropped,
+    r.first_ns::BIGINT AS first_ns, r.last_ns::BIGINT AS last_ns
+  FROM queue_samples q JOIN runs r USING (run_id)
+  WINDOW w AS (PARTITION BY q.run_id, q.kind ORDER BY q.ns)
+), priced AS (
+  SELECT q.*, l.bits_per_s, q.backlog_bytes * 8e6 / l.bits_per_s AS delay,
+    q.ns BETWEEN q.first_ns AND q.last_ns AS inside
+  FROM q ASOF LEFT JOIN link_rates l ON l.run_id = q.run_id AND q.ns >= l.start_ns
+)
+SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
+  avg(backlog_bytes) FILTER (inside) AS backlog_mean_bytes,
+  quantile_cont(backlog_bytes, 0.05) FILTER (inside) AS backlog_p5_bytes,
+  quantile_cont(backlog_bytes, 0.95) FILTER (inside) AS backlog_p95_bytes,
+  max(backlog_bytes) FILTER (inside) AS backlog_max_bytes,
+  avg(delay) FILTER (inside) AS delay_mean_us,
+  quantile_cont(delay, 0.95) FILTER (inside) AS delay_p95_us,
+  sum(next_sent::BIGINT - sent_bytes) FILTER (inside)::BIGINT AS sent_bytes,
+  sum(next_dropped::BIGINT - dropped) FILTER (inside)::BIGINT AS dropped_packets,
+  sum(next_sent::BIGINT - sent_bytes) FILTER (inside)
+    / nullif(sum(bits_per_s / 8 * held / 1e9) FILTER (inside), 0) AS utilisation
+FROM priced GROUP BY run_id, run, kind
+""",
+    materialized=True,
+)
+
+VIEWS = (LINK_RATES, QUEUE_METRICS)

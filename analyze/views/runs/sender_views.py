@@ -1,0 +1,178 @@
+"""Who sent in a run: which flows count, when all of them were there, and how long their path is."""
+
+from __future__ import annotations
+
+from ....collect.store.schema.model import Column
+from ....collect.store.schema.recorded_tables import RUN_ID
+from ..view import View
+from ..view_parts import RUN
+
+# What a test tool's control connection carries is less than this share of the largest flow's.
+LEAST_SHARE = 0.01
+# Of fewer ACKs, no rate, no share and no percentile says anything.
+LEAST_ACKS = 50
+
+FLOW_OR_NONE = Column(
+    "flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"
+)
+STREAM = Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured")
+LOCAL = Column("local", "VARCHAR", "", "the sender, address:port; NULL: unknown")
+REMOTE = Column("remote", "VARCHAR", "", "the receiver, address:port")
+
+# Rows `m` of metrics and `c` of senders are about the same one.
+SAME_SENDER = (
+    "c.run_id = m.run_id AND c.flow IS NOT DISTINCT FROM m.flow"
+    " AND c.stream IS NOT DISTINCT FROM m.stream"
+)
+
+SENDERS = View(
+    "senders",
+    "Every sender of a run: flows with events or samples, and connections that only the capture "
+    "knows, such as a CUBIC competitor. Which of them count, and why others do not.",
+    (
+        RUN_ID,
+        RUN,
+        FLOW_OR_NONE,
+        STREAM,
+        Column("direction", "VARCHAR", "", "of its bytes in the capture: data or ack"),
+        LOCAL,
+        REMOTE,
+        Column("first_ns", "BIGINT", "ns", "its first event or packet"),
+        Column("last_ns", "BIGINT", "ns", "its last"),
+        Column("first_event_ns", "BIGINT", "ns", "its first event or sample; NULL: none"),
+        Column("last_event_ns", "BIGINT", "ns", "its last"),
+        Column(
+            "zero_ns",
+            "BIGINT",
+            "ns",
+            "zero of the run's clock, the same for all: the first event of the first that counts; "
+            "where none does, of the first with more than a control connection, then of any",
+        ),
+        Column("bytes", "BIGINT", "bytes", "delivered x mss; acked (samples); else payload"),
+        Column("acks", "BIGINT", "events", "events of kind main or sample; NULL: none recorded"),
+        Column("counts", "BOOLEAN", "", "it carried data: its shares and rates are told"),
+        Column("why_not", "VARCHAR", "", "no data, control connection or few ACKs; NULL: counts"),
+    ),
+    f"""
+WITH carried AS (
+  SELECT run_id, flow, increase32(arg_max(tp_delivered, seq), arg_min(tp_delivered, seq))
+    * max(tp_mss_cache)::BIGINT AS bytes
+  FROM events GROUP BY run_id, flow
+), acknowledged AS (
+  SELECT run_id, flow, max(bytes_acked) - min(bytes_acked) AS bytes FROM samples
+  GROUP BY run_id, flow
+), ends AS (
+  SELECT s.run_id, s.flow, s.stream, s.direction::VARCHAR AS direction,
+    s.src || ':' || s.sport AS "local", s.dst || ':' || s.dport AS remote,
+    s.first_ns::BIGINT AS first_ns, s.last_ns::BIGINT AS last_ns, s.payload_bytes::BIGINT AS bytes
+  FROM streams s WHERE s.flow IS NOT NULL OR s.direction = 'data'
+  UNION ALL
+  SELECT f.run_id, f.flow, NULL, NULL, f.local_address || ':' || f.local_port,
+    f.remote_address || ':' || f.remote_port, NULL, NULL, NULL
+  FROM flows f WHERE (f.events > 0 OR f.first_ns IS NOT NULL) AND NOT EXISTS (
+    SELECT 1 FROM streams s WHERE s.run_id = f.run_id AND s.flow = f.flow)
+), sized AS (
+  SELECT x.run_id, r.run, x.flow, x.stream, x.direction, x."local", x.remote,
+    least(f.first_ns::BIGINT, x.first_ns) AS first_ns,
+    greatest(coalesce(f.last_ns::BIGINT, x.last_ns), coalesce(x.last_ns, 0)) AS last_ns,
+    f.first_ns::BIGINT AS first_event_ns, f.last_ns::BIGINT AS last_event_ns,
+    coalesce(c.bytes, a.bytes, x.bytes, 0)::BIGINT AS bytes,
+    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks
+  FROM ends x JOIN runs r USING (run_id) LEFT JOIN flows f USING (run_id, flow)
+  LEFT JOIN carried c USING (run_id, flow) LEFT JOIN acknowledged a USING (run_id, flow)
+), judged AS (
+  SELECT *, CASE WHEN bytes <= 0 THEN 'no data'
+    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id) THEN 'control connection'
+    WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END AS why_not
+  FROM sized
+)
+SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns, first_event_ns,
+  last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,
+    min(first_event_ns) FILTER (why_not = 'few ACKs') OVER of_run, min(first_event_ns) OVER of_run,
+    min(first_ns) OVER of_run) AS zero_ns, bytes, acks, why_not IS NULL AS counts, why_not
+FROM judged WINDOW of_run AS (PARTITION BY run_id)
+""",
+    shared=True,
+)
+
+COMPARISON_WINDOWS = View(
+    "comparison_windows",
+    "When all senders of a run that count were active at once: only then can they be compared. "
+    "Runs in which they never were, or with a single one, have no row.",
+    (
+        RUN_ID,
+        RUN,
+        Column("flows", "BIGINT", "flows", "senders that count"),
+        Column("zero_ns", "BIGINT", "ns", "zero of the run's clock, see senders"),
+        Column("start_ns", "BIGINT", "ns", "the last of them began"),
+        Column("end_ns", "BIGINT", "ns", "the first of them ended"),
+        Column("first_s", "INTEGER", "s", "first second of it, whole but for 1 ms"),
+        Column("last_s", "INTEGER", "s", "last whole second; less than first_s: none"),
+    ),
+    """
+SELECT run_id, run, count(*) AS flows, any_value(zero_ns) AS zero_ns, max(first_ns) AS start_ns,
+  min(last_ns) AS end_ns,
+  ceil((max(first_ns) - any_value(zero_ns)) / 1e9 - 1e-3)::INTEGER AS first_s,
+  (floor((min(last_ns) - any_value(zero_ns)) / 1e9 + 1e-3) - 1)::INTEGER AS last_s
+FROM senders WHERE counts GROUP BY run_id, run
+HAVING count(*) > 1 AND max(first_ns) < min(last_ns)
+""",
+    shared=True,
+)
+
+BASE_RTTS = View(
+    "base_rtts",
+    "The round-trip time of each flow's path without a queue, its own extra delay included.",
+    (
+        RUN_ID,
+        Column("flow", "INTEGER", "", "see flows"),
+        Column("base_rtt_us", "DOUBLE", "us", "without a queue; NULL: no RTT was ever sampled"),
+        Column(
+            "source",
+            "VARCHAR",
+            "",
+            "lab: as it set the path up; setup: the run's delay; least RTT: no delay is known, or "
+            "another flow saw the path empty meanwhile and this one never that short a path",
+        ),
+    ),
+    """
+WITH lows AS (
+  SELECT run_id, flow, ns // 1000000000 AS second, min(ns) AS ns,
+    min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us, min(if_set(bbr_min_rtt_us)) AS
+    model_us
+  FROM events GROUP BY run_id, flow, second
+), least AS (
+  SELECT run_id, flow, min(us) AS us, min(model_us) AS model_us FROM lows GROUP BY run_id, flow
+), sampled AS (
+  SELECT run_id, flow, min(coalesce(tcp_min_rtt_us, min_rtt_us)) AS us FROM samples
+  GROUP BY run_id, flow
+), lab AS (
+  SELECT f.run_id, f.flow, any_value(l.rtt_us + f.extra_rtt_us) AS us
+  FROM lab_runs l JOIN lab_flows f USING (run_id)
+  WHERE f.flow IS NOT NULL AND coalesce(l.changes, '') NOT LIKE '%"what": "rtt"%'
+  GROUP BY f.run_id, f.flow
+), known AS (
+  SELECT f.run_id, f.flow, f.first_ns, f.last_ns, lab.us AS lab_us,
+    coalesce(least.us, least.model_us, sampled.us) AS least_us,
+    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us
+  FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)
+  LEFT JOIN least USING (run_id, flow) LEFT JOIN sampled USING (run_id, flow)
+), empty_path AS (
+  -- Seconds in which some flow saw the path as short as the setup has it: the queue was empty.
+  SELECT k.run_id, k.flow, l.ns FROM known k JOIN lows l USING (run_id, flow)
+  WHERE l.us <= 1.1 * k.setup_us
+), told AS (
+  SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
+    WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
+      SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow
+        AND o.ns BETWEEN k.first_ns AND k.last_ns)) THEN 'setup'
+    WHEN least_us IS NOT NULL THEN 'least RTT' END AS source
+  FROM known k
+)
+SELECT run_id, flow, CASE source WHEN 'lab' THEN lab_us WHEN 'setup' THEN setup_us
+  ELSE least_us END::DOUBLE AS base_rtt_us, source FROM told
+""",
+    shared=True,
+)
+
+VIEWS = (SENDERS, COMPARISON_WINDOWS, BASE_RTTS)

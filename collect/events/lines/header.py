@@ -1,0 +1,212 @@
+"""What the ``#TAG,`` lines of an event stream say: which columns each row has, and where they go.
+
+Rows of one kernel event may be split over any number of tags (M0, M1 ...). A tag is the letter of
+its role and a number that orders the parts; the roles are in `ROLES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ....probes.base.errors import BundleError
+from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS, FIELDS, Field
+from ...bundle.quality import CODES
+from ...store.schema.recorded_tables import KINDS, SAMPLE
+
+# What a row of a tag is to its event; single rows, of no event, have a table and one tag each.
+ENTRY, EXIT, PARAMETERS, SINGLE = "entry", "exit", "parameters", "single"
+
+# Letters of the tag -> (kind of event or name of the table, role).
+ROLES = {
+    "M": ("main", ENTRY),
+    "X": ("main", EXIT),
+    "I": ("init", ENTRY),
+    "IX": ("init", EXIT),
+    "P": ("init", PARAMETERS),
+    "S": ("set_state", ENTRY),
+    "E": ("cwnd_event", ENTRY),
+    "H": ("ssthresh", ENTRY),
+    "U": ("undo_cwnd", ENTRY),
+    "L": ("skb_marked_lost", ENTRY),
+    "T": (SAMPLE, ENTRY),
+    "K": ("loss_marks", SINGLE),
+    "R": ("retransmits", SINGLE),
+}
+TAG = re.compile(r"([A-Z]+)([0-9]*)")
+MAX_TAG = 7
+MAX_COLUMNS = 256
+# Rows of one event; each has a bit of a number of 64.
+MAX_PARTS = 60
+
+# Of an init row, for people: they are read as text and go to the flow, not to the event.
+ADDRESSES = ("family", "saddr", "daddr", "saddr6", "daddr6")
+MAX_HEADER = "max_header"
+IDENTITY = "N"
+
+BY_NAME = {name: f for name, f in FIELDS.items() if name not in (*ADDRESSES, MAX_HEADER)}
+EXITS = {f.name for f in EXIT_FIELDS}
+STORED = {f.name for f in EVENT_FIELDS}
+
+LAYOUT_HELP = "BUNDLE.md describes the header lines"
+
+
+@dataclass(frozen=True)
+class HeaderColumn:
+    """One column of a tag: its field (None: free text) and its store column (None: not stored)."""
+
+    name: str
+    field: Field | None
+    target: str | None
+    known: bool
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One declared tag. `part` is its bit among the tags of its kind; 0: its rows are single."""
+
+    name: str
+    kind: str
+    role: str
+    order: int
+    columns: tuple[HeaderColumn, ...]
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """All declared tags, and findings about what will not be stored.
+
+    `skipped` are the tags whose rows are no part of an event, with their columns.
+    """
+
+    tags: tuple[Tag, ...]
+    skipped: dict[str, list[str]]
+    findings: tuple[tuple[str, str], ...] = field(default=())
+
+    def columns(self) -> set[str]:
+        """Return the names of every recorded column."""
+        return {column.name for tag in self.tags for column in tag.columns}
+
+    def parts(self, kind: str, roles: Iterable[str]) -> int:
+        """Return the bits of the tags of `kind` in one of `roles`."""
+        wanted = tuple(roles)
+        return sum(tag.part for tag in self.tags if tag.kind == kind and tag.role in wanted)
+
+
+def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
+    """Read header lines, given with their line numbers and without the leading ``#``.
+
+    Raises:
+        BundleError: a tag is declared twice, lacks ns or sk, repeats a column, or no tag is known.
+    """
+    tags: dict[str, Tag] = {}
+    skipped: dict[str, list[str]] = {}
+    findings: list[tuple[str, str]] = []
+    for number, line in lines:
+        name, *columns = line.split(",")
+        if name in tags or name in skipped:
+            raise BundleError(f"{where}, line {number}: {name} is declared twice", LAYOUT_HELP)
+        match = TAG.fullmatch(name)
+        if match is None or not _is_known(match[1], match[2]) or len(name) > MAX_TAG:
+            skipped[name] = columns
+            if match is None or match[1] != IDENTITY:
+                findings.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
+            continue
+        kind, role = ROLES[match[1]]
+        _check_columns(columns, f"{where}, line {number}")
+        order = int(match[2] or 0)
+        tags[name] = Tag(name, kind, role, order, tuple(_column(c, kind, role) for c in columns))
+    if all(tag.role == SINGLE for tag in tags.values()):
+        found = [*tags, *skipped]
+        only = f" (only {', '.join(map(repr, found[:8]))})" if found else ""
+        raise BundleError(
+            f"{where} declares no rows of kernel events{only}",
+            "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",
+        )
+    numbered = _number_parts(list(tags.values()))
+    _check_repeats(numbered, where)
+    findings += _unstored(numbered)
+    return Header(tuple(numbered), skipped, tuple(findings))
+
+
+def _is_known(letters: str, number: str) -> bool:
+    return letters in ROLES and not (number and ROLES[letters][1] == SINGLE)
+
+
+def _check_columns(columns: list[str], where: str) -> None:
+    for needed in ("ns", "sk"):
+        if needed not in columns:
+            raise BundleError(f"{where}: the header has no column {needed}", LAYOUT_HELP)
+    if len(columns) > MAX_COLUMNS:
+        raise BundleError(f"{where}: more than {MAX_COLUMNS} columns", LAYOUT_HELP)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BundleError(f"{where}: column {name!r:.40} appears twice", LAYOUT_HELP)
+
+
+def _column(name: str, kind: str, role: str) -> HeaderColumn:
+    """Decide where a column of a tag goes."""
+    if name in (*ADDRESSES, MAX_HEADER):
+        return HeaderColumn(name, None, None, True)
+    known = BY_NAME.get(name)
+    if known is None:
+        return HeaderColumn(name, None, None, False)
+    target = None
+    if role == EXIT and name in EXITS:
+        target = known.exit_column
+    elif name in STORED and role != SINGLE and (name.startswith("bbr.") or role == ENTRY):
+        # init's state is the one it leaves behind, read at its exit; main's the one it finds.
+        at_exit = kind == "init" and name.startswith("bbr.")
+        target = known.column if at_exit == (role == EXIT) else None
+    return HeaderColumn(name, known, target, True)
+
+
+def _number_parts(tags: list[Tag]) -> list[Tag]:
+    """Give every tag its bit; the parts of a kind are ordered by role, then by number."""
+    numbered = []
+    for kind in KINDS:
+        own = sorted(
+            (tag for tag in tags if tag.kind == kind),
+            key=lambda tag: ((ENTRY, PARAMETERS, EXIT).index(tag.role), tag.order, tag.name),
+        )
+        if len(own) > MAX_PARTS:
+            raise BundleError(f"{kind} has more than {MAX_PARTS} rows of its own", LAYOUT_HELP)
+        if own and own[0].role != ENTRY:
+            raise BundleError(f"{own[0].name} is declared, but no entry row of {kind}", LAYOUT_HELP)
+        numbered += [
+            Tag(tag.name, kind, tag.role, tag.order, tag.columns, 1 << bit)
+            for bit, tag in enumerate(own)
+        ]
+    return [*numbered, *(tag for tag in tags if tag.role == SINGLE)]
+
+
+def _check_repeats(tags: list[Tag], where: str) -> None:
+    """Refuse two tags of one kind that fill the same column."""
+    seen: dict[tuple[str, str], str] = {}
+    for tag in tags:
+        for column in tag.columns:
+            if column.target is None:
+                continue
+            other = seen.setdefault((tag.kind, column.target), tag.name)
+            if other != tag.name:
+                raise BundleError(
+                    f"{where}: {other} and {tag.name} both have {column.name}", LAYOUT_HELP
+                )
+
+
+def _unstored(tags: list[Tag]) -> list[tuple[str, str]]:
+    """Name columns that a reader could expect in the store and will not find there."""
+    unknown: dict[str, list[str]] = {}
+    for tag in tags:
+        for column in tag.columns:
+            if not column.known:
+                unknown.setdefault(column.name, []).append(tag.name)
+    return [
+        (
+            "unknown_column",
+            CODES["unknown_column"].format(name=repr(name[:80]), tags=", ".join(where)),
+        )
+        for name, where in unknown.items()
+    ]

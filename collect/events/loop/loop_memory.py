@@ -1,0 +1,101 @@
+"""The memory that the compiled loop works in: what each number of its tables means.
+
+A table is an array of int64 with a row per socket, flow or slot; the names below index its columns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...store.schema.recorded_tables import KINDS
+from .column_plan import I64
+
+INIT, MAIN = KINDS.index("init"), KINDS.index("main")
+
+# Slot kinds below zero are findings; those from zero on index KINDS.
+HALF, ORPHAN, DUPLICATE, MOVED, GAP = -1, -2, -3, -4, -5
+
+# Why `consume` returned, besides rows.py's reasons to stop.
+BACKWARDS, BATCH_FULL, SOCKETS_FULL, SIDE_FULL = 10, 11, 12, 13
+
+# Indices into `state` after those of rows.py. SUSPECT is 1 once rows are known to be lost.
+LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 12)
+
+# What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
+# the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first
+# event's struct bbr, whether init was seen, the number of its next event (UNKNOWN: none was seen),
+# the identity (an N row, from 1 on; 0: none) that the next event's flow has, and the number that
+# this flow's events begin with: not 0 where the recording kept only the end of a flow.
+(
+    S_KEY,
+    S_FLOW,
+    S_GENERATION,
+    S_SLOT,
+    S_NS,
+    S_TAG,
+    S_EVENTS,
+    S_BITS,
+    S_INIT,
+    S_NEXT,
+    S_IDENTITY,
+    S_FROM,
+) = range(12)
+SOCKET_SIZE = 12
+UNKNOWN = -1
+
+# What a row of `slots` holds: flow, kind, time, line, time of exit, bits of the parts seen, and two
+# numbers for a finding.
+B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
+SLOT_SIZE = 8
+
+# What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
+# the number of the next event, tp.delivered (-1: none) and tp.mss_cache of the last main, the
+# socket's cookie (0: unknown, or none), and the identity that came before its first event (0:
+# none).
+F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ = range(5)
+F_DELIVERED, F_MSS, F_COOKIE, F_IDENTITY = range(5, 9)
+FLOW_SIZE = 9
+
+# Numbers before the values in a row handed to Python: tag, flow, time, line. A socket that has no
+# flow yet is written as NO_FLOW minus its index.
+SIDE_HEAD = 4
+NO_FLOW = -2
+
+# Rows read at once.
+BLOCK_ROWS = 512
+# A row opens at most one event and makes at most one finding.
+SLOTS_PER_ROW = 2
+
+
+class Batch(NamedTuple):
+    """Slots, and the stored columns by width: four views of one buffer."""
+
+    slots: I64
+    u1: npt.NDArray[np.uint8]
+    u2: npt.NDArray[np.uint16]
+    u4: npt.NDArray[np.uint32]
+    u8: I64
+
+
+class PairingTables(NamedTuple):
+    """What is known of sockets and flows, and how many rows of each tag were read.
+
+    `by_address` is a hash table of indices into `sockets`, -1 where it is empty; its size is a
+    power of two.
+    """
+
+    by_address: I64
+    sockets: I64
+    flows: I64
+    rows: I64
+
+
+class Block(NamedTuple):
+    """Rows on their way: `heads` and `values` as rows.py parses them, `side` for Python."""
+
+    heads: I64
+    values: I64
+    side: I64

@@ -1,0 +1,1 @@
+"""What is recorded beside the events: packets, the queue, and what ss says."""

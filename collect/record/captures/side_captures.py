@@ -1,0 +1,125 @@
+"""What is recorded beside the events: packets, the queue, and what `ss` says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from ....probes.base.errors import HostError
+from ...bundle.bundle import PACKETS, QUEUE, SS
+from ..output.outputs import Outputs
+from ..plan import RecordingPlan
+from . import samplers
+from .packet_capture import PacketCapture
+from .place import Place, address_in, route_device
+from .samplers import Sampler
+
+
+class SideCaptures:
+    """Starts and stops them; `notes` says what could not be had, and why."""
+
+    def __init__(self, plan: RecordingPlan, outputs: Outputs) -> None:
+        self.plan = plan
+        self.outputs = outputs
+        self.notes: list[str] = []
+        self.packets: PacketCapture | None = None
+        self.samplers: dict[str, Sampler] = {}
+        # A place that is none is refused before anything is attached.
+        self._interface = Place(plan.interface) if plan.interface else None
+        self._queue = Place(plan.queue) if plan.queue else None
+
+    def start(self) -> None:
+        """Start what this host has the tools for.
+
+        Raises:
+            HostError: the queue that the user named cannot be looked at.
+        """
+        self._add(SS, samplers.SS_S, self._take_ss)
+        place = self._interface or self._place_of_route()
+        if queue := self._queue or place:
+            self._start_queue(queue)
+        if self.plan.packets and place is not None:
+            self._start_packets(place)
+        for sampler in self.samplers.values():
+            sampler.start()
+
+    def _take_ss(self) -> str:
+        select = self.plan.select
+        return samplers.ss_lines(select.prefix, select.ss(), select.pids)
+
+    def _add(self, name: str, period_s: float, take: Callable[[], str]) -> Sampler:
+        self.samplers[name] = Sampler(self.outputs.open(name), period_s, take)
+        return self.samplers[name]
+
+    def _start_queue(self, queue: Place) -> None:
+        if self._queue is not None and not samplers.queue_rows(queue):
+            raise HostError(
+                f"cannot sample the queue of {queue.text}",
+                f"try it by hand: {' '.join(queue.command('tc', 'qdisc', 'show'))}",
+            )
+        sampler = self._add(QUEUE, samplers.QUEUE_S, lambda: samplers.queue_rows(queue))
+        sampler.output.write(f"{samplers.QUEUE_HEADER}\n".encode())
+
+    def _place_of_route(self) -> Place | None:
+        """The device that the traffic leaves by."""
+        select = self.plan.select
+        peer = next(iter(select.addresses), None) or address_in(self.plan.command)
+        device = route_device(peer, select.prefix)
+        if device is None:
+            self.notes.append("no route found for packets and queue: give --interface")
+            return None
+        return Place(f"{select.netns}:{device}" if select.netns else device)
+
+    def _start_packets(self, place: Place) -> None:
+        if os.geteuid() != 0:
+            self.notes.append("no packets: not root")
+            return
+        if shutil.which("tcpdump") is None:
+            self.notes.append("no packets: tcpdump is missing (apt-get install tcpdump)")
+            return
+        plan, output = self.plan, self.outputs.open(PACKETS)
+        expression = plan.select.pcap()
+        self.packets = PacketCapture(place, output, plan.ring_kib, expression, plan.snaplen)
+        if not self.packets.wait_listening():
+            self.notes.append(f"no packets: tcpdump said {self.packets.complaint()!r}")
+            self.packets.stop()
+            self.packets = None
+            self.outputs.drop(PACKETS)
+
+    @property
+    def socket_samples(self) -> int:
+        """How many times a socket was seen by ss."""
+        return self.samplers[SS].rows if SS in self.samplers else 0
+
+    @property
+    def looks(self) -> int:
+        """How many times ss was asked."""
+        return self.samplers[SS].looks if SS in self.samplers else 0
+
+    def written(self) -> int:
+        """Compressed bytes so far."""
+        outputs = [sampler.output for sampler in self.samplers.values()]
+        outputs += [self.packets.output] if self.packets else []
+        return sum(output.written for output in outputs)
+
+    def write_error(self) -> OSError | None:
+        """The first write that failed, if any."""
+        errors = [sampler.error for sampler in self.samplers.values()]
+        errors += [self.packets.pump.error] if self.packets else []
+        return next((error for error in errors if error), None)
+
+    def stop(self) -> dict[str, Any] | None:
+        """End everything; return the manifest's `packets`. Safe to call in any state."""
+        described = None
+        if self.packets is not None:
+            with contextlib.suppress(OSError):
+                described = self.packets.stop()
+            self.notes += self.packets.notes()
+        for sampler in self.samplers.values():
+            if sampler.ident is not None:
+                with contextlib.suppress(OSError):
+                    sampler.stop()
+        return described

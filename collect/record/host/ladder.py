@@ -1,0 +1,121 @@
+"""The ways to reach BBR's state, best first, each chosen because its features were found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....probes.attach import VALUES_ON_STACK, VALUES_PER_ROW, Attach, return_address_bytes
+from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
+from .target import Target
+
+SS = "ss reads it from any host"
+NO_SS = "ss is not installed: apt-get install iproute2"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung as tried: `attach` is None when it was ruled out, for `reason`."""
+
+    rung: str
+    attach: Attach | None
+    reason: str
+
+    @property
+    def usable(self) -> bool:
+        """ss needs no attaching, only to be there."""
+        return self.attach is not None or (self.rung == "inet_diag" and has_ss())
+
+
+def has_ss() -> bool:
+    """Whether ss is installed."""
+    return shutil.which("ss") is not None
+
+
+def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = None) -> list[Step]:
+    """The rungs in order, those that this host rules out included, with the reason."""
+    steps = [
+        Step("fentry", *fentry(bpftrace, target)),
+        Step("kprobe", *kprobe(bpftrace, target)),
+        Step("tcp_probe", *tcp_probe(bpftrace, target)),
+        Step("inet_diag", None, SS if has_ss() else NO_SS),
+    ]
+    return [step for step in steps if only in (None, step.rung)]
+
+
+def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach by fentry, or None, and why."""
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    if not bpftrace.has_fentry:
+        return None, "bpftrace --info: the kernel offers no fentry"
+    if target.module and bpftrace.number < FENTRY_OF_MODULES:
+        return None, f"bpftrace {bpftrace.version} cannot attach fentry to a module's functions"
+    where = f"module {target.module}" if target.module else "vmlinux"
+    return attach_with(bpftrace, target, "fentry"), f"fentry is there and {where} has BTF"
+
+
+def kprobe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach by kprobes, or None, and why."""
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    if target.shared:
+        return None, f"{', '.join(target.shared)} is in more than one place: no probe by name"
+    if not bpftrace.has_kprobe or not Path("/sys/bus/event_source/devices/kprobe").exists():
+        return None, "the kernel was built without kprobes"
+    position = target.parameters.index("rs")
+    return attach_with(bpftrace, target, "kprobe"), f"rs is argument {position} by BTF"
+
+
+def tcp_probe(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:
+    """How to attach to the tracepoint tcp_probe, or None, and why."""
+    if bpftrace is None or target is None:
+        return None, lacking(bpftrace)
+    attach = attach_with(bpftrace, target, "tcp_probe")
+    if attach.raw:
+        return attach, "raw tracepoint tcp_probe"
+    folder = tracefs()
+    text = (folder / "events/tcp/tcp_probe/format") if folder else None
+    if text is not None and text.exists() and "skaddr" not in text.read_text():
+        return None, "this kernel's tcp_probe does not name the socket, and bpftrace has no raw one"
+    return attach, "tracepoint tcp:tcp_probe names the socket"
+
+
+def lacking(bpftrace: Bpftrace | None) -> str:
+    """Why no program can be written at all."""
+    return "bpftrace cannot be used" if bpftrace is None else "no BBR was found in the BTF"
+
+
+def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
+    """How this version of bpftrace writes the probes of a rung."""
+    if bpftrace.has_jiffies:
+        jiffies = "jiffies"
+    elif kernel_symbol("jiffies"):
+        jiffies = '*(uint64 *)kaddr("jiffies")'
+    else:
+        jiffies = ""
+    return Attach(
+        rung=rung,
+        entry=bpftrace.keyword,
+        exit=bpftrace.exit_keyword,
+        argument=bpftrace.argument,
+        module=target.module,
+        parameters=target.parameters,
+        jiffies=jiffies,
+        clock="nsecs(monotonic)" if bpftrace.has_monotonic else "nsecs",
+        raw=bpftrace.raw_tracepoints,
+        values_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else VALUES_ON_STACK,
+        return_address_bytes=return_address_bytes(os.uname().machine),
+        names_modules=bpftrace.number >= FENTRY_OF_MODULES,
+    )
+
+
+def kernel_symbol(name: str) -> bool:
+    """Whether /proc/kallsyms has a symbol (data symbols need CONFIG_KALLSYMS_ALL)."""
+    try:
+        with open("/proc/kallsyms") as lines:
+            return any(line.split()[2] == name for line in lines if name in line)
+    except OSError:
+        return False

@@ -1,0 +1,88 @@
+"""What a host offers to a recording: its types, its bpftrace, its BBR, and ways to attach."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ....probes import btf
+from ....probes.attach import Attach
+from ....probes.base.errors import HostError
+from ....probes.program import Program
+from .. import filters
+from ..plan import RecordingPlan
+from . import bpftrace as tracing
+from . import ladder, target
+
+
+@dataclass
+class HostSurvey:
+    """The host as it is: what can be recorded and how.
+
+    `problems` rule out bpftrace altogether; `instance` tells one loading of BBR's module from the
+    next.
+    """
+
+    types: btf.Btf | None
+    bpftrace: tracing.Bpftrace | None
+    target: target.Target | None
+    steps: list[ladder.Step]
+    problems: list[str]
+    instance: int | None
+
+
+def survey(plan: RecordingPlan) -> HostSurvey:
+    """Look at the host; problems that rule out bpftrace are kept as reasons for the last rung.
+
+    Raises:
+        HostError: a filter names nothing, no BBR is loaded, or which one is meant is unclear.
+    """
+    filters.condition(plan.select, "")  # refuses what names nothing, on every rung
+    problems: list[str] = []
+    types, tool, chosen = None, None, None
+    if plan.rung != "inet_diag":
+        if os.geteuid() != 0:
+            problems.append("not root: BPF needs it")
+        else:
+            try:
+                types = btf.load()
+                tool = tracing.find()
+                chosen = target.choose(target.candidates(types), plan.bbr)
+            except (target.UnclearError, target.NotLoadedError):
+                raise
+            except HostError as error:
+                problems.append(f"{error.fact} ({error.way_out})" if error.way_out else error.fact)
+    steps = ladder.ladder(tool, chosen, plan.rung)
+    instance = target.instance(chosen.module) if chosen else None
+    return HostSurvey(types, tool, chosen, steps, problems, instance)
+
+
+def probe_program(host: HostSurvey, attach: Attach, select: filters.Filters) -> str:
+    """The text of the bpftrace program for one way of attaching."""
+    assert host.target is not None
+    assert host.types is not None
+    kernel = target.program_host(host.target, host.types)
+    wanted = filters.condition(select, attach.argument)
+    return Program(host.target.version, kernel, attach, wanted.text, wanted.setup).text()
+
+
+def check_places(rung: str, chosen: target.Target | None) -> None:
+    """Refuse probes that landed in another BBR of this kernel.
+
+    Raises:
+        HostError: a callback is not among the functions that the kernel traces, or those cannot
+            be seen.
+    """
+    if rung != "fentry" or chosen is None or not chosen.shared:
+        return
+    mounted = tracing.tracefs()
+    if mounted is None:
+        raise HostError(
+            f"{', '.join(chosen.shared)} is in more than one place, and where the probes landed "
+            "cannot be seen: mount -t tracefs tracefs /sys/kernel/tracing"
+        )
+    if names := target.misplaced(chosen, mounted):
+        raise HostError(
+            f"the kernel attached to another {', '.join(names)}, by name alone: unload the module"
+            " of the other BBR to record this one whole"
+        )

@@ -1,0 +1,234 @@
+"""Which BBR this host runs: functions, module, struct layout, version. Found, never assumed."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ....probes import btf, known
+from ....probes.attach import Host
+from ....probes.base.errors import HostError
+from ....probes.bbr_layout import Layout
+from ....probes.bbr_versions import SIZES, TX_START, VERSIONS, Version
+
+CONGESTION = Path("/proc/sys/net/ipv4")
+MODULES = ("tcp_bbr", "tcp_bbr2", "tcp_bbr3")
+MODULES_HAVE_TYPES = (5, 11)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A BBR implementation that can be recorded.
+
+    `module` is "" when it is built in; `parameters` are those of its main function; `ambiguous`
+    names callbacks whose symbol exists more than once in the same object, `shared` those that
+    another object has too (v2 kept v1's name for bbr_cwnd_event).
+    """
+
+    version: Version
+    module: str
+    layout: Layout
+    parameters: tuple[str, ...]
+    ambiguous: tuple[str, ...]
+    reason: str
+    shared: tuple[str, ...] = ()
+
+
+class NotLoadedError(HostError):
+    """The kernel has no BBR loaded: no socket can use it yet."""
+
+
+class UnclearError(HostError):
+    """Which BBR is meant, or where its probes would land, cannot be told."""
+
+
+def candidates(types: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Target]:
+    """Every BBR in the running kernel: built in, or in a loaded module.
+
+    `types` are the kernel's own; modules' lie in `folder`, from Linux 5.11 on.
+    """
+    symbols = kallsyms()
+    targets = []
+    for module in ("", *MODULES):
+        blob = types if not module else btf.load_module(module, types, folder)
+        if blob is not None:
+            targets += _in_types(types, blob, module, symbols)
+        elif known := _without_types(types, module, symbols):
+            targets.append(known)
+    return targets
+
+
+def _in_types(
+    types: btf.Btf, blob: btf.Btf, module: str, symbols: list[tuple[str, str]]
+) -> list[Target]:
+    """The BBRs whose types are in one blob, told by the size of struct bbr."""
+    targets = []
+    sizes = {blob.size(i): i for i in blob.find(btf.STRUCT, "bbr")}
+    priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")
+    for size, type_id in sorted(sizes.items()):
+        version = VERSIONS.get(SIZES.get(size, ""))
+        parameters = blob.parameters(version.main) if version else None
+        if version is None or parameters is None or priv is None:
+            continue
+        version = _with_cwnd_events(version, blob)
+        if any(blob.parameters(name) is None for name in version.functions):
+            continue  # a BBR of another making: its callbacks are not those we know
+        layout = Layout(tuple(blob.leaves(type_id)), size, priv)
+        reason = f"{version.main}() and struct bbr of {size} bytes in {module or 'vmlinux'}"
+        targets.append(_target(version, module, layout, tuple(parameters), symbols, reason))
+    return targets
+
+
+def _with_cwnd_events(version: Version, blob: btf.Btf) -> Version:
+    """The version with the callbacks for cwnd_event that this kernel has.
+
+    Linux 7.1 gave CA_EVENT_TX_START a callback of its own; a BBR may have it beside cwnd_event,
+    which then gets the other events, or instead of it.
+    """
+    if blob.parameters(TX_START) is None:
+        return version
+    has_both = blob.parameters(version.cwnd_event) is not None
+    cwnd_event = version.cwnd_event if has_both else ""
+    return replace(version, cwnd_event=cwnd_event, tx_start=TX_START)
+
+
+def _without_types(types: btf.Btf, module: str, symbols: list[tuple[str, str]]) -> Target | None:
+    """Mainline's v1 on kernels that have no types of modules: Linux 5.4 to 5.10.
+
+    Its struct bbr is the same from 5.1 (extra_acked) on. main() had two parameters until 6.10.
+    """
+    version = VERSIONS["v1"]
+    names = {name for name, home in symbols if home == module}
+    priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")
+    if module != version.module or priv is None or not names.issuperset(version.functions):
+        return None
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is None or not (5, 1) <= (int(release[1]), int(release[2])) < MODULES_HAVE_TYPES:
+        return None
+    layout = replace(known.layout("v1"), priv=priv)
+    reason = (
+        f"{version.main}() in {module}, by mainline's own layout: the kernel has no types of it"
+    )
+    return _target(version, module, layout, ("sk", "rs"), symbols, reason)
+
+
+def _target(
+    version: Version,
+    module: str,
+    layout: Layout,
+    parameters: tuple[str, ...],
+    symbols: list[tuple[str, str]],
+    reason: str,
+) -> Target:
+    twice = tuple(f for f in version.functions if symbols.count((f, module)) > 1)
+    elsewhere = {name for name, home in symbols if home != module}
+    shared = tuple(f for f in version.functions if f in elsewhere)
+    return Target(version, module, layout, parameters, twice, reason, shared)
+
+
+def registered() -> list[str]:
+    """The congestion controls named bbr* that sockets can have now; [] where none is loaded."""
+    available = read(CONGESTION / "tcp_available_congestion_control").split()
+    return [name for name in available if name.startswith("bbr")]
+
+
+def choose(found: list[Target], wanted: str | None = None) -> Target:
+    """The implementation to record.
+
+    Two in one kernel: that of the default congestion control, else the caller must say which.
+
+    Raises:
+        NotLoadedError: no BBR is loaded.
+        HostError: there is none that is known.
+        UnclearError: there are several.
+    """
+    if wanted:
+        found = [target for target in found if target.version.name == wanted]
+    if not found and not registered():
+        raise NotLoadedError(
+            "no BBR is loaded in this kernel, so no socket can have it yet",
+            "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
+        )
+    if not found:
+        sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
+        raise HostError(
+            f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
+            f"({sizes}) with its functions in the kernel's BTF",
+            "bbrscope doctor says more; a BBR of another making can be sampled by --rung inet_diag",
+        )
+    if len(found) > 1:
+        default = read(CONGESTION / "tcp_congestion_control")
+        named = [t for t in found if (t.version.name == "v2") == (default == "bbr2")]
+        if default not in ("bbr", "bbr2") or len(named) != 1:
+            names = ", ".join(f"{t.version.name} ({t.reason})" for t in found)
+            raise UnclearError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
+        found = named
+    target = found[0]
+    if target.ambiguous:
+        raise UnclearError(
+            f"{', '.join(target.ambiguous)} exists more than once in {target.module or 'vmlinux'}:"
+            " a probe by name could attach to the wrong one",
+            "load one of the two BBR versions as a module, or use a kernel with one of them",
+        )
+    return target
+
+
+def instance(module: str) -> int | None:
+    """What tells one loading of a module from the next; None when it is built in or not there."""
+    try:
+        return os.stat(Path("/sys/module", module)).st_ino if module else None
+    except OSError:
+        return None
+
+
+def misplaced(target: Target, tracefs: Path) -> list[str]:
+    """Callbacks of `target` where nothing is attached, by the kernel's list of traced functions.
+
+    Older kernels look a module's function up by its name alone, and find another module's.
+    """
+    try:
+        listed = (tracefs / "enabled_functions").read_text()
+    except OSError:
+        listed = ""
+    homes = re.findall(r"^(\S+)(?: \[(\w+)\])? \(", listed, re.MULTILINE)
+    return [name for name in target.version.functions if (name, target.module) not in homes]
+
+
+def program_host(target: Target, base: btf.Btf) -> Host:
+    """What the probes need to know of the host's types."""
+    cb = base.member_offset("sk_buff", "cb")
+    if cb is None:
+        raise HostError("the kernel's BTF has no struct sk_buff", "bbrscope doctor")
+    marks = base.parameters("tcp_mark_skb_lost") is not None
+
+    def has(struct: str, member: str) -> bool:
+        return base.member_offset(struct, member) is not None
+
+    return Host(target.layout, cb, has, marks)
+
+
+def kallsyms(path: Path = Path("/proc/kallsyms")) -> list[tuple[str, str]]:
+    """(symbol, module) of every text symbol whose name speaks of BBR; () when unreadable."""
+    found = []
+    try:
+        with path.open() as lines:
+            for line in lines:
+                if "bbr" not in line:
+                    continue
+                fields = line.split()
+                if fields[1] in "tT":
+                    module = fields[3].strip("[]") if len(fields) > 3 else ""
+                    found.append((fields[2], module))
+    except OSError:
+        return []
+    return found
+
+
+def read(path: Path) -> str:
+    """A small file's text without its newline, "" when it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

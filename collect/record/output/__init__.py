@@ -1,0 +1,1 @@
+"""What a recording leaves: its folder, streams, manifest, and whether it is complete."""

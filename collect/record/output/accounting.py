@@ -1,0 +1,176 @@
+"""attempted = recorded + cut + lost: what a recording says of its own completeness, in words."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ....probes.base.errors import BundleError
+from ...bundle.exits import CALLS, MissingExits
+
+if TYPE_CHECKING:
+    from ..tracer import TracerEnd
+
+
+class EventCounts(Protocol):
+    """What the stream of events counted: rows and cut rows by tag, the kernel's counters of what
+    was attempted by the events' letters, and the rows that bpftrace says it lost.
+    """
+
+    rows: Counter[str]
+    attempted: dict[str, int]
+
+    @property
+    def cut(self) -> Counter[str]:
+        """Rows of events that began after the end."""
+
+    @property
+    def lost(self) -> int:
+        """Rows that bpftrace reported as lost."""
+
+
+def account(events: EventCounts, end: TracerEnd) -> dict[str, Any]:
+    """Per probe, in the first row of each event; and what the kernel says of the programs.
+
+    `lost` of a probe counts events by their first row, `lost_rows` every row that did not arrive.
+    """
+    probes = {tag: _probe(events, tag, n) for tag, n in sorted(expected(events.attempted).items())}
+    return {
+        "probes": probes,
+        "lost": max(events.lost, sum(probe["lost_rows"] for probe in probes.values())),
+        "reported_lost_rows": events.lost,
+        "runs": sum(p.get("run_cnt", 0) for p in end.programs) if end.counted else None,
+        "missed_runs": sum(p.get("recursion_misses", 0) for p in end.programs),
+        "complete": bool(events.attempted) and not end.died and not end.killed,
+    }
+
+
+def expected(attempted: dict[str, int]) -> dict[str, int]:
+    """The kernel's counters, and zero for exits that must be there and were never attempted."""
+    exits = {call.exit: 0 for call in CALLS if attempted.get(call.entry)}
+    return exits | attempted
+
+
+def _probe(events: EventCounts, tag: str, attempted: int) -> dict[str, int]:
+    """The account of one probe; the rows of a long event are TAG0, TAG1 and so on."""
+    rows = [row for row in (events.rows | events.cut) if row.rstrip("0123456789") == tag]
+    first = tag if tag in rows else f"{tag}0"
+    recorded, cut = events.rows.get(first, 0), events.cut.get(first, 0)
+    lost_rows = sum(
+        max(attempted - events.rows.get(row, 0) - events.cut.get(row, 0), 0)
+        for row in rows or [tag]
+    )
+    return {
+        "attempted": attempted,
+        "recorded": recorded,
+        "cut": cut,
+        "lost": attempted - recorded - cut,
+        "lost_rows": lost_rows,
+    }
+
+
+def exits_missing(completeness: dict[str, Any]) -> list[MissingExits]:
+    """Calls whose exit row never came, by what check() counted; none where it did not look."""
+    calls, missing = (completeness.get(key) or {} for key in ("calls", "exits_missing"))
+    return [
+        MissingExits(call.name, calls[call.entry], calls[call.entry] - missing[call.entry])
+        for call in CALLS
+        if missing.get(call.entry)
+    ]
+
+
+def is_empty(manifest: dict[str, Any]) -> bool:
+    """Whether a recording holds neither an event nor a sample of a socket."""
+    counts = manifest.get("events") or {}
+    return not any(counts.values()) and not manifest.get("socket_samples")
+
+
+def _read(read: Callable[[dict[str, Any]], list[str]]) -> Callable[[dict[str, Any]], list[str]]:
+    """The one way to read an account, which anybody may have written: sense, or a BundleError."""
+
+    @functools.wraps(read)
+    def sensibly(manifest: dict[str, Any]) -> list[str]:
+        try:
+            return read(manifest)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BundleError(
+                f"the manifest's account makes no sense ({type(error).__name__}: {error})",
+                "was it changed by hand? record again",
+            ) from error
+
+    return sensibly
+
+
+@_read
+def trouble(manifest: dict[str, Any]) -> list[str]:
+    """What a user must know before trusting the recording; empty when it is complete.
+
+    Raises:
+        BundleError: the manifest's account is none.
+    """
+    problems = []
+    if manifest.get("unfinished"):
+        problems.append("the collector was killed, or is still at work: nothing was counted")
+    if manifest.get("events_lost"):
+        problems.append(f"{manifest['events_lost']} rows were lost on the way to user space")
+    done = manifest.get("completeness") or {}
+    if done.get("sequence_missing"):
+        problems.append(f"{done['sequence_missing']} sequence numbers are missing")
+    if done.get("chain_breaks"):
+        problems.append(f"tp.delivered does not add up at {done['chain_breaks']} calls of main()")
+    problems += [call.sentence for call in exits_missing(done)]
+    accounting = manifest.get("accounting") or {}
+    if accounting.get("missed_runs"):
+        problems.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
+    if accounting and not accounting.get("complete"):
+        problems.append("bpftrace did not end in order: its counters are missing")
+    problems += [note for note in manifest.get("notes") or [] if "unloaded" in note]
+    ended = str(manifest.get("ended") or "")
+    if ended.startswith(("bpftrace ended", "cannot write")):
+        problems.append(ended)
+    return problems
+
+
+@_read
+def lines(manifest: dict[str, Any]) -> list[str]:
+    """The account of a bundle, for a terminal.
+
+    Raises:
+        BundleError: the manifest's account is none.
+    """
+    return list(_lines(manifest))
+
+
+def counted(number: object) -> str:
+    """A count of the kernel's that not every kernel keeps, nor every collector asks for."""
+    return f"{number:,}" if isinstance(number, int) else "not counted"
+
+
+def _lines(manifest: dict[str, Any]) -> Iterator[str]:
+    yield f"recorded by {manifest.get('probe')}; ended: {manifest.get('ended') or 'unknown'}"
+    for step in manifest.get("ladder") or []:
+        yield f"  {step['rung']} {step['outcome']}: {step['reason']}"
+    accounting = manifest.get("accounting")
+    if accounting is None:
+        yield "nothing was counted in the kernel"
+    else:
+        heads = ("attempted", "recorded", "cut", "lost")
+        yield "".join([f"{'probe':<6}", *(f"{head:>12}" for head in heads)])
+        for tag, counts in accounting["probes"].items():
+            yield "".join([f"{tag:<6}", *(f"{int(counts[head]):>12,}" for head in heads)])
+        runs, missed = (counted(accounting.get(name)) for name in ("runs", "missed_runs"))
+        yield f"runs of the probes: {runs}; skipped: {missed}"
+    done = manifest.get("completeness")
+    if done is not None:
+        summary = f"{int(done['events']):,} numbered events of {int(done['sockets']):,} sockets: "
+        summary += f"{int(done['sequence_missing']):,} numbers missing"
+        if manifest.get("probe") != "tcp_probe":
+            summary += (
+                f"; tp.delivered does not add up at {int(done['chain_breaks']):,} calls of main()"
+            )
+        yield summary
+        yield from (call.sentence for call in exits_missing(done))
+    for change in manifest.get("settings_changed") or []:
+        yield f"changed while recording: {change}"

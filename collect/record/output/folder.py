@@ -1,0 +1,170 @@
+"""The folder that a recording is written to: NAME.partial until it is whole, then NAME.
+
+It belongs to one collector at a time (a lock that the kernel drops when the process dies), nobody
+but its owner may read it, and its manifest is there from the start: what a collector leaves that
+was killed says what it is, and `ingest --salvage` reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ....probes.base.errors import HostError
+from ...bundle.bundle import EVENTS, MANIFEST
+from ..plan import check_name
+from .outputs import FilesIn, Outputs
+
+PARTIAL = ".partial"
+PROBE = "probe.bt"
+# Kept free in the output folder so that a full disk leaves room to finish the files.
+RESERVE_BYTES = 2 << 20
+RESERVE = "reserve"
+
+
+class RecordingFolder:
+    """NAME.partial, made and locked; nothing that was there before is touched.
+
+    Raises:
+        HostError: the name cannot be a run's, it exists, another collector is at work on it or was
+            killed at it, or it cannot be written.
+    """
+
+    def __init__(self, output: Path) -> None:
+        check_name(output)
+        self.output = output
+        self.path = output.with_name(output.name + PARTIAL)
+        self.outputs: Outputs = FilesIn(self.path)
+        if os.path.lexists(output):
+            raise HostError(f"{output} exists", "choose another --output")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise self._left_behind() from error
+        except OSError as error:
+            raise HostError(f"cannot write {self.path}: {error.strerror}") from error
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self._reserve()
+        except OSError as error:
+            self.discard()
+            raise HostError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def _left_behind(self) -> HostError:
+        """Why there is a folder already."""
+        if is_locked(self.path):
+            return HostError(
+                f"another collect is recording into {self.path}", "choose another --output"
+            )
+        return HostError(
+            f"{self.path} exists: a recording that was killed may have left it",
+            f"bbrscope ingest --salvage {self.path} reads what is there; or remove it, or choose"
+            " another --output",
+        )
+
+    @property
+    def events(self) -> Path:
+        """The event stream."""
+        return self.path / EVENTS
+
+    @property
+    def probe(self) -> Path:
+        """The bpftrace program."""
+        return self.path / PROBE
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest in one step: a reader finds the old one or the new one, whole."""
+        aside = self.path / f".{MANIFEST}"
+        with open(aside, "w", opener=private) as file:
+            file.write(json.dumps(manifest, indent=1, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self.path / MANIFEST)
+
+    def write_probe(self, program: str) -> None:
+        """Keep the program that is attached; bpftrace reads it from here."""
+        with open(self.probe, "w", opener=private) as file:
+            file.write(program)
+
+    def _reserve(self) -> None:
+        """Claim the space that finishing needs."""
+        with open(self.path / RESERVE, "wb", opener=private) as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise
+
+    def release_reserve(self) -> None:
+        """Give back the space that was kept free."""
+        (self.path / RESERVE).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove a folder in which nothing was recorded."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.close()
+
+    def publish(self) -> Path:
+        """Give the bundle its name, and to the user who called sudo.
+
+        Raises:
+            HostError: the name was taken meanwhile, or the disk refuses.
+        """
+        try:
+            if os.path.lexists(self.output):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(self.path, self.output)
+        except OSError as error:
+            raise HostError(
+                f"cannot name the bundle {self.output}: {error.strerror}", f"it is {self.path}"
+            ) from error
+        finally:
+            self.close()
+        hand_over(self.output)
+        return self.output
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for files that nobody but their owner may read."""
+    return os.open(path, flags, 0o600)
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a collector holds this folder."""
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    return False
+
+
+def hand_over(folder: Path) -> None:
+    """Under sudo, give the bundle to the user who asked for it."""
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
+        for path in (folder, *folder.iterdir()):
+            with contextlib.suppress(OSError):
+                os.chown(path, *owner, follow_symlinks=False)

@@ -1,0 +1,1 @@
+"""Altair charts, made from panels and from the rows of studies."""

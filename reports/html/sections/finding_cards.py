@@ -1,0 +1,100 @@
+"""The findings at the top of the page: sentences whose times open the charts there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....analyze.diagnosis.engine import Diagnosis, Finding, diagnose
+from ....analyze.diagnosis.rule import Rule
+from ...text.findings import finding_text as findings
+from ...text.quantities import fixed
+from ..data.select import Run
+from .links import At, Linked
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class ToldFinding:
+    """One finding as the page shows it; `window` is the link that opens where it holds."""
+
+    finding: Finding
+    weight: str
+    cost: str
+    sentence: Linked
+    evidence: list[Linked]
+    codes: list[str]
+    window: At
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a rule found, of each flow that has it: the costliest first."""
+
+    rule: Rule
+    told: list[ToldFinding]
+
+    @property
+    def flows(self) -> str:
+        """Which flows have it, in words; empty if one has."""
+        numbers = [str(one) for one in sorted(told.finding.flow or 0 for told in self.told)]
+        return f"flows {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else ""
+
+    @property
+    def remedies(self) -> list[str]:
+        """What to try: all that fits what was found of any of the flows."""
+        return list(dict.fromkeys(text for one in self.told for text in one.finding.remedies))
+
+
+@dataclass(frozen=True)
+class FindingsSection:
+    """The findings of a run by rule, why to trust them, and rules that are clear or unchecked."""
+
+    head: str
+    cards: list[Card]
+    trust: list[tuple[str, str]]
+    clear: list[str]
+    unchecked: list[tuple[str, list[str]]]
+
+
+def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSection:
+    """Diagnose a run for its page."""
+    made = diagnose(con, run.row["run_id"])
+    unchecked = [
+        (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
+    ]
+    clear = [check.rule.title for check in made.outcomes("clear")]
+    cards: dict[object, Card] = {}
+    for place, finding in enumerate(made.findings):
+        # What is about the run stands alone; what flows share is explained once.
+        key = finding.rule.name if finding.flow is not None else place
+        cards.setdefault(key, Card(finding.rule, [])).told.append(_told(run, made, finding))
+    # How far the replay and the recording can be trusted is said once, in the page's head.
+    trust = findings.rules_trust(made)
+    return FindingsSection(findings.head(made), list(cards.values()), trust, clear, unchecked)
+
+
+def _told(run: Run, made: Diagnosis, finding: Finding) -> ToldFinding:
+    a, b = run.us(finding.t0_ns) / 1e6, run.us(finding.t1_ns) / 1e6
+    pad = max(0.05, 0.02 * (b - a))
+    return ToldFinding(
+        finding,
+        findings.weight(finding),
+        findings.cost(finding),
+        _linked(run, findings.sentence(made, finding)),
+        [_linked(run, told) for told in findings.evidence(made, finding)],
+        findings.codes(finding),
+        At(f"{fixed(a, 2)} s to {fixed(b, 2)} s", a - pad, b + pad),
+    )
+
+
+def _linked(run: Run, told: findings.Sentence) -> Linked:
+    return [part if isinstance(part, str) else _place(run, part) for part in told]
+
+
+def _place(run: Run, time: findings.InstantText) -> At:
+    """An instant with a little around it."""
+    at = run.us(time.ns) / 1e6
+    return At(time.text, at - 0.5, at + 0.5)

@@ -1,0 +1,98 @@
+"""Make the lab's runs in the closed loop instead of on kernels, and load them into a store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...probes.base.errors import BbrscopeError, HostError
+from ..text.screen import say
+from .lab_runs import load, missing_points
+
+if TYPE_CHECKING:
+    from ...collect.lab.lab_points import LabPoint
+    from .lab_request import LabRequest
+
+# What stands where other runs have `uname -rv`; its first word ends the runs' names.
+KERNEL = "sim bbrscope"
+_say_aside = partial(say, err=True)
+
+
+def make_simulated(request: LabRequest, jobs: int) -> None:
+    """Simulate what is not made yet, `jobs` runs at once, and load it.
+
+    Raises:
+        HostError: some runs could not be simulated.
+    """
+    missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
+    request.output.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = {
+            pool.submit(_simulate, point, request.output, request.no_events): point
+            for _, point in missing
+        }
+        for number, done in enumerate(as_completed(running), 1):
+            point = running[done]
+            _say_aside(f"{number}/{len(missing)} {point.label}, repetition {point.rep}")
+            try:
+                load(done.result(), request.store)
+            except BbrscopeError as error:
+                failed += 1
+                _say_aside(f"  failed: {error.fact}")
+    if failed:
+        raise HostError(f"{failed} of {len(missing)} runs could not be simulated", "see above")
+
+
+def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
+    """Simulate one run; returns its bundle."""
+    from ...analyze.simulate.fidelity_notes import statement
+    from ...analyze.simulate.world.worlds import of_point
+    from ...analyze.simulate.write_bundle import write_bundle
+    from ...collect.lab.lab_results import KEY
+
+    setup = of_point(point)
+    folder = output / point.run_name(KERNEL.split(" ")[0])
+    link = point.path
+    changes = [{"at_s": c.at_us / 1e6, "what": c.what, "value": c.value} for c in point.changes]
+    described = {
+        "scenario": point.scenario,
+        "title": point.title,
+        "source": point.source,
+        "rep": point.rep,
+        "seed": point.seed,
+        "quick": point.quick,
+        "place": "simulation",
+        "params": dict(point.params),
+        "duration_s": point.duration_us / 1e6,
+        **{key: getattr(link, key) for key in ("rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")},
+        "loss": link.loss,
+        "aqm": link.aqm,
+        "changes": changes,
+        "cpu_busy": 0.0,
+        "valid": True,
+        "why_invalid": "",
+        "flows": [
+            {
+                "flow_no": flow.flow_no,
+                "cc": flow.cc,
+                "bbr_version": made.version,
+                "kind": flow.kind,
+                "start_s": flow.start_us / 1e6,
+                "extra_rtt_us": flow.extra_rtt_us,
+                "size_bytes": flow.size_bytes,
+            }
+            for flow, made in zip(point.flows, setup.flows, strict=True)
+        ],
+    }
+    extra = {
+        KEY: described,
+        "kernel": KERNEL,
+        "scenario": {"id": point.scenario, "description": f"{point.title} (simulated)"},
+        "simulated": {"seed": setup.seed, "holds": statement(setup)},
+    }
+    write_bundle(setup, folder, extra, events=not without_events)
+    return folder

@@ -1,0 +1,101 @@
+"""`bbrscope top` in a terminal: a table of flows that is drawn anew, and the story of one."""
+
+from __future__ import annotations
+
+import curses
+import time
+from typing import TYPE_CHECKING
+
+from ..text import flow_screen
+from ..text.print_table import printable
+
+if TYPE_CHECKING:
+    from ...analyze.live.live_flows import FlowNow
+    from ...analyze.live.live_session import LiveSession
+
+KEYS = "q quit  s/S sort  / filter  space freeze  up/down choose  enter story  esc back"
+TICK_MS = 200
+ESCAPE, ENTER, BACKSPACE = 27, (10, 13, curses.KEY_ENTER), (8, 127, curses.KEY_BACKSPACE)
+
+
+class LiveScreen:
+    """What is shown and how: sort, filter, frozen, chosen flow, and whose story is open."""
+
+    def __init__(self, session: LiveSession, sort: str, words: str) -> None:
+        self.session = session
+        self.sort = sort
+        self.words = words
+        self.frozen = False
+        self.typing = False
+        self.chosen = 0
+        self.story: str | None = None
+        self.flows: list[FlowNow] = []
+        self.done = False
+
+    def run(self, screen: curses.window, until: float) -> None:
+        """Draw and obey keys until the user quits, the recording ends, or it is time."""
+        curses.curs_set(0)
+        screen.timeout(TICK_MS)
+        while not self.done and not self.session.ended and time.monotonic() < until:
+            self.session.tick()
+            if not self.frozen:
+                self.flows = flow_screen.ordered(self.session.flows.flows, self.sort, self.words)
+            self.draw(screen)
+            if (key := screen.getch()) >= 0:
+                self.press(key)
+
+    def press(self, key: int) -> None:
+        """Obey a key."""
+        if self.typing:
+            self._type(key)
+        elif key == ord("q"):
+            self.done = True
+        elif key in (ord("s"), ord("S")):
+            step = 1 if key == ord("s") else -1
+            at = flow_screen.SORTS.index(self.sort) + step
+            self.sort = flow_screen.SORTS[at % len(flow_screen.SORTS)]
+        elif key == ord("/"):
+            self.typing, self.words = True, ""
+        elif key == ord(" "):
+            self.frozen = not self.frozen
+        elif key in (curses.KEY_UP, curses.KEY_DOWN):
+            step = 1 if key == curses.KEY_DOWN else -1
+            self.chosen = max(0, min(self.chosen + step, len(self.flows) - 1))
+        elif key in ENTER and self.flows:
+            self.story = self.flows[min(self.chosen, len(self.flows) - 1)].flow
+        elif key == ESCAPE:
+            self.story = None
+
+    def _type(self, key: int) -> None:
+        """Words of the filter, until Enter or Escape."""
+        if key in ENTER or key == ESCAPE:
+            self.typing = False
+        elif key in BACKSPACE:
+            self.words = self.words[:-1]
+        elif 32 <= key < 127:
+            self.words += chr(key)
+
+    def lines(self, height: int) -> list[str]:
+        """The lines to draw, at most `height`."""
+        state = [f"{len(self.flows)} flows by {self.sort}", self.session.rung]
+        state += [f"only /{self.words}"] if self.words or self.typing else []
+        state += ["FROZEN"] if self.frozen else []
+        top = ["bbrscope top: " + ", ".join(state), KEYS]
+        if self.story is not None:
+            return [*top, self.story, *self._story_lines(height - 3)]
+        return [*top, flow_screen.heading(), *map(flow_screen.line, self.flows)][:height]
+
+    def _story_lines(self, room: int) -> list[str]:
+        now = time.monotonic_ns()
+        told = self.session.flows.story(self.story or "")[-max(room, 0) :]
+        return [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in told]
+
+    def draw(self, screen: curses.window) -> None:
+        """Draw; what does not fit is left out."""
+        height, width = screen.getmaxyx()
+        screen.erase()
+        marked = 3 + self.chosen if self.story is None else -1
+        for row, text in enumerate(self.lines(height)):
+            style = curses.A_REVERSE if row == marked else curses.A_BOLD if row == 2 else 0
+            screen.addnstr(row, 0, printable(text), max(width - 1, 0), style)
+        screen.refresh()

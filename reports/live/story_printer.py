@@ -1,0 +1,62 @@
+"""`collect --follow`: the story of flows as it happens, a line for each change."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...analyze.bbr.codes import CODES
+from ...analyze.live.follower import Followed, Follower
+from ...analyze.live.live_limits import phase_of
+from ...analyze.story.sentences import sentence
+from ...collect.flight import beginnings
+from ...collect.flight.triggers import LiveBatch
+from ...collect.record.output.live_rows import ORDER_NS
+from ..text.screen import say
+
+if TYPE_CHECKING:
+    from ...analyze.live.live_events import LiveEvent
+
+# Told with every round or ACK, they would drown the others.
+TOO_OFTEN = frozenset({"round", "bw", "cwnd", "pacing", "extra_acked", "fast_path"})
+
+
+class StoryPrinter:
+    """Prints decisions that changed something; on rungs without callbacks, changes of the phase."""
+
+    def __init__(self) -> None:
+        self.follower = Follower()
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
+        self._phases: dict[int, str] = {}
+
+    def begin(self, manifest: dict[str, Any]) -> None:
+        """Have the estimator ready."""
+        self.follower.begin(manifest)
+
+    def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
+        """Follow the rows and print what they tell."""
+        columns = beginnings.columns_of(headers)
+        self.tell(self.follower.take(LiveBatch(columns, rows, now_ns - ORDER_NS)))
+
+    def tell(self, followed: Followed) -> None:
+        """Print what a batch brought."""
+        for event in followed.events:
+            if event.kind == "sample":
+                self._tell_phase(event)
+        for decision in followed.decisions:
+            code = CODES[decision.code]
+            if code.change and code.about not in TOO_OFTEN:
+                mss = decision.event.values.get("tp_mss_cache", 0)
+                self._say(decision.event, sentence(decision.code, decision.evidence, mss))
+
+    def _tell_phase(self, event: LiveEvent) -> None:
+        phase = phase_of(self.follower.version, event.values)
+        before = self._phases.get(event.flow.number)
+        if phase != before:
+            self._phases[event.flow.number] = phase
+            self._say(event, f"{before} > {phase}" if before else f"seen first in {phase}")
+
+    def _say(self, event: LiveEvent, words: str) -> None:
+        real = (event.ns + self._ahead_ns) / 1e9
+        clock = time.strftime("%H:%M:%S", time.localtime(real)) + f"{real % 1:.3f}"[1:]
+        say(f"{clock}  {event.flow.name}  {words}")

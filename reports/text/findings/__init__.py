@@ -1,0 +1,1 @@
+"""What diagnosis found, as text."""

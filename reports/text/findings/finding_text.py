@@ -1,0 +1,224 @@
+"""Findings in words: sentences filled with numbers in units that people read, times as places.
+
+What a column of a rule's query means to a reader is in the end of its name: `_at` a time on the
+axis (or a list of them), `_s` and `_us` durations, `_share` a share, `_bps` bits per second,
+`_bytes`, `_packets` and `_count` amounts.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ....analyze.diagnosis.engine import Check, Diagnosis, Finding, Flow
+from ....analyze.story.names import translate
+from ..print_table import printable
+from ..quantities import clock, plural, quantity, seconds, share
+from .completeness_text import completeness
+
+# So many of a list of times are told, the others counted.
+MOST_TIMES = 5
+LEAST_COST_S = 0.001
+
+
+@dataclass(frozen=True)
+class InstantText:
+    """An instant in a sentence: its words, and when [ns, CLOCK_MONOTONIC]."""
+
+    text: str
+    ns: int
+
+
+# A sentence: text and instants, one after the other.
+Sentence = list[str | InstantText]
+
+
+def sentence(made: Diagnosis, finding: Finding) -> Sentence:
+    """Return the finding's sentence."""
+    return _fill(finding.rule.sentence, made, finding)
+
+
+def evidence(made: Diagnosis, finding: Finding) -> list[Sentence]:
+    """Return the sentences with the numbers that show it."""
+    return [_fill(text, made, finding) for text in finding.rule.evidence]
+
+
+def text(told: Sentence) -> str:
+    """Return a sentence as plain text."""
+    return "".join(part if isinstance(part, str) else part.text for part in told)
+
+
+def _fill(template: str, made: Diagnosis, finding: Finding) -> Sentence:
+    told: Sentence = []
+    for literal, name, _, _ in string.Formatter().parse(template):
+        if literal:
+            told.append(literal)
+        if name == "flow":
+            told.append(str(finding.flow))
+        elif name:
+            told += _value(name, finding.values[name], made)
+    return told
+
+
+def _value(name: str, value: object, made: Diagnosis) -> Sentence:
+    if value is None:
+        return ["not known"]
+    kind = name.rpartition("_")[2]
+    if kind == "at" and isinstance(value, int | list):
+        return _times(value, made)
+    if kind in _WORDS and isinstance(value, int | float | Decimal):
+        return [_WORDS[kind](value if isinstance(value, int) else float(value))]
+    return [printable(str(value))]
+
+
+_WORDS: dict[str, Callable[[float], str]] = {
+    "s": seconds,
+    "us": lambda value: seconds(value / 1e6),
+    "share": share,
+    "bps": lambda value: quantity(value, "bit/s"),
+    "bytes": lambda value: quantity(value, "B"),
+    "packets": lambda value: plural(round(value), "packet"),
+    "count": lambda value: f"{value:,}",
+    "ratio": lambda value: f"{value:.2f}",
+}
+
+
+def _times(value: int | list[int], made: Diagnosis) -> Sentence:
+    instants = value if isinstance(value, list) else [value]
+    told: Sentence = []
+    for index, ns in enumerate(instants[:MOST_TIMES]):
+        told += [", "] if index else []
+        told.append(InstantText(clock(ns, made.zero_ns), ns))
+    if len(instants) > MOST_TIMES:
+        told.append(f" and {len(instants) - MOST_TIMES:,} more")
+    return told
+
+
+def head(made: Diagnosis) -> str:
+    """Return how many findings there are, or why there are none."""
+    if not made.flows:
+        return "not diagnosed: no kernel event of a flow that carries data was recorded"
+    return plural(len(made.findings), "finding") if made.findings else "no findings"
+
+
+def weight(finding: Finding) -> str:
+    """Return how much a finding weighs, in a word or two."""
+    if finding.rule.setup:
+        return "set-up"
+    return "not priced" if finding.severity == "unknown" else finding.severity
+
+
+def cost(finding: Finding) -> str:
+    """Return what the finding cost, in words."""
+    if finding.rule.setup:
+        return "puts every other finding in doubt"
+    if finding.cost_s is None:
+        return "cost not known"
+    if finding.cost_s < LEAST_COST_S:
+        return "no time lost"
+    told = f"{seconds(finding.cost_s)} {finding.rule.cost}"
+    return told if finding.cost_bytes is None else f"{told} ({quantity(finding.cost_bytes, 'B')})"
+
+
+def codes(finding: Finding) -> list[str]:
+    """Return the decisions behind it, each with how often it was taken."""
+    return [f"{name} ({count:,}x)" for name, count in finding.codes.items()]
+
+
+def trust(made: Diagnosis) -> list[tuple[str, str]]:
+    """Return (good, bad or soft, sentence): why the findings, or their absence, can be trusted."""
+    if not made.flows:
+        return rules_trust(made)
+    return [_replayed(made), completeness(made.completeness, made.rung), *rules_trust(made)]
+
+
+def rules_trust(made: Diagnosis) -> list[tuple[str, str]]:
+    """Return the part of `trust` that is about the rules and not about the recording."""
+    if not made.flows:
+        return [("bad", "No rule could be checked.")]
+    checked = made.outcomes("clear") + made.outcomes("found")
+    left = made.outcomes("not checked")
+    words = f"{plural(len(checked), 'rule')} checked"
+    return [
+        *(("soft", _used(flow)) for flow in made.flows.values() if flow.used is not None),
+        ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
+    ]
+
+
+def _used(flow: Flow) -> str:
+    """How much of its part a flow carried: what the rules' costs have to explain."""
+    of = "the link" if flow.rate_is_known else "the largest bandwidth it believed in"
+    carried = quantity(8 * (flow.goodput or 0), "bit/s")
+    return f"Flow {flow.number} carried {carried}, {share(flow.used or 0)} of its part of {of}."
+
+
+def _replayed(made: Diagnosis) -> tuple[str, str]:
+    if not made.compared:
+        return "bad", "Not replayed: rules that ask for decisions could not be checked."
+    if made.exact == made.compared:
+        return "good", f"The replay agrees with the kernel on all {made.compared:,} events."
+    return "bad", f"The replay differs from the kernel on {made.compared - made.exact:,} events."
+
+
+def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
+    """Return the rules that could not be checked, by what they need."""
+    by_need: dict[str, list[Check]] = {}
+    for check in made.outcomes("not checked"):
+        by_need.setdefault(check.why, []).append(check)
+    return list(by_need.items())
+
+
+def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
+    """Return a diagnosis as JSON: sentences, and every number as the rule's query gave it.
+
+    Columns of `values` that end in `_at` are CLOCK_MONOTONIC [ns], as zero_ns is.
+    """
+
+    def words(text: str) -> str:
+        return translate(text, names)
+
+    return {
+        "run": made.run,
+        "version": made.version,
+        "zero_ns": made.zero_ns,
+        "trust": {
+            "compared": made.compared,
+            "exact": made.exact,
+            "missing": {
+                "gaps": made.completeness.gaps,
+                "rows": made.completeness.lost,
+                "half_events": made.completeness.halves,
+            },
+            "noted": made.completeness.noted,
+            "notes": [sentence for _, sentence in trust(made)],
+        },
+        "findings": [
+            {
+                "name": finding.rule.name,
+                "title": words(finding.rule.title),
+                "flow": finding.flow,
+                "t0_s": (finding.t0_ns - made.zero_ns) / 1e9,
+                "t1_s": (finding.t1_ns - made.zero_ns) / 1e9,
+                "cost_s": finding.cost_s,
+                "cost_bytes": finding.cost_bytes,
+                "cost_of": finding.rule.cost,
+                "severity": finding.severity,
+                "confidence": finding.confidence,
+                "sentence": words(text(sentence(made, finding))),
+                "evidence": [words(text(told)) for told in evidence(made, finding)],
+                "values": finding.values,
+                "codes": finding.codes,
+                "cause": words(finding.rule.cause),
+                "try": [words(remedy) for remedy in finding.remedies],
+                "sources": list(finding.rule.sources),
+            }
+            for finding in made.findings
+        ],
+        "checks": [
+            {"name": check.rule.name, "outcome": check.outcome, "why": check.why}
+            for check in made.checks
+        ],
+    }

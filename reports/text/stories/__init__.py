@@ -1,0 +1,1 @@
+"""A flow's story as text and as JSON."""

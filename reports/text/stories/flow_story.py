@@ -1,0 +1,155 @@
+"""The story of a flow of kernel events as text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from ....analyze.story import names as naming
+from ....analyze.story.event_flows import EventFlow
+from ....analyze.story.facts import StoryFacts
+from ....analyze.story.sentences import milliseconds
+from ..findings.completeness_text import completeness
+from ..print_table import printable
+from ..quantities import plural
+from .change_table import short
+from .prose import plain
+from .story_prose import StoryWords
+
+WIDTH = 96
+_PHASE_ORDER = (
+    "ALL",
+    "STARTUP",
+    "DRAIN",
+    "PROBE_BW_REFILL",
+    "PROBE_BW_UP",
+    "PROBE_BW_1.25",
+    "PROBE_BW_DOWN",
+    "PROBE_BW_0.75",
+    "PROBE_BW_CRUISE",
+    "PROBE_BW_1.0",
+    "PROBE_BW_LT",
+    "PROBE_RTT",
+)
+_UNKNOWN = (
+    "unknown: nothing recorded held the sender back (no data to send, a full send buffer or the"
+    " small-queue limit), or the recording has a gap there"
+)
+
+
+def header(flow: EventFlow, names: str) -> list[str]:
+    """Who the flow is, how it did, and how far the story may be trusted."""
+    s = flow.summary
+    ends = f": {s['local']} -> {s['remote']}" if s["local"] and s["remote"] else ""
+    facts = [f"{s['duration_ns'] / 1e9:.1f} s"]
+    if flow.first_ns != flow.zero_ns:
+        facts[0] += f" from {(flow.first_ns - flow.zero_ns) / 1e9:.3f} s of the run on"
+    if s["throughput_mbps"] is not None:
+        facts.append(f"{s['throughput_mbps']:.2f} Mbit/s delivered")
+    facts.append(f"{s['delivered']:,} packets")
+    if s["lost"] is not None:
+        facts[-1] += f", {s['lost']:,} lost"
+    if s["retransmits"]:
+        facts[-1] += f", {s['retransmits']:,} sent again"
+    if s["min_rtt_us"] is not None:
+        facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
+    if s["max_bw_mbps"]:
+        facts.append(f"max_bw {s['max_bw_mbps']:.2f} Mbit/s")
+    return [
+        printable(f"{flow.run}, flow {flow.flow}{ends}"),
+        naming.translate("  " + ", ".join(facts), names),
+        printable(f"  decoded as {flow.version} because {flow.decoded_as}"),
+        *(f"  {text}" for text in trust(flow)),
+    ]
+
+
+def summary(flow: EventFlow, facts: StoryFacts, names: str, width: int | None) -> list[str]:
+    """Return what sums up the story, beyond what the header says: paragraphs of text."""
+    text: list[str] = []
+    for paragraph in StoryWords(facts, flow.zero_ns).beyond_totals():
+        told = naming.translate(plain(paragraph).strip(), names)
+        text += textwrap.wrap(told, width or WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return text
+
+
+def trust(flow: EventFlow) -> list[str]:
+    """How sure the capture allows one to be."""
+    s = flow.summary
+    compared, exact = s["replayed"] or 0, s["exact"] or 0
+    state, told = completeness(flow.completeness, flow.rung)
+    # Of a complete recording the line on the replay says enough.
+    recording = [] if state == "good" else [f"the run: {told[:1].lower()}{told[1:]}"]
+    if flow.sampled:
+        return [
+            *recording,
+            f"recorded by {flow.sampled.name}: {flow.sampled.can}",
+            f"it cannot {flow.sampled.cannot}",
+        ]
+    lines = []
+    if not compared:
+        lines.append("the replay could compare no event: nothing here is confirmed by the kernel")
+    elif exact == compared:
+        lines.append(
+            f"replay: {exact:,} of {compared:,} events exact; the reasons are the kernel's own"
+        )
+    else:
+        first = flow.first_divergence or {}
+        lines.append(
+            f"replay: only {exact:,} of {compared:,} events exact; be careful from event"
+            f" {first.get('seq', 0)} on (bbrscope replay {flow.run})"
+        )
+    lines += recording
+    if not s["has_init"]:
+        lines.append("the recording starts in the middle of the flow: what came before is unknown")
+    if flow.missing:
+        lines.append(f"the recording lacks {flow.missing}")
+    if flow.holes:
+        hidden_ns = sum(hole.end_ns - hole.start_ns for hole in flow.holes)
+        share = hidden_ns / s["duration_ns"] if s["duration_ns"] else 0
+        lines.append(
+            f"{plural(len(flow.holes), 'gap')} in the recording"
+            f" {'hides' if len(flow.holes) == 1 else 'hide'} {100 * share:.1f} % of the time;"
+            " a change inside one has no recorded reason"
+        )
+        for hole in flow.holes[:3]:
+            at = (hole.start_ns - flow.zero_ns) / 1e9
+            lasted = (hole.end_ns - hole.start_ns) / 1e6
+            lines.append(f"  gap at {at:.3f} s, {lasted:.1f} ms: {hole.detail}")
+    return lines
+
+
+def binding_table(flow: EventFlow, names: str) -> list[str]:
+    """What limited the flow, % of time, overall and per phase."""
+    phases = sorted({row["phase"] for row in flow.binding}, key=_phase_order)
+    share = {(row["phase"], row["binding"]): row["share"] for row in flow.binding}
+    bindings = [row["binding"] for row in flow.binding if row["phase"] == "ALL"]
+    if not bindings:
+        return []
+    heads = ["all" if phase == "ALL" else short(phase, names) for phase in phases]
+    labels = [naming.translate(name, names) for name in bindings]
+    widths = [max(len(head), 5) for head in heads]
+    first = max(len("% of time limited by"), *map(len, labels))
+
+    def row(label: str, cells: Sequence[str]) -> str:
+        padded = (f"{text:>{width}}" for text, width in zip(cells, widths, strict=True))
+        return f"  {label:<{first}}  " + "  ".join(padded)
+
+    lines = [row("% of time limited by", heads)]
+    for binding, label in zip(bindings, labels, strict=True):
+        cells = [percent(share.get((phase, binding))) for phase in phases]
+        lines.append(row(label, cells))
+    sums = (sum(share.get((phase, binding), 0) for binding in bindings) for phase in phases)
+    lines.append(row("sum", [f"{100 * total:.1f}" for total in sums]))
+    if "unknown" in bindings:
+        lines += textwrap.wrap(_UNKNOWN, 96, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _phase_order(phase: str | None) -> int:
+    """Where a phase stands; one that no recording can tell, or that is not known, comes last."""
+    return _PHASE_ORDER.index(phase) if phase in _PHASE_ORDER else len(_PHASE_ORDER)
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage, as short as a table's cell needs it."""
+    return "." if share is None else "<0.1" if share < 0.0005 else f"{100 * share:.1f}"

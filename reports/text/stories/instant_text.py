@@ -1,0 +1,72 @@
+"""A flow at one instant, as text and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....analyze.story import names as naming
+from ....analyze.story.event_flows import EventFlow
+from ....analyze.story.instant import Instant
+from ..print_table import printable
+from .flow_story import trust
+
+# What each binding constraint means, for one instant.
+BINDING_WORDS = {
+    "cwnd_target": "cwnd, at its target (gain x BDP + extra_acked) or on the way there",
+    "inflight_hi": "cwnd, capped by inflight_hi",
+    "inflight_hi_headroom": "cwnd, capped by inflight_hi less headroom",
+    "inflight_lo": "cwnd, capped by inflight_lo",
+    "probe_rtt": "cwnd, capped by PROBE_RTT",
+    "recovery": "cwnd, cut by loss recovery",
+    "pacing_bw_lo": "pacing at bw_lo",
+    "pacing_max_bw": "pacing at max_bw x gain",
+    "max_pacing_rate": "pacing at the application's SO_MAX_PACING_RATE",
+    "policer": "pacing at the policer's rate lt_bw",
+    "receive_window": "the peer's receive window",
+    "application": "the application: it had nothing to send",
+    "unknown": "unknown: no data, send buffer or small queues (no recorded signal tells which), "
+    "or a gap of the recording",
+}
+
+
+def instant_text(flow: EventFlow, instant: Instant, names: str) -> list[str]:
+    """State, limit and wait of one instant, aligned."""
+    limit = BINDING_WORDS[instant.binding]
+    if not instant.after:
+        limit = "unknown: the recording ends or has a gap here"
+    first, *others = instant.waits
+    rows = [*instant.rows, ("limited by", limit), ("waits for", first)]
+    rows += [("", text) for text in others]
+    rows = [(naming.translate(a, names), naming.translate(b, names)) for a, b in rows]
+    column = max(len(label) for label, _ in rows)
+    when = "after" if instant.after else "before"
+    event_s = (instant.event_ns - flow.zero_ns) / 1e9
+    own_s = (instant.ns - flow.first_ns) / 1e9
+    own = f" ({own_s:.3f} s after the flow began)" if flow.first_ns != flow.zero_ns else ""
+    lines = [
+        printable(f"{flow.run}, flow {flow.flow} at {(instant.ns - flow.zero_ns) / 1e9:.3f} s"),
+        f"  state {when} event {instant.seq} ({instant.kind}) at {event_s:.6f} s{own}",
+        f"  {trust(flow)[0]}",
+    ]
+    if not instant.after:
+        lines.append("  what the event left behind is not recorded")
+    return [*lines, *(f"  {label:<{column}}  {text}" for label, text in rows), ""]
+
+
+def instant_document(flow: EventFlow, instant: Instant, names: str) -> dict[str, Any]:
+    """The same as JSON; state in kernel units."""
+    return {
+        "flow": flow.flow,
+        "version": flow.version,
+        "t_ns": instant.ns - flow.first_ns,
+        "run_t_ns": instant.ns - flow.zero_ns,
+        "seq": instant.seq,
+        "event_t_ns": instant.event_ns - flow.first_ns,
+        "state_is": "after" if instant.after else "before",
+        "phase": naming.translate(instant.phase, names),
+        "phase_since_ns": instant.phase_since_ns - flow.first_ns,
+        "state": {naming.translate(name, names): v for name, v in instant.state.items()},
+        "binding": naming.translate(instant.binding, names),
+        "waits_for": [naming.translate(text, names) for text in instant.waits],
+        "trust": trust(flow),
+    }
