@@ -91,6 +91,9 @@ if [ $old = yes ]; then
 fi
 try '$x = nsecs(monotonic);' || rewrite="$rewrite;s/nsecs(monotonic)/nsecs/g"
 try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)kaddr(\"jiffies\")/"
+# The time of day: strftime() came with bpftrace 0.12 or so. Before, date tells it.
+by_date=
+try 'printf("%s", strftime("%s", nsecs));' || { by_date=yes; rewrite="$rewrite;/+clock /d;/^  \$now = nsecs;$/d"; }
 # Since Linux 6.10 cong_control has ack and flag before the rate sample.
 release=$(uname -r | sed 's/^\([0-9]*\)\.\([0-9]*\).*/\1 \2/')
 set_release() { major=$1 minor=$2; }
@@ -150,6 +153,17 @@ start_tracer() {
   BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
   BPFTRACE_MAX_MAP_KEYS=65536 "$@" > "$work/raw" 2> "$work/said" &
   tracer=$!
+}
+# "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US" without bpftrace. The reading with the least
+# between its clocks is the one that was interrupted least: starting date takes a moment.
+read_clock() {
+  for _ in 1 2 3 4 5 6 7; do
+    while read -r word _ now _; do [ "$word" != now ] || break; done < /proc/timer_list
+    echo "$(($(date +%s%N) - now)) $now"
+  done | sort -n | { read -r ahead now
+    read -r up _ < /proc/uptime; suspended=$((${up%.*}${up#*.}0000000 - now))
+    [ $suspended -gt 100000000 ] || suspended=0
+    echo "+clock $1 $((now + suspended)) $now $(((now + ahead) / 1000))"; }
 }
 attached() { grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; }
 sample_queue() {
@@ -224,6 +238,7 @@ if [ -n "$device" ] && command -v tc >/dev/null; then
   queue=$!
 fi
 
+[ -z "$by_date" ] || read_clock start >> "$work/clock"
 echo "recording" >&2
 run() {
   umask "$mask"
@@ -242,6 +257,7 @@ while [ -z "$ended" ]; do
   sleep 0.2 2>/dev/null || sleep 1
 done
 [ -n "$child" ] && kill "$child" 2>/dev/null
+[ -z "$by_date" ] || read_clock end >> "$work/clock"
 settle
 cleanup
 # bpftrace 0.17 overlooks a SIGINT that comes while it is not waiting for rows: send it again, as long
@@ -280,6 +296,7 @@ probes=$(echo "$account" | awk 'NF {
   printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d, \"lost_rows\": %d}", s, $1, $2, $3, $2 - $3, $4
   s = ", " }')
 complete=true; [ -n "$probes" ] && [ "$ended" != "bpftrace ended by itself" ] || complete=false
+[ -z "$by_date" ] || cat "$work/clock" >> "$work/raw"
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
 clock() {
   sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
@@ -307,7 +324,7 @@ cat > "$work/manifest.json" <<EOF
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
-rm -f "$work/raw" "$work/tcpdump"
+rm -f "$work/raw" "$work/tcpdump" "$work/clock"
 for file in events.csv packets.pcap ss.txt queue.csv; do [ -e "$work/$file" ] && $pack "$work/$file"; done
 { [ ! -e "$out" ] && mv "$work" "$out"; } || fail "cannot name the bundle $out" "it is $work"
 chown -R "${SUDO_UID:-0}:${SUDO_GID:-0}" "$out"  # tcpdump wrote as a user of its own

@@ -1,9 +1,12 @@
-"""Prove a recording complete from its own rows: sequence numbers, and tp.delivered's growth."""
+"""Prove a recording complete from its own rows: sequence numbers, and tp.delivered's growth.
+
+It runs where a recording was made, on hosts that have nothing but Python, so it is plain Python
+that looks at each row once and no further than to the last column that it needs.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +18,10 @@ SHOWN = 20
 EVENT_ROWS = ("M", "S", "E", "H", "U", "L", "I", "T")
 EXIT_OF = {call.entry: call.exit for call in CALLS}
 ENTRY_OF = {call.exit: call.entry for call in CALLS}
+CHUNK = 1 << 20
+U32 = 1 << 32
+# No event of the socket had a number yet.
+UNNUMBERED = -1
 
 
 @dataclass
@@ -36,10 +43,10 @@ class Completeness:
     exits_missing: dict[str, int] = field(default_factory=dict)
     first: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def note(self, ns: str, sk: str, why: str) -> None:
+    def note(self, ns: bytes, sk: bytes, why: str) -> None:
         """Remember one of the first places where something is missing."""
         if len(self.first) < SHOWN:
-            self.first.append((int(ns), sk, why))
+            self.first.append((int(ns), sk.decode(), why))
 
     def as_dict(self) -> dict[str, object]:
         """The result as the manifest's `completeness`."""
@@ -47,7 +54,40 @@ class Completeness:
 
 
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
-CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
+DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Where a tag's rows have what is looked at: places among the row's values, the tag's is 0.
+
+    `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
+    all of them; nothing behind `last` counts.
+    """
+
+    letters: str
+    ns: int
+    sk: int
+    number: int
+    chain: dict[str, int]
+    whole: tuple[int, int, int] | None
+    last: int
+
+
+@dataclass(slots=True)
+class Socket:
+    """What is remembered of a socket: its next number, what main() last saw, the call under way.
+
+    `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
+    CHAIN; `inside` is the entry tag of a call under way, which began at `since`.
+    """
+
+    next: int
+    delivered: int = -1
+    mss: int = 0
+    parts: dict[str, int] | None = None
+    inside: str = ""
+    since: bytes = b""
 
 
 def check(path: Path) -> Completeness:
@@ -57,9 +97,12 @@ def check(path: Path) -> Completeness:
         IndexError, KeyError, ValueError: a row makes no sense.
     """
     checker = Checker()
-    for line in lines(path):
-        checker.read(line.rstrip("\n"))
+    for data in whole_lines(path):
+        checker.read(data)
     return checker.finish()
+
+
+Reader = Callable[["RowPlan", list[bytes]], None]
 
 
 class Checker:
@@ -67,107 +110,135 @@ class Checker:
 
     def __init__(self) -> None:
         self.result = Completeness()
-        self._places: dict[str, dict[str, int]] = {}
-        self._next_number: dict[str, int] = {}
-        self._delivered: dict[str, tuple[int, int]] = {}
-        self._parts: dict[str, dict[str, int]] = {}
-        self._inside: dict[str, tuple[str, str]] = {}  # socket -> entry tag and time of its call
+        self._plans: dict[bytes, tuple[Reader, RowPlan]] = {}
+        self._sockets: dict[bytes, Socket] = {}
 
-    def read(self, line: str) -> None:
-        """Take the next line: a header, a row, or talk that is skipped."""
-        tag, _, rest = line.partition(",")
-        if tag.startswith("#"):
-            self._places[tag[1:]] = {name: i for i, name in enumerate(rest.split(","))}
-            return
-        place = self._places.get(tag)
-        if place is None:
-            return
-        letters = tag.rstrip("0123456789")
+    def read(self, data: bytes) -> None:
+        """Take the next whole lines: headers, rows, and talk that is skipped."""
+        plans = self._plans
+        for line in data.split(b"\n"):
+            if found := plans.get(line[: line.find(b",")]):
+                reader, plan = found
+                reader(plan, line.split(b",", plan.last + 1))
+            elif line.startswith(b"#"):
+                self._plan(line)
+
+    def _plan(self, header: bytes) -> None:
+        """Learn where a tag's rows have what counts; the other tags are passed over."""
+        tag, *names = header[1:].decode(errors="replace").split(",")
+        letters, place = tag.rstrip("0123456789"), {name: i for i, name in enumerate(names, 1)}
+        chain = {name: place[name] for name in CHAIN if name in place and letters == "M"}
+        reader: Reader
         if letters in ENTRY_OF:
-            self._leave(letters, rest.split(",")[place["sk"]])
+            reader, wanted = self._leave, ["sk"]
         elif letters in EVENT_ROWS and "seqno" in place:
-            self._event(letters, place, rest.split(","))
-        elif letters == "M":
-            self._check_delivered(place, rest.split(","))
+            reader, wanted = self._event, ["ns", "sk", "seqno"]
+        elif chain:
+            reader, wanted = self._continue, ["ns", "sk"]
+        else:
+            return
+        whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
+        last = max([place[name] for name in wanted] + list(chain.values()))
+        number, ns = place.get("seqno", 0), place.get("ns", 0)
+        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, last)
+        self._plans[tag.encode()] = reader, plan
 
     def finish(self) -> Completeness:
         """Return the result; calls that are still under way have no exit row."""
-        for sk in list(self._inside):
-            self._miss_exit(sk)
-        self.result.sockets = len(self._next_number)
+        for sk, socket in self._sockets.items():
+            self._miss_exit(sk, socket)
+        self.result.sockets = sum(one.next != UNNUMBERED for one in self._sockets.values())
         return self.result
 
-    def _event(self, letters: str, place: dict[str, int], values: list[str]) -> None:
+    def _event(self, plan: RowPlan, values: list[bytes]) -> None:
         """The first row of an event."""
-        ns, sk, number = (values[place[name]] for name in ("ns", "sk", "seqno"))
+        sk, number = values[plan.sk], int(values[plan.number])
+        socket = self._sockets.get(sk)
+        if socket is None:
+            socket = self._sockets[sk] = Socket(number)
         self.result.events += 1
-        self._check_number(ns, sk, int(number))
-        if letters == "I" or int(number) == 0:
-            self._delivered.pop(sk, None)
+        if number != socket.next and socket.next != UNNUMBERED:
+            self._jump(socket, number, values[plan.ns], sk)
+        socket.next = number + 1
+        letters = plan.letters
+        if number == 0 or letters == "I":
+            socket.delivered = -1
         if letters in EXIT_OF:
-            self._enter(letters, ns, sk)
+            self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
-            self._parts.pop(sk, None)
-            self._check_delivered(place, values)
+            socket.parts = None
+            self._chain(plan, values, sk, socket)
 
-    def _check_number(self, ns: str, sk: str, number: int) -> None:
-        # Numbers start again when an address is used by the next socket.
-        expected = self._next_number.get(sk, number)
-        if number not in (expected, 0):
-            missing = (number - expected) % (1 << 32)
-            self.result.sequence_missing += missing
-            self.result.note(ns, sk, f"{missing} events missing before number {number}")
-            self._delivered.pop(sk, None)
-        self._next_number[sk] = number + 1
+    def _jump(self, socket: Socket, number: int, ns: bytes, sk: bytes) -> None:
+        """Numbers start again when an address is used by the next socket; else some are missing."""
+        if number == 0:
+            return
+        missing = (number - socket.next) % U32
+        self.result.sequence_missing += missing
+        self.result.note(ns, sk, f"{missing} events missing before number {number}")
+        socket.delivered = -1
 
-    def _enter(self, letters: str, ns: str, sk: str) -> None:
-        self._miss_exit(sk)
-        self._inside[sk] = letters, ns
+    def _enter(self, letters: str, ns: bytes, sk: bytes, socket: Socket) -> None:
+        if socket.inside:
+            self._miss_exit(sk, socket)
+        socket.inside, socket.since = letters, ns
         self.result.calls[letters] = self.result.calls.get(letters, 0) + 1
 
-    def _leave(self, letters: str, sk: str) -> None:
-        if self._inside.get(sk, ("", ""))[0] == ENTRY_OF[letters]:
-            del self._inside[sk]
+    def _leave(self, plan: RowPlan, values: list[bytes]) -> None:
+        socket = self._sockets.get(values[plan.sk])
+        if socket is not None and socket.inside == ENTRY_OF[plan.letters]:
+            socket.inside = ""
 
-    def _miss_exit(self, sk: str) -> None:
+    def _miss_exit(self, sk: bytes, socket: Socket) -> None:
         """The socket's call, if one is under way, never came to its exit row."""
-        if sk not in self._inside:
-            return
-        letters, ns = self._inside.pop(sk)
-        self.result.exits_missing[letters] = self.result.exits_missing.get(letters, 0) + 1
-        self.result.note(ns, sk, f"{letters} has no {EXIT_OF[letters]}")
+        if letters := socket.inside:
+            missing = self.result.exits_missing
+            missing[letters] = missing.get(letters, 0) + 1
+            self.result.note(socket.since, sk, f"{letters} has no {EXIT_OF[letters]}")
+            socket.inside = ""
 
-    def _check_delivered(self, place: dict[str, int], values: list[str]) -> None:
-        """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n).
+    def _continue(self, plan: RowPlan, values: list[bytes]) -> None:
+        """A further row of main()'s, or one without a number, with columns of CHAIN."""
+        sk = values[plan.sk]
+        socket = self._sockets.get(sk)
+        if socket is None:
+            socket = self._sockets[sk] = Socket(UNNUMBERED)
+        self._chain(plan, values, sk, socket)
 
-        `_parts` holds what the event's earlier rows had of the three columns.
-        """
-        sk = values[place["sk"]]
-        known = self._parts.pop(sk, {})
-        known |= {name: int(values[place[name]]) for name in CHAIN if name in place}
-        if len(known) < len(CHAIN):
-            self._parts[sk] = known
+    def _chain(self, plan: RowPlan, values: list[bytes], sk: bytes, socket: Socket) -> None:
+        """Take a row's columns of CHAIN; once there are all, check main()."""
+        if whole := plan.whole:
+            at_delivered, at_acked, at_mss = whole
+            now, mss = int(values[at_delivered]), int(values[at_mss])
+            self._grow(now, int(values[at_acked]), mss, values[plan.ns], sk, socket)
             return
-        now, acked, mss = (known[name] for name in CHAIN)
-        before = self._delivered.get(sk)
-        self._delivered[sk] = (now, mss)
-        if before is None or before[1] != mss:
-            return
-        grown = (now - before[0]) % (1 << 32)
-        if grown != acked:
+        known = (socket.parts or {}) | {n: int(values[place]) for n, place in plan.chain.items()}
+        socket.parts = known
+        if len(known) == len(CHAIN):
+            socket.parts = None
+            now, acked, mss = known[DELIVERED], known[ACKED], known[MSS]
+            self._grow(now, acked, mss, values[plan.ns], sk, socket)
+
+    def _grow(self, now: int, acked: int, mss: int, ns: bytes, sk: bytes, socket: Socket) -> None:
+        """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n)."""
+        before, mss_before = socket.delivered, socket.mss
+        socket.delivered, socket.mss = now, mss
+        grown = (now - before) % U32
+        if grown != acked and before >= 0 and mss_before == mss:
             self.result.chain_breaks += 1
             why = f"tp.delivered grew by {grown}, rs.acked_sacked is {acked}"
-            self.result.note(values[place["ns"]], sk, why)
+            self.result.note(ns, sk, why)
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Decompressed lines; a stream cut short ends at its last whole line."""
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """Decompressed lines, many at a time; a stream cut short ends at its last whole line."""
     with path.open("rb") as raw:
         reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        text = io.TextIOWrapper(reader, encoding="ascii", errors="replace")
+        left = b""
         try:
-            for line in text:
-                if line.endswith("\n"):
-                    yield line
+            while data := reader.read(CHUNK):
+                lines, end, left = (left + data).rpartition(b"\n")
+                if end:
+                    yield lines
         except zstandard.ZstdError:
             return
