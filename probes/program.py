@@ -18,6 +18,9 @@ from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
 # Longer than the processing of one packet, shorter than the collector's wait for the last rows.
 GRACE_NS = 100_000_000
 SIGURG = 23  # asm-generic/signal.h; ignored unless handled
+SIGWINCH = 28  # ignored unless handled, too
+# Between the signal to back off and its effect: longer than the maps take to change.
+BACK_OFF_NS = 1_000_000
 
 
 class Program:
@@ -26,16 +29,24 @@ class Program:
     Args:
         condition: a bpftrace expression on $sk that sockets must meet; "" for all.
         setup: probes that the condition needs, as text.
+        backs_off: whether SIGWINCH to bpftrace leaves out half of the flows recorded until then.
     """
 
     def __init__(
-        self, version: Version, host: Host, attach: Attach, condition: str = "", setup: str = ""
+        self,
+        version: Version,
+        host: Host,
+        attach: Attach,
+        condition: str = "",
+        setup: str = "",
+        backs_off: bool = False,
     ) -> None:
         self.version = version
         self.host = host
         self.attach = attach
         self.condition = condition
         self.setup = setup
+        self.backs_off = backs_off
         self.printer = RowPrinter(host, attach)
 
     def text(self) -> str:
@@ -47,6 +58,7 @@ class Program:
             self.begin(),
             self.end_of_recording(),
             *([self.setup] if self.setup else []),
+            *([self.back_off()] if self.backs_off else []),
             heartbeat("first", 1),
             *probes,
             heartbeat("last", 2),
@@ -83,10 +95,19 @@ class Program:
             "  $tp = (struct tcp_sock *)$sk;",
             f"  if (@over[0] != 0 && ({self.moment} > @over[0] ||",
             f"      {self.attach.clock} > @over[0] + {GRACE_NS})) {{ return; }}",
+            *(self.leave_out() if self.backs_off else []),
             "  $icsk = (struct inet_connection_sock *)$sk;",
             f"  $bbr = (struct bbrscope_bbr *)((uint64)$sk + {self.host.layout.priv});",
         ]
         return lines
+
+    def leave_out(self) -> list[str]:
+        """Return for flows that are left out by now; a call under way then still has its exit."""
+        return [
+            f"  $of = {self.moment} > @since[0] || {self.attach.clock} > @since[0] + {GRACE_NS}"
+            " ? @share[0] : @share[1];",
+            "  if ((uint64)$sk->__sk_common.skc_hash % $of != 0) { return; }",
+        ]
 
     @property
     def moment(self) -> str:
@@ -262,9 +283,16 @@ class Program:
     def destroyed_socket(self) -> str:
         """Another socket may get the same address."""
         point, sk, _skb = self.attach.trace("tcp_destroy_sock")
-        maps = ["@seq", *(["@mine"] if "@mine" in self.condition else [])]
-        body = [f"  if ({name}[(uint64){sk}]) {{ delete({name}[(uint64){sk}]); }}" for name in maps]
+        body = [
+            f"  if ({name}[(uint64){sk}]) {{ delete({name}[(uint64){sk}]); }}"
+            for name in self.socket_maps
+        ]
         return probe("A socket is gone: forget its sequence number.", point, body)
+
+    @property
+    def socket_maps(self) -> list[str]:
+        """The maps that have an entry per socket."""
+        return ["@seq", *(["@mine"] if "@mine" in self.condition else [])]
 
     # --- begin and end ----------------------------------------------------------------------
 
@@ -272,6 +300,8 @@ class Program:
         """Name the columns of every row that the probes print."""
         body = [f'  printf("{row.header}\\n");' for row in self.printer.rows]
         body.append("  @self[0] = (uint64)pid;")
+        if self.backs_off:
+            body.append("  @since[0] = (uint64)0; @share[0] = (uint64)1; @share[1] = (uint64)1;")
         if self.attach.rung == "kprobe":
             body.append(
                 "  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"
@@ -298,11 +328,24 @@ class Program:
         point = f"tracepoint:signal:signal_generate\n/{ours}/"
         return probe(comment, point, [f"  @over[0] = {self.attach.clock};"])
 
+    def back_off(self) -> str:
+        """SIGWINCH: of the flows recorded so far every second one, by the kernel's own hash."""
+        of = self.attach.argument
+        ours = f"(uint64){of}pid == @self[0] && {of}sig == {SIGWINCH}"
+        body = [
+            "  @share[1] = @share[0];",
+            f"  @since[0] = {self.attach.clock} + {BACK_OFF_NS};",
+            "  @share[0] = @share[1] * 2;",
+        ]
+        comment = "SIGWINCH to bpftrace: record half as many flows."
+        return probe(comment, f"tracepoint:signal:signal_generate\n/{ours}/", body)
+
     def end(self) -> str:
         """Empty all maps but the counters."""
-        maps = ["@seq", "@beat", "@self", "@over"]
+        maps = [*self.socket_maps, "@beat", "@self", "@over"]
+        maps += ["@since", "@share"] if self.backs_off else []
         maps += ["@calls"] if self.attach.rung == "kprobe" else []
-        maps += [name for name in ("@mine", "@listening") if name in self.condition]
+        maps += ["@listening"] if "@listening" in self.condition else []
         body = [f"  clear({name});" for name in maps]
         return probe("bpftrace prints the maps that are left: the counters.", "END", body)
 

@@ -56,6 +56,14 @@ LADDER = (
         " changed: nothing can be replayed",
     ),
 )
+# No rung of the ladder: the state by whichever holds, where the phase changes alone.
+PHASES = Rung(
+    "phases",
+    False,
+    "when BBR's phase changed, and the state of socket and BBR at the next ACK",
+    "see what lies between two changes of the phase, or say why anything changed: nothing can be"
+    " replayed",
+)
 # No rung of the ladder: what people have, and ingest reads.
 KERNEL_LOG = Rung(
     "kernel_log",
@@ -72,6 +80,6 @@ CAPTURE = Rung(
     "see BBR's phases, bounds, window and pacing, or say why anything changed: nothing can be"
     " replayed",
 )
-RUNGS = {rung.name: rung for rung in (*LADDER, KERNEL_LOG, CAPTURE)}
+RUNGS = {rung.name: rung for rung in (*LADDER, PHASES, KERNEL_LOG, CAPTURE)}
 # Those whose runs have rows of table samples and no events.
 SAMPLED = ("inet_diag", "kernel_log")

@@ -106,6 +106,7 @@ class FlightRecorder:
         """
         attaching: Attaching = self.watching.attach()
         self.side.start()
+        attaching.count_too(self.side)
         self._writer = ManifestWriter(self.plan, attaching)
         self._look_at_clocks()
         manifest = self._writer.at_start(self._readings[-1], [])
@@ -120,6 +121,7 @@ class FlightRecorder:
             time.sleep(TICK_S)
             now = time.monotonic_ns()
             self.look(now)
+            self.watching.look_at_cpu(now)
             self.ended = self.ended or self._why_end(time.monotonic() - began)
         if self.fired is not None:
             self._dump(self._wait_for_rows(self.fired))
@@ -260,6 +262,7 @@ class FlightRecorder:
 
     def _notes(self, window: Covered) -> list[str]:
         notes = list(self.side.notes)
+        notes += self._writer.limit_notes if self._writer is not None else []
         if window.short:
             seconds = (window.until_ns - window.from_ns) / 1e9
             notes.append(

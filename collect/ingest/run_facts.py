@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...probes.fields import column_name
 from ..bundle.bundle import Bundle, Manifest
 from ..bundle.quality import CODES
-from ..bundle.rungs import CAPTURE, RUNGS
+from ..bundle.rungs import CAPTURE, PHASES, RUNGS
 from ..store.schema.recorded_tables import SAMPLE
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ def rung(manifest: Manifest, kinds: set[str]) -> str | None:
 
     None: nobody says which of the ways to see every callback it was.
     """
-    if kinds == {SAMPLE}:
-        return "tcp_probe"
     declared = RUNGS.get(manifest.text("probe") or "")
+    if kinds == {SAMPLE}:
+        return PHASES.name if declared == PHASES else "tcp_probe"
     return declared.name if declared and declared.replays else None
 
 

@@ -11,6 +11,9 @@ from typing import Protocol
 from ...probes.attach import Attach
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS
+from ..bundle.rungs import PHASES
+from .captures.side_captures import SideCaptures
+from .cpu_limit import CpuLimit
 from .host import clocks, ladder, survey
 from .host.survey import HostSurvey
 from .output.outputs import Outputs
@@ -44,7 +47,10 @@ class Workplace(Protocol):
 
 
 class Attaching:
-    """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set."""
+    """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set.
+
+    `rung` is what the recording can tell; `limit` watches the CPU, where that was asked.
+    """
 
     def __init__(
         self,
@@ -62,6 +68,7 @@ class Attaching:
         self.attempts: list[Attempt] = []
         self.rung = ""
         self.tracer: Tracer | None = None
+        self.limit: CpuLimit | None = None
 
     def attach(self, stopped: Callable[[], bool]) -> None:
         """Try the rungs in order.
@@ -72,6 +79,7 @@ class Attaching:
         for step in self.host.steps:
             if self._take(step, stopped):
                 self._say_why_lower()
+                self._limit()
                 return
         reasons = [f"{each.rung}: {each.outcome}, {each.reason}" for each in self.attempts]
         raise HostError(
@@ -100,7 +108,8 @@ class Attaching:
 
     def _start(self, step: ladder.Step, attach: Attach, stopped: Callable[[], bool]) -> Tracer:
         assert self.host.bpftrace is not None
-        program = survey.probe_program(self.host, with_clock(attach), self.plan.select)
+        select, backs_off = self.plan.select, self.plan.max_cpu is not None
+        program = survey.probe_program(self.host, with_clock(attach), select, backs_off)
         self.place.write_probe(program)
         self.say(f"attaching: {step.rung} ({step.reason})")
         output = self.place.outputs.open(EVENTS)
@@ -109,7 +118,7 @@ class Attaching:
         )
         try:
             tracer.wait_attached(stopped)
-            survey.check_places(step.rung, self.host.target)
+            survey.check_places(step.rung, self.host.target, select.phases)
         except BaseException:
             tracer.stop()
             self.place.outputs.drop(EVENTS)
@@ -118,8 +127,19 @@ class Attaching:
         return tracer
 
     def _use(self, rung: str, reason: str) -> None:
-        self.rung = rung
+        self.rung = PHASES.name if self.tracer and self.plan.select.phases else rung
         self.attempts.append(Attempt(rung, "used", reason))
+
+    def _limit(self) -> None:
+        """Watch what the recording takes of the CPU, if that was asked."""
+        if self.tracer is not None and self.plan.max_cpu is not None:
+            self.limit = CpuLimit(self.plan.max_cpu, self.tracer.process.pid, self.say)
+
+    def count_too(self, beside: SideCaptures) -> None:
+        """Count what runs beside the events, too, where the CPU is limited."""
+        if self.limit is not None:
+            self.limit.pids += beside.pids
+            self.limit.samplers += beside.samplers.values()
 
     def _say_why_lower(self) -> None:
         """Name the better rungs that this host does not have."""

@@ -21,7 +21,8 @@ COMMON = "$sk->__sk_common"
 class Filters:
     """What the user asked for; several of one kind are alternatives, the kinds must all hold.
 
-    Of `sample` flows one is recorded, chosen by the kernel's own hash of its ends.
+    Of `sample` flows one is recorded, chosen by the kernel's own hash of its ends; with `phases`
+    only where the phase changes.
     """
 
     ports: tuple[int, ...] = ()
@@ -30,6 +31,7 @@ class Filters:
     cgroups: tuple[str, ...] = ()
     netns: str | None = None
     sample: int = 1
+    phases: bool = False
 
     @property
     def prefix(self) -> list[str]:

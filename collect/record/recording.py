@@ -79,6 +79,7 @@ class Recording:
         self.attaching = Attaching(self.plan, survey(self.plan), self.folder, self.say, tap)
         self.attaching.attach(self.is_ended)
         self.side.start()
+        self.attaching.count_too(self.side)
         self.manifest = ManifestWriter(self.plan, self.attaching)
         self._write_manifest()
         if self.onlooker is not None:
@@ -110,6 +111,8 @@ class Recording:
                     self._write_manifest()
             self._show(progress, elapsed)
             self._look_on()
+            if self.attaching is not None and self.attaching.limit is not None:
+                self.attaching.limit.look(time.monotonic_ns())
         progress.done()
 
     def _look_on(self) -> None:

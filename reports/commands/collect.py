@@ -17,6 +17,7 @@ from ..options import gather
 from ..text.screen import say
 
 if TYPE_CHECKING:
+    from ...collect.record.filters import Filters
     from ...collect.record.plan import RecordingPlan
 
 # Rows that are not the first of an event.
@@ -30,6 +31,18 @@ def parse_sample(_context: click.Context, _param: click.Parameter, value: str) -
     if match is None:
         raise click.BadParameter(f"{value!r} is not a share like 1/64")
     return int(match[1])
+
+
+def parse_percent(
+    _context: click.Context, _param: click.Parameter, value: str | None
+) -> float | None:
+    """Turn 5% into 5.0."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d{1,4}(?:\.\d{1,3})?)%?", value)
+    if match is None or not float(match[1]):
+        raise click.BadParameter(f"{value!r} is not a part of a CPU like 5%")
+    return float(match[1])
 
 
 def parse_size(_context: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -74,6 +87,8 @@ class CollectRequest:
     keep: int | None
     rotate: str | None
     sample: int
+    phases: bool
+    max_cpu: float | None
 
     def plan(self) -> RecordingPlan:
         """Return what to do on this host; a bundle without a name is called by the time.
@@ -81,7 +96,6 @@ class CollectRequest:
         Raises:
             click.UsageError: COMMAND would open the socket that --wait waits for.
         """
-        from ...collect.record.filters import Filters
         from ...collect.record.plan import RecordingPlan
 
         if self.wait and self.command:
@@ -92,7 +106,7 @@ class CollectRequest:
             output=self.output or Path(time.strftime("bbr-%Y%m%d-%H%M%S")),
             command=self.command,
             duration_s=self.duration,
-            select=Filters(self.port, self.address, self.pid, self.cgroup, self.netns, self.sample),
+            select=self._filters(),
             bbr=self.bbr,
             rung=self.rung,
             interface=self.interface,
@@ -106,7 +120,14 @@ class CollectRequest:
             as_root=self.as_root,
             wait=self.wait,
             load_module=self.load_module,
+            max_cpu=self.max_cpu,
         )
+
+    def _filters(self) -> Filters:
+        from ...collect.record.filters import Filters
+
+        which = self.port, self.address, self.pid, self.cgroup, self.netns
+        return Filters(*which, self.sample, self.phases)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -148,6 +169,10 @@ class CollectRequest:
 @click.option(
     "--sample", default="1/1", callback=parse_sample, help="Record 1/64 of the flows [all]."
 )
+@click.option("--phases", is_flag=True, help="Record only where BBR's phase changes.")
+@click.option(
+    "--max-cpu", callback=parse_percent, help="Record fewer flows above this, e.g. 5% of a CPU."
+)
 @click.option(
     "--keep", type=click.IntRange(min=1), help="Remove older bundles than so many [none]."
 )
@@ -180,6 +205,7 @@ def command(
       sudo bbrscope collect --as-root --netns s1 -i r:eth1 -- ip netns exec s1 iperf3 -c 10.0.9.2
       sudo bbrscope collect --wait -d 60               (tcp_bbr is not loaded yet)
       sudo bbrscope collect --follow -d 60             (and tell what flows decide meanwhile)
+      sudo bbrscope collect --phases --max-cpu 5% -d 3600   (phase changes alone, and take little)
       bbrscope collect --rung inet_diag -d 60          (no root: ss-level samples only)
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
     \b

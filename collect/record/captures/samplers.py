@@ -27,8 +27,8 @@ class Sampler(threading.Thread):
     `looks` counts the calls that returned anything, `rows` the lines among it that are no comment.
     """
 
-    def __init__(self, output: Output, period_s: float, take: Callable[[], str]) -> None:
-        super().__init__(daemon=True)
+    def __init__(self, name: str, output: Output, period_s: float, take: Callable[[], str]) -> None:
+        super().__init__(daemon=True, name=name)
         self.output = output
         self.period_s = period_s
         self.take = take

@@ -46,12 +46,17 @@ class SideCaptures:
         for sampler in self.samplers.values():
             sampler.start()
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run all along."""
+        return [self.packets.process.pid] if self.packets is not None else []
+
     def _take_ss(self) -> str:
         select = self.plan.select
         return samplers.ss_lines(select.prefix, select.ss(), select.pids)
 
     def _add(self, name: str, period_s: float, take: Callable[[], str]) -> Sampler:
-        self.samplers[name] = Sampler(self.outputs.open(name), period_s, take)
+        self.samplers[name] = Sampler(name.split(".")[0], self.outputs.open(name), period_s, take)
         return self.samplers[name]
 
     def _start_queue(self, queue: Place) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ....probes import btf
 from ....probes.attach import Attach
 from ....probes.base.errors import HostError
+from ....probes.phase_program import PhaseProgram
 from ....probes.program import Program
 from .. import filters
 from ..plan import RecordingPlan
@@ -57,17 +58,21 @@ def survey(plan: RecordingPlan) -> HostSurvey:
     return HostSurvey(types, tool, chosen, steps, problems, instance)
 
 
-def probe_program(host: HostSurvey, attach: Attach, select: filters.Filters) -> str:
-    """The text of the bpftrace program for one way of attaching."""
+def probe_program(
+    host: HostSurvey, attach: Attach, select: filters.Filters, backs_off: bool = False
+) -> str:
+    """The text of the bpftrace program for one way of attaching; see Program for `backs_off`."""
     assert host.target is not None
     assert host.types is not None
     kernel = target.program_host(host.target, host.types)
     wanted = filters.condition(select, attach.argument)
-    return Program(host.target.version, kernel, attach, wanted.text, wanted.setup).text()
+    kind = PhaseProgram if select.phases else Program
+    version = host.target.version
+    return kind(version, kernel, attach, wanted.text, wanted.setup, backs_off).text()
 
 
-def check_places(rung: str, chosen: target.Target | None) -> None:
-    """Refuse probes that landed in another BBR of this kernel.
+def check_places(rung: str, chosen: target.Target | None, phases: bool = False) -> None:
+    """Refuse probes that landed in another BBR of this kernel; with `phases` main() has one alone.
 
     Raises:
         HostError: a callback is not among the functions that the kernel traces, or those cannot
@@ -81,7 +86,8 @@ def check_places(rung: str, chosen: target.Target | None) -> None:
             f"{', '.join(chosen.shared)} is in more than one place, and where the probes landed "
             "cannot be seen: mount -t tracefs tracefs /sys/kernel/tracing"
         )
-    if names := target.misplaced(chosen, mounted):
+    wanted = (chosen.version.main,) if phases else chosen.version.functions
+    if names := [name for name in target.misplaced(chosen, mounted) if name in wanted]:
         raise HostError(
             f"the kernel attached to another {', '.join(names)}, by name alone: unload the module"
             " of the other BBR to record this one whole"

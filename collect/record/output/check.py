@@ -75,7 +75,7 @@ class RowPlan:
 
 
 @dataclass(slots=True)
-class Socket:
+class SocketSoFar:
     """What is remembered of a socket: its next number, what main() last saw, the call under way.
 
     `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
@@ -111,7 +111,7 @@ class Checker:
     def __init__(self) -> None:
         self.result = Completeness()
         self._plans: dict[bytes, tuple[Reader, RowPlan]] = {}
-        self._sockets: dict[bytes, Socket] = {}
+        self._sockets: dict[bytes, SocketSoFar] = {}
 
     def read(self, data: bytes) -> None:
         """Take the next whole lines: headers, rows, and talk that is skipped."""
@@ -155,7 +155,7 @@ class Checker:
         sk, number = values[plan.sk], int(values[plan.number])
         socket = self._sockets.get(sk)
         if socket is None:
-            socket = self._sockets[sk] = Socket(number)
+            socket = self._sockets[sk] = SocketSoFar(number)
         self.result.events += 1
         if number != socket.next and socket.next != UNNUMBERED:
             self._jump(socket, number, values[plan.ns], sk)
@@ -169,7 +169,7 @@ class Checker:
             socket.parts = None
             self._chain(plan, values, sk, socket)
 
-    def _jump(self, socket: Socket, number: int, ns: bytes, sk: bytes) -> None:
+    def _jump(self, socket: SocketSoFar, number: int, ns: bytes, sk: bytes) -> None:
         """Numbers start again when an address is used by the next socket; else some are missing."""
         if number == 0:
             return
@@ -178,7 +178,7 @@ class Checker:
         self.result.note(ns, sk, f"{missing} events missing before number {number}")
         socket.delivered = -1
 
-    def _enter(self, letters: str, ns: bytes, sk: bytes, socket: Socket) -> None:
+    def _enter(self, letters: str, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         if socket.inside:
             self._miss_exit(sk, socket)
         socket.inside, socket.since = letters, ns
@@ -189,7 +189,7 @@ class Checker:
         if socket is not None and socket.inside == ENTRY_OF[plan.letters]:
             socket.inside = ""
 
-    def _miss_exit(self, sk: bytes, socket: Socket) -> None:
+    def _miss_exit(self, sk: bytes, socket: SocketSoFar) -> None:
         """The socket's call, if one is under way, never came to its exit row."""
         if letters := socket.inside:
             missing = self.result.exits_missing
@@ -202,10 +202,10 @@ class Checker:
         sk = values[plan.sk]
         socket = self._sockets.get(sk)
         if socket is None:
-            socket = self._sockets[sk] = Socket(UNNUMBERED)
+            socket = self._sockets[sk] = SocketSoFar(UNNUMBERED)
         self._chain(plan, values, sk, socket)
 
-    def _chain(self, plan: RowPlan, values: list[bytes], sk: bytes, socket: Socket) -> None:
+    def _chain(self, plan: RowPlan, values: list[bytes], sk: bytes, socket: SocketSoFar) -> None:
         """Take a row's columns of CHAIN; once there are all, check main()."""
         if whole := plan.whole:
             at_delivered, at_acked, at_mss = whole
@@ -219,7 +219,9 @@ class Checker:
             now, acked, mss = known[DELIVERED], known[ACKED], known[MSS]
             self._grow(now, acked, mss, values[plan.ns], sk, socket)
 
-    def _grow(self, now: int, acked: int, mss: int, ns: bytes, sk: bytes, socket: Socket) -> None:
+    def _grow(
+        self, now: int, acked: int, mss: int, ns: bytes, sk: bytes, socket: SocketSoFar
+    ) -> None:
         """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n)."""
         before, mss_before = socket.delivered, socket.mss
         socket.delivered, socket.mss = now, mss

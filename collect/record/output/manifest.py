@@ -52,6 +52,11 @@ class ManifestWriter:
             "module_params": self.parameters,
         }
 
+    @property
+    def limit_notes(self) -> list[str]:
+        """What was left out for the sake of the CPU."""
+        return self.attaching.limit.notes if self.attaching.limit is not None else []
+
     def at_start(self, now: ClockReading, notes: list[str]) -> dict[str, Any]:
         """The manifest of a recording under way: rows are not counted yet, `complete` is false.
 
@@ -93,7 +98,7 @@ class ManifestWriter:
         side: SideCaptures,
     ) -> dict[str, Any]:
         """The manifest of a recording that is over: what ended it, and how its parts ended."""
-        notes = list(side.notes)
+        notes = [*side.notes, *self.limit_notes]
         survey = self.attaching.host
         if survey.target and target.instance(survey.target.module) != survey.instance:
             notes.append(f"module {survey.target.module} was unloaded during the recording")

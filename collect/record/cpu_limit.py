@@ -1,0 +1,106 @@
+"""`--max-cpu`: what a recording takes of the host's time, and less of it where it is too much."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .host import bpf_stats
+
+SECOND_NS = 1_000_000_000
+# Looks are this far apart: long enough that attaching and a single burst do not count alone.
+LOOK_NS = 2 * SECOND_NS
+MOST_SHARE = 1 << 20
+MOST_PERIOD_S = 60.0
+
+
+class Periodic(Protocol):
+    """What looks every `period_s` seconds."""
+
+    period_s: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Used:
+    """Seconds of CPU so far: of all, and of them what the looks of ss and tc took."""
+
+    ns: int
+    all_s: float
+    looks_s: float
+
+
+class CpuLimit:
+    """Compares CPU time with a limit, in percent of one CPU, and records less above it.
+
+    What counts is bpftrace (`tracer`), this process with the tools that it called, further `pids`,
+    and the probes' own time inside the kernel where it counts that. Where the tools took most of
+    it the `samplers` look half as often; else SIGWINCH to bpftrace halves the flows that are
+    recorded. `notes` has what was said of it, `share` is N where one of N flows is left.
+    """
+
+    def __init__(self, percent: float, tracer: int, say: Callable[[str], None]) -> None:
+        self.percent = percent
+        self.tracer = tracer
+        self.say = say
+        self.pids = [tracer]
+        self.samplers: list[Periodic] = []
+        self.share = 1
+        self.notes: list[str] = []
+        self._last: Used | None = None
+
+    def look(self, now_ns: int) -> None:
+        """Judge the time since the last look, if that was long enough ago."""
+        last = self._last
+        if last is not None and now_ns - last.ns < LOOK_NS:
+            return
+        self._last = now = self.used(now_ns)
+        if last is not None:
+            percent = 100 * (now.all_s - last.all_s) * SECOND_NS / (now.ns - last.ns)
+            if percent > self.percent:
+                self._back_off(percent, now.looks_s - last.looks_s > (now.all_s - last.all_s) / 2)
+
+    def _back_off(self, percent: float, by_looks: bool) -> None:
+        slower = [one for one in self.samplers if one.period_s < MOST_PERIOD_S]
+        if by_looks and slower:
+            for one in slower:
+                one.period_s *= 2
+            self._note(percent, f"half as many looks at {' and '.join(one.name for one in slower)}")
+        elif self.share < MOST_SHARE:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.tracer, signal.SIGWINCH)
+                self.share *= 2
+                self._note(percent, f"1 of {self.share} flows")
+
+    def _note(self, percent: float, what: str) -> None:
+        text = (
+            f"recording took {percent:.1f} % of a CPU, more than --max-cpu {self.percent:g} %:"
+            f" from here on {what}"
+        )
+        self.notes.append(text)
+        self.say(f"  {text}")
+
+    def used(self, now_ns: int) -> Used:
+        """What the recording took of the CPU so far."""
+        own = os.times()
+        looks = own.children_user + own.children_system
+        processes = own.user + own.system + looks + sum(map(cpu_s, self.pids))
+        runs = bpf_stats.programs(self.tracer)
+        in_kernel = sum(one.get("run_time_ns", 0) for one in runs) / SECOND_NS
+        return Used(now_ns, processes + in_kernel, looks)
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU of a process, user's and system's, by proc_pid_stat(5); 0 if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    # The second field is the program's name in brackets, which may hold anything.
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

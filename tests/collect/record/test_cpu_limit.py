@@ -1,0 +1,135 @@
+"""`--max-cpu` and `--phases`: less is recorded, what is left is whole, and it is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.record.cpu_limit import LOOK_NS, MOST_PERIOD_S, CpuLimit, Used, cpu_s
+
+from tests.collect.record.test_record_host import (
+    collect,
+    needs_bbr,
+    needs_bpftrace,
+    needs_btf,
+    needs_root,
+    ran,
+)
+from tests.recordings import bbrscope, manifest
+
+BUSY = """
+import signal
+got = []
+signal.signal(signal.SIGWINCH, lambda *_: (got.append(1), print(len(got), flush=True)))
+print(0, flush=True)
+while True: sum(range(1000))
+"""
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "0\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_above_the_limit_half_of_the_flows_are_left_each_time_and_it_is_said(
+    busy: subprocess.Popen[str],
+) -> None:
+    said: list[str] = []
+    limit = CpuLimit(0.5, busy.pid, said.append)
+    assert busy.stdout is not None
+    limit.look(0)
+    for look in (1, 2):
+        before = cpu_s(busy.pid)
+        while cpu_s(busy.pid) < before + 0.05:
+            time.sleep(0.01)
+        limit.look(look * LOOK_NS - 1)  # too early: nothing is judged
+        assert limit.share == 2 ** (look - 1)
+        limit.look(look * LOOK_NS)
+        assert busy.stdout.readline() == f"{look}\n"
+    assert limit.share == 4
+    assert [note.rpartition(" on ")[2] for note in limit.notes] == ["1 of 2 flows", "1 of 4 flows"]
+    assert [line.strip() for line in said] == limit.notes
+
+
+def test_where_the_looks_take_most_they_become_rarer_before_flows_do() -> None:
+    limit = CpuLimit(1.0, 0, lambda _: None)
+    sampler = SimpleNamespace(period_s=MOST_PERIOD_S / 2, name="ss")
+    limit.samplers.append(sampler)
+    used = iter([Used(n * LOOK_NS, n * 0.1, n * 0.09) for n in range(3)])
+    limit.used = lambda _now: next(used)  # type: ignore[method-assign]
+    for look in range(2):
+        limit.look(look * LOOK_NS)
+    assert sampler.period_s == MOST_PERIOD_S
+    assert limit.notes[0].endswith("half as many looks at ss")
+    assert limit.share == 1
+
+
+def test_time_that_is_allowed_changes_nothing() -> None:
+    limit = CpuLimit(5.0, 0, lambda _: None)
+    used = iter([Used(n * LOOK_NS, n * 0.09, 0.0) for n in range(3)])
+    limit.used = lambda _now: next(used)  # type: ignore[method-assign]
+    for look in range(3):
+        limit.look(look * LOOK_NS)
+    assert (limit.share, limit.notes) == (1, [])
+
+
+CHANGES = """
+SELECT f.local_port, f.remote_port, list(phase ORDER BY seq) FROM (
+  SELECT *, lag(phase) OVER (PARTITION BY flow ORDER BY seq) AS before
+  FROM (SELECT *, bbr_mode * 16 + least(bbr_cycle_idx, 2) AS phase FROM events)) e
+JOIN flows f USING (run_id, flow) WHERE phase IS DISTINCT FROM before GROUP BY ALL ORDER BY ALL
+"""
+
+
+# As fast as it can, so that BBR leaves its STARTUP; then a while with little to send.
+BULK = """
+import socket, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+client.connect(server.getsockname())
+peer, _ = server.accept()
+threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
+for turn in range(1500): client.sendall(b"x" * 20000)
+for turn in range(30): client.sendall(b"x" * 20000); time.sleep(0.02)
+client.close()
+"""
+
+
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_two_recorders_at_once_and_the_one_of_phases_has_what_the_other_saw_change(
+    tmp_path: Path,
+) -> None:
+    """Both are complete, too: none takes the other's sockets, numbers or signals."""
+    phases, full = ("-o", str(tmp_path / "phases"), "--phases"), ("-o", str(tmp_path / "full"))
+    talk = collect("--no-packets", *phases, "--", sys.executable, "-c", BULK)
+    done = ran("--no-packets", *full, "--rung", "tcp_probe", "--", *talk)
+    assert done.returncode == 0, done.stderr
+    changes, events = {}, {}
+    for name in ("phases", "full"):
+        assert manifest(tmp_path / name)["completeness"]["sequence_missing"] == 0
+        path = tmp_path / f"{name}.duckdb"
+        bbrscope("ingest", "--store", str(path), str(tmp_path / name))
+        with open_store(path, read_only=True) as store:
+            changes[name] = store.con.execute(CHANGES).fetchall()
+            rung, events[name] = store.con.execute("SELECT rung, events FROM runs").fetchall()[0]
+        assert rung == {"phases": "phases", "full": "tcp_probe"}[name]
+    assert set(map(repr, changes["phases"])) <= set(map(repr, changes["full"]))
+    assert max(len(row[2]) for row in changes["phases"]) > 2
+    assert events["phases"] == sum(len(row[2]) for row in changes["phases"])
+    assert events["full"] > 5 * events["phases"]
