@@ -83,7 +83,7 @@ def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     from ..html.charts.figure import NAMES
 
     for name, about in NAMES.items():
-        say(f"{name:10} {about}")
+        say(f"{name:12} {about}")
     ctx.exit()
 
 
@@ -109,7 +109,9 @@ def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     "--data", type=click.Path(path_type=Path), help="Write the data behind it: .csv or .parquet."
 )
 @click.option("--spec", is_flag=True, help="Print the Vega-Lite specification, data included.")
-@click.option("--flow", type=int, help="The flow [the first that counts].")
+@click.option(
+    "--flow", type=int, help="The flow [the first that counts; of CDFs and boxes, every one]."
+)
 @click.option(
     "--between",
     nargs=2,
@@ -125,12 +127,14 @@ def command(request: PlotRequest) -> None:
 
     The charts are those of `bbrscope report`, in the same colours; --list names them. No browser
     is needed. The data are those drawn: when a figure is too narrow to show every point, first,
-    last, least and largest of each of 1500 spans of time; --between keeps every point.
+    last, least and largest of each of 1500 spans of time; --between keeps every point. The data of
+    a distribution are its quantiles in steps of 0.25 %.
 
     \b
     bbrscope plot volumes v2_single_1bdp -o volumes.svg
     bbrscope plot sequence v2_single_1bdp --between 0.2s 0.6s -o startup.pdf --data startup.csv
     bbrscope plot scatter v2_single_1bdp v3_x_tlp5 -o scatter.png
+    bbrscope plot rtt-cdf v2_single_1bdp v3_x_tlp5 -o rtt.svg --data rtt.csv
     bbrscope plot rates v2_single_1bdp --spec > rates.vl.json
     """
     request.check()

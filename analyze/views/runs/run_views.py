@@ -15,37 +15,52 @@ WINDOW_S = 10
 HOLD_S = 30
 
 
+def equal_parts_sql(window_s: int = WINDOW_S) -> str:
+    """Return the query for each flow's goodput over an equal part: run_id, t_s, flow, stream, part.
+
+    x(t) is a flow's goodput as a mean over the seconds t .. t + window_s - 1; part is x over the
+    mean of all flows' x: 1 is an equal part. Of senders that count (see the view senders).
+    """
+    return f"""
+WITH shares AS (
+  SELECT m.run_id, m.t_s, m.flow, m.stream,
+    CASE source WHEN 'packets' THEN m.pkt_acked_bytes ELSE m.acked_bytes END AS bytes
+  FROM metrics_by_second m JOIN senders c ON c.counts AND {SAME_SENDER}
+  JOIN (SELECT run_id, max(source) AS source FROM sharing GROUP BY run_id) t ON t.run_id = m.run_id
+  WHERE m.duration_s > 0.999
+  -- A flow that stands still for a second carried nothing; one that no source tells of is left out.
+  QUALIFY max(bytes) OVER (PARTITION BY m.run_id, m.flow, m.stream) IS NOT NULL
+), smooth AS (
+  SELECT run_id, t_s, flow, stream, avg(coalesce(bytes, 0)::DOUBLE) OVER w AS x,
+    count(*) OVER w AS n
+  FROM shares
+  WINDOW w AS (PARTITION BY run_id, flow, stream ORDER BY t_s
+    RANGE BETWEEN CURRENT ROW AND {int(window_s)} - 1 FOLLOWING)
+)
+SELECT run_id, t_s, flow, stream, x / nullif(avg(x) OVER (PARTITION BY run_id, t_s), 0) AS part
+FROM smooth WHERE n = {int(window_s)}
+"""
+
+
 def convergence_sql(
     tolerance: float = TOLERANCE, window_s: int = WINDOW_S, hold_s: int = HOLD_S
 ) -> str:
     """Return the query for the second in which each run's flows had converged.
 
-    x(t) is a flow's goodput as a mean over the seconds t .. t + window_s - 1, fair an equal part of
-    all. Converged at the first T such that for every flow |x(t) - fair| <= tolerance x fair for
-    all t in T .. T + hold_s.
+    Converged at the first T such that every flow's part (see equal_parts_sql) is within `tolerance`
+    of 1 for all t in T .. T + hold_s.
     """
     return f"""
-WITH shares AS (
-  SELECT m.run_id, m.t_s, m.flow, m.stream,
-    CASE source WHEN 'packets' THEN m.pkt_acked_bytes ELSE m.acked_bytes END::DOUBLE AS bytes
-  FROM metrics_by_second m JOIN senders c ON c.counts AND {SAME_SENDER}
-  JOIN (SELECT run_id, max(source) AS source FROM sharing GROUP BY run_id) t ON t.run_id = m.run_id
-  WHERE m.duration_s > 0.999
-), smooth AS (
-  SELECT run_id, t_s, flow, stream, avg(bytes) OVER w AS x, count(*) OVER w AS n
-  FROM shares WHERE bytes IS NOT NULL
-  WINDOW w AS (PARTITION BY run_id, flow, stream ORDER BY t_s
-    RANGE BETWEEN CURRENT ROW AND {window_s} - 1 FOLLOWING)
-), judged AS (
-  SELECT run_id, t_s, count(*) AS flows,
-    bool_and(abs(x - fair) <= {tolerance!r} * fair) AS fair
-  FROM (SELECT *, avg(x) OVER (PARTITION BY run_id, t_s) AS fair FROM smooth WHERE n = {window_s})
-  GROUP BY run_id, t_s
+WITH judged AS (
+  SELECT run_id, t_s, count(*) AS flows, coalesce(bool_and(abs(part - 1) <= {tolerance!r}), false)
+    AS fair
+  FROM ({equal_parts_sql(window_s)}) GROUP BY run_id, t_s
 ), held AS (
   SELECT run_id, t_s, fair AND bool_and(fair) OVER w AND min(flows) OVER w >= 2
-    AND count(*) OVER w >= {hold_s} + 1 AS converged
+    AND count(*) OVER w >= {int(hold_s)} + 1 AS converged
   FROM judged
-  WINDOW w AS (PARTITION BY run_id ORDER BY t_s RANGE BETWEEN CURRENT ROW AND {hold_s} FOLLOWING)
+  WINDOW w AS (PARTITION BY run_id ORDER BY t_s
+    RANGE BETWEEN CURRENT ROW AND {int(hold_s)} FOLLOWING)
 )
 SELECT run_id, min(t_s) FILTER (converged) AS converged_s FROM held GROUP BY run_id
 """

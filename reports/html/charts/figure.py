@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....probes.base.errors import BbrscopeError
-from ..data import select, shares
+from ..data import convergence, select, shares
 from ..data.document import LANE_NAMES, SHORT
 from ..data.narrowed_views import run_views
 from ..data.thin import Points
@@ -18,9 +18,8 @@ from ..panels.flow_panels import FLOW_PANELS
 from ..panels.palette import COLOURS
 from ..panels.path_panels import QUEUE
 from ..panels.signals import Panel, Signal
-from ..sections.compared import scatter_rows
 from . import panel_charts as charts
-from .beside import ScatterRow
+from . import still_figures
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,13 +28,15 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 _OF_FLOWS = {panel.key: panel for panel in FLOW_PANELS}
-_OF_RUNS = {panel.key: panel for panel in (QUEUE, shares.SHARES, shares.JAIN)}
+_OF_RUNS = {
+    panel.key: panel for panel in (QUEUE, shares.SHARES, shares.JAIN, convergence.CONVERGENCE)
+}
 # Name -> what it shows.
 NAMES: dict[str, str] = (
     {"lanes": "Phase, congestion state and what limited sending, of a flow"}
     | {key: f"{panel.title} of a flow [{panel.unit}]" for key, panel in _OF_FLOWS.items()}
     | {key: f"{panel.title} of a run [{panel.unit}]" for key, panel in _OF_RUNS.items()}
-    | {"scatter": "Goodput against median RTT of every flow of the runs"}
+    | still_figures.NAMES
 )
 # Charts share their points among as many runs as this many would on a page: few enough for a
 # figure of this width [pixels], more than it can show.
@@ -63,20 +64,16 @@ def figure(
 
     Args:
         con: a store that is open.
-        number: the flow; None: the largest that counts.
+        number: the flow; None: the first that counts, or where flows stand together, every one.
         between: window in seconds since the first flow began, with every point in it.
         dark: for a dark background.
 
     Raises:
         BbrscopeError: a run has no such flow, or nothing to draw.
     """
-    if name == "scatter":
-        names = dict(con.execute("SELECT run_id, run FROM runs").fetchall())
-        rows = scatter_rows(con, run_ids, [names[run_id] for run_id in run_ids])
-        if not rows:
-            raise BbrscopeError("no flow of these runs has goodput and RTT", "choose other runs")
-        spec = charts.scatter_chart(rows).to_dict()
-        return PlottedChart(_finished(spec, dark), [_plain(row) for row in rows])
+    if name in still_figures.NAMES:
+        spec, rows = still_figures.still_figure(con, name, run_ids, number, between)
+        return PlottedChart(_finished(spec, dark), rows)
     parts = [_part(con, name, run_id, number, between) for run_id in run_ids]
     spec = parts[0].spec if len(parts) == 1 else {"vconcat": [part.spec for part in parts]}
     if len(parts) > 1:
@@ -85,10 +82,6 @@ def figure(
         for place, part in enumerate(parts):
             _prefix(part.spec, spec["datasets"], f"run{place}-")
     return PlottedChart(_finished(spec, dark), [row for part in parts for row in part.rows])
-
-
-def _plain(row: ScatterRow) -> Row:
-    return {"name": row["label"], "rtt_p50_ms": row["rtt"], "goodput_mbps": row["goodput"]}
 
 
 def _part(
@@ -121,6 +114,7 @@ def _part(
         panel, points = _panel(con, name, run, flow, end)
         made = _drawn(panel, points, flow, t0, t1)
     title = str(run.row["run"]) + (f", flow {flow.number}" if flow else "")
+    title += f": {panel.title}" if name == convergence.KEY else ""
     made.spec["title"] = {"text": title, "anchor": "start", "fontSize": 12}
     for row in made.rows:
         row |= {"run": run.row["run"], "flow": flow.number if flow else None}
@@ -152,6 +146,9 @@ def _panel(
     elif name == QUEUE.key:
         select.load_queue(con, run, end)
         panel, points = QUEUE, run.queue
+    elif name == convergence.KEY:
+        found = convergence.load(con, run)
+        panel, points = (found.panel, found.points) if found else (convergence.CONVERGENCE, {})
     else:
         shared = shares.load(con, run, least=1)
         points = shared.points(run) if shared else {}

@@ -35,7 +35,7 @@ def panel_chart(panel: Panel, signals: list[Signal]) -> alt.LayerChart:
         chosen = [signal for signal in signals if signal.shape == shape]
         if chosen:
             layers.append(layer(panel, chosen, shape))
-    return _finish(alt.layer(*layers), panel.height)
+    return finish(alt.layer(*layers), panel.height)
 
 
 def lanes_chart(lanes: list[str], categories: list[str]) -> alt.LayerChart:
@@ -63,7 +63,7 @@ def lanes_chart(lanes: list[str], categories: list[str]) -> alt.LayerChart:
     )
     ink = _label().mark_text(clip=True, baseline="middle", color=variable("ink"))
     named = [mark.encode(x=_time("m"), y=y, text="label:N") for mark in (halo, ink)]
-    return _finish(alt.layer(rects, *named), LANE_HEIGHT * len(lanes))
+    return finish(alt.layer(rects, *named), LANE_HEIGHT * len(lanes))
 
 
 def scatter_chart(rows: list[ScatterRow]) -> alt.LayerChart:
@@ -97,7 +97,7 @@ def scatter_chart(rows: list[ScatterRow]) -> alt.LayerChart:
         for each in dict.fromkeys(side for _, side in named)
     ]
     layers = alt.layer(points, *labels)
-    return _finish(layers, HEIGHT, {**PADDING, "right": 30, "bottom": 40})
+    return finish(layers, HEIGHT, {**PADDING, "right": 30, "bottom": 40})
 
 
 def _label() -> alt.Chart:
@@ -232,9 +232,10 @@ def _stroke(signals: list[Signal]) -> alt.Stroke:
     )
 
 
-def _finish(
+def finish(
     chart: alt.LayerChart | alt.FacetChart, height: int, padding: dict[str, int] = PADDING
 ) -> alt.LayerChart:
+    """Return a chart in the page's colours and type, with its parameters t0 and t1."""
     finished: alt.LayerChart = (
         chart.resolve_scale(
             stroke="independent", strokeDash="independent", strokeWidth="independent"

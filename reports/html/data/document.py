@@ -15,6 +15,7 @@ from ..charts import vega
 from ..panels.palette import CA_STATES, PHASES
 from ..panels.path_panels import QUEUE
 from ..panels.signals import Panel, Signal
+from .convergence import Convergence
 from .pack import pack
 from .select import ReportFlow, Run, drawn
 from .shares import JAIN, SHARES, Shares
@@ -64,14 +65,23 @@ def embedded(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def build(run: Run, window: tuple[float, float] | None, shares: Shares | None) -> Document:
+def build(
+    run: Run,
+    window: tuple[float, float] | None,
+    shares: Shares | None,
+    converged: Convergence | None = None,
+) -> Document:
     """Return the document of a loaded run; `window` is what the page opens with, in seconds."""
     flows = run.main or run.flows
     first = min(run.us(flow.row["first_ns"]) for flow in flows) / 1e6
     last = max(run.us(flow.row["last_ns"]) for flow in flows) / 1e6
     last = max(last, first + 1e-3)
-    panels = [QUEUE] if shares is None else [SHARES.of(shares.signals()), JAIN, QUEUE]
-    points = run.queue if shares is None else run.queue | shares.points(run)
+    panels, points = [QUEUE], run.queue
+    if converged is not None:
+        panels, points = [converged.panel, *panels], points | converged.points
+    if shares is not None:
+        panels = [SHARES.of(shares.signals()), JAIN, *panels]
+        points = points | shares.points(run)
     document = Document(
         {
             "t0": first,

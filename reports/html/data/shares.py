@@ -6,6 +6,7 @@ sees every connection, else by the growth of tp.snd_una.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ SECOND_NS = 1_000_000_000
 SLACK_NS = 1_000_000
 # As many colours as palette.py has for flows; more flows differ in dash.
 COLOURS = 6
-_DASHES: tuple[tuple[int, ...], ...] = ((), (5, 3), (2, 2))
-MOST = COLOURS * len(_DASHES)
+DASHES: tuple[tuple[int, ...], ...] = ((), (5, 3), (2, 2))
+MOST = COLOURS * len(DASHES)
 
 # Growth of a counter of 32 bits that may wrap, as a difference with a sign.
 _GREW = "((({0}::BIGINT - lag({0}) OVER w + 6442450944) % 4294967296) - 2147483648)"
@@ -75,6 +76,11 @@ FROM acked GROUP BY ALL
 """
 
 
+def swatch(place: int) -> str:
+    """Name of the colour of one of several that stand side by side."""
+    return f"flow{place % COLOURS + 1}"
+
+
 def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
     """Return the signal of one of several that stand side by side, told apart by their place."""
     return Signal(
@@ -83,8 +89,8 @@ def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
         about,
         "",
         1e-3,
-        dash=_DASHES[place // COLOURS % len(_DASHES)],
-        colour=f"flow{place % COLOURS + 1}",
+        dash=DASHES[place // COLOURS % len(DASHES)],
+        colour=swatch(place),
         **rest,
     )
 
@@ -94,11 +100,13 @@ class FlowShare:
     """One competitor.
 
     Attributes:
+        flow: its number; None: only the capture knows it.
         name: what it is called.
         bytes: acknowledged in order in each bin, as metrics count.
         good: delivered in each bin, whether in order or not: no leaps, for the chart.
     """
 
+    flow: int | None
     name: str
     first_ns: int
     last_ns: int
@@ -116,13 +124,25 @@ class Shares:
     flows: list[FlowShare]
 
     def signals(self) -> tuple[Signal, ...]:
-        """One signal per competitor, and their sum."""
+        """One signal per competitor that has a colour and dash of its own, and the sum of all."""
         made = [
             one_of(place, f"share{place + 1}", share.name, f"goodput as {self.source} tell it")
-            for place, share in enumerate(self.flows)
+            for place, share in enumerate(self.flows[:MOST])
         ]
         whole = Signal("together", "all", "of all flows together", "", 1e-3, width=1.2)
         return (*made, whole)
+
+    def whole_bins(self, share: FlowShare, between: tuple[float, float]) -> Array:
+        """Bytes that a flow delivered in each bin in which it was active all the time.
+
+        Of the bins inside `between` [s on the run's clock]. Where the capture ended before the
+        flows did, the rest is not known.
+        """
+        known = max(bin for one in self.flows for bin in one.bytes) + 1
+        first = max((share.first_ns - self.zero_ns) / self.bin_ns, between[0] * 1e9 / self.bin_ns)
+        last = min((share.last_ns - self.zero_ns) / self.bin_ns, between[1] * 1e9 / self.bin_ns)
+        inside = range(math.ceil(first), min(math.floor(last), known))
+        return np.array([share.good.get(bin, 0) for bin in inside], np.int64)
 
     def jain(self) -> dict[int, float]:
         """Jain's index of each second in which two or more were active all the time."""
@@ -151,7 +171,7 @@ class Shares:
             np.array([share.good.get(int(bin), 0) for bin in every]) * 8_000_000 // self.bin_ns
             for share in self.flows
         ]
-        rates.append(np.sum(rates, axis=0))
+        rates = [*rates[:MOST], np.sum(rates, axis=0)]
         if (
             max(share.last_ns for share in self.flows)
             > self.zero_ns + (every[-1] + 1) * self.bin_ns
@@ -173,13 +193,20 @@ class Shares:
 
 
 def load(
-    con: duckdb.DuckDBPyConnection, run: Run, least: int = 2, most_bins: int = MOST_BINS
+    con: duckdb.DuckDBPyConnection,
+    run: Run,
+    least: int = 2,
+    most_bins: int = MOST_BINS,
+    size_ns: int | None = None,
 ) -> Shares | None:
-    """Return how the run's flows shared the link; None if fewer than `least` count."""
+    """Return how the run's flows shared the link; None if fewer than `least` count.
+
+    Bins are of `size_ns`; None: the shortest of which there are at most `most_bins`.
+    """
     source = "packets"
     if least > 1 and not _may_compete(con, run):
         return None
-    size = min(bin_ns(int(run.row["duration_ns"] or 0), most_bins), SECOND_NS)
+    size = size_ns or min(bin_ns(int(run.row["duration_ns"] or 0), most_bins), SECOND_NS)
     query = _BY_PACKETS
     if not rows(con, "SELECT 1 FROM packets WHERE run_id = ? LIMIT 1", run.row["run_id"]):
         source, query = "kernel events", _BY_EVENTS
@@ -191,7 +218,7 @@ def load(
     most = max((sum(flow.bytes.values()) for flow in flows), default=0)
     flows = [flow for flow in flows if sum(flow.bytes.values()) >= max(LEAST_SHARE * most, 1)]
     flows.sort(key=lambda flow: flow.first_ns)
-    return Shares(source, zero, size, flows[:MOST]) if len(flows) >= least else None
+    return Shares(source, zero, size, flows) if len(flows) >= least else None
 
 
 def _may_compete(con: duckdb.DuckDBPyConnection, run: Run) -> bool:
@@ -212,6 +239,7 @@ def _share(key: tuple[int | None, int | None], found: list[Row]) -> FlowShare:
     flow, stream = key
     name = f"flow {flow}" if flow is not None else f"connection {stream} (no events)"
     return FlowShare(
+        flow,
         name,
         min(row["first_ns"] for row in found),
         max(row["last_ns"] for row in found),

@@ -10,7 +10,7 @@ from ....analyze.story.flow_stories import RecordedFlow, flows_of, story_of
 from ....analyze.story.sampled_flows import SampledFlow
 from ....collect.store import query
 from ....probes.base.errors import BbrscopeError
-from ..data import document, select, shares
+from ..data import convergence, document, select, shares
 from ..data.narrowed_views import run_views
 from ..panels import palette
 from ..sections import about_run, links, listing
@@ -73,7 +73,7 @@ def build(
             sections.append(_section(con, run, flow, recorded[flow.number]))
             advance(flow.row["events"])
         select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
-        charts = document.build(run, between, shares.load(con, run))
+        charts = document.build(run, between, shares.load(con, run), convergence.load(con, run))
         return _render(con, run, charts, sections, names)
 
 

@@ -9,30 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare import groups as compare
-from ....analyze.compare.run_metrics import scoped
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
 from ...text.quantities import number_of, plural, seconds
-from ..charts import vega
-from ..charts.beside import ScatterRow
-from ..charts.panel_charts import scatter_chart
 from ..data import document, select
 from ..data.document import Document, PlacedChart
 from ..data.narrowed_views import run_views
-from ..data.shares import COLOURS, SHARES, Shares, load, one_of
+from ..data.shares import SHARES, Shares, load, one_of, swatch
 from ..data.spans import Spans
 from ..data.thin import Points
 from ..pages import frame
 from ..panels.flow_panels import RTT, VOLUMES
 from ..panels.palette import PHASES
 from ..panels.signals import Panel, Signal
-from . import about_run
+from . import about_run, compared_stills
 
 if TYPE_CHECKING:
     import duckdb
 
 # More runs than this are in the tables, but not drawn; and so many flows of each are.
-MOST_DRAWN, MOST_FLOWS = 12, 6
+MOST_DRAWN, MOST_FLOWS = compared_stills.MOST_DRAWN, 6
 # Bins of goodput in a run: coarse, so that runs laid over each other can be told apart.
 MOST_BINS = 200
 # So many runs stand side by side in the table of numbers; more stand one below the other.
@@ -108,9 +104,8 @@ def build(
         advance(drawn[-1].run.row["events"] or 0)
     charts, overlays = _document(drawn)
     values = _values(con, run_ids, drawn) | {"overlays": overlays}
-    rows = scatter_rows(con, run_ids, _names(con, run_ids))
-    charts.data["still"] = vega.compiled(scatter_chart(rows)) if rows else None
-    return frame.render("compare.html.j2", charts, names, values | {"flows": len(rows)})
+    stills, charts.data["stills"] = compared_stills.stills(con, run_ids, _names(con, run_ids))
+    return frame.render("compare.html.j2", charts, names, values | {"stills": stills})
 
 
 def _names(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[str]:
@@ -140,11 +135,6 @@ def _values(
         "swatch": swatch,
         "reduced": any(not points.exact for one in drawn for points in one.points.values()),
     }
-
-
-def swatch(place: int) -> str:
-    """Name of a run's colour."""
-    return f"flow{place % COLOURS + 1}"
 
 
 def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) -> DrawnRun:
@@ -347,22 +337,3 @@ def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_
     if abs(change) <= WORTH_TELLING or quantity.better == 0:
         return Cell(text, told)
     return Cell(text, told, "good" if change * quantity.better > 0 else "bad")
-
-
-def scatter_rows(
-    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], names: Sequence[str]
-) -> list[ScatterRow]:
-    """Return a row per flow that counts: median RTT [ms], goodput [Mbit/s], colour and name."""
-    found = con.execute(scoped(compare.FLOWS, run_ids)).fetchall()
-    place = {run_id: number for number, run_id in enumerate(run_ids)}
-    several = len(found) > len(run_ids)
-    return [
-        {
-            "rtt": rtt / 1e3,
-            "goodput": goodput,
-            "c": swatch(place[run_id]),
-            "label": names[place[run_id]] + (f", flow {flow}" if several and flow else ""),
-        }
-        for run_id, flow, goodput, rtt in found
-        if rtt is not None and goodput is not None
-    ]

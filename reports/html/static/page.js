@@ -16,7 +16,7 @@ const panels = [...document.querySelectorAll(".panel")].map((box) => {
   return new Panel(box, { ...about, spec: DATA.specs[about.spec] }, flows[about.flow], flows[about.bands ?? about.flow], win);
 });
 
-const stills = DATA.still ? [new Still(document.getElementById("still"), DATA.still)] : [];
+const stills = [...document.querySelectorAll("[data-still]")].map((plot) => new Still(plot, DATA.stills[plot.dataset.still]));
 
 const sight = new IntersectionObserver((entries) => {
   for (const entry of entries) {

@@ -1,0 +1,109 @@
+"""Figures without an axis of time, in which all flows of all runs stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....probes.base.errors import BbrscopeError
+from ..data import distributions
+from ..data.distributions import PROBABILITIES, QUANTITIES, Distributions
+from ..data.shares import MOST
+from ..sections.compared_stills import lines_of, scatter_rows
+from . import panel_charts as charts
+from .distribution_charts import BOX_ABOUT, BOX_COLUMNS, Line, box_chart, box_rows, cdf_chart
+
+if TYPE_CHECKING:
+    import duckdb
+
+Row = dict[str, Any]
+
+# Name -> what it shows.
+NAMES = {"scatter": "Goodput against median RTT of every flow of the runs"}
+for _quantity in QUANTITIES.values():
+    _what = f"{_quantity.title} of every flow of the runs [{_quantity.unit}]"
+    NAMES[f"{_quantity.key}-cdf"] = f"{_what}: cumulative distribution"
+    NAMES[f"{_quantity.key}-box"] = f"{_what}: median, middle half, 5 to 95 % and 99 %"
+
+
+def still_figure(
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    run_ids: Sequence[int],
+    number: int | None,
+    between: tuple[float, float] | None,
+) -> tuple[Row, list[Row]]:
+    """Return the figure `name` of `NAMES` as a Vega-Lite specification, and the rows behind it.
+
+    Args:
+        number: this flow of each run only; None: every flow that counts.
+        between: seconds of each run's clock; `scatter` is of whole flows.
+
+    Raises:
+        BbrscopeError: there is nothing to draw.
+    """
+    names = dict(con.execute("SELECT run_id, run FROM runs").fetchall())
+    runs = {run_id: names[run_id] for run_id in run_ids}
+    if name == "scatter":
+        points = scatter_rows(con, list(runs), list(runs.values()))
+        if not points:
+            raise BbrscopeError("no flow of these runs has goodput and RTT", "choose other runs")
+        told = [
+            {"name": row["label"], "rtt_p50_ms": row["rtt"], "goodput_mbps": row["goodput"]}
+            for row in points
+        ]
+        return charts.scatter_chart(points).to_dict(), told
+    key, _, shape = name.rpartition("-")
+    found = distributions.load(con, key, run_ids, between)
+    lines = [line for line in lines_of(found, runs) if number in (None, line.of.flow)]
+    if not lines:
+        raise BbrscopeError(
+            f"no such flow of these runs has {QUANTITIES[key].title} to draw there",
+            "`bbrscope runs` says what each run recorded; --flow and --between choose of it",
+        )
+    if shape == "box":
+        return _boxes(found, lines, runs)
+    return _cdf(found, lines, runs)
+
+
+def _cdf(found: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
+    if len(lines) > MOST:
+        raise BbrscopeError(
+            f"{len(lines)} lines could not be told apart: there are {MOST} colours and dashes",
+            f"choose fewer runs, or one flow of each with --flow, or draw {found.quantity.key}-box",
+        )
+    spec = cdf_chart(found, lines).to_dict()
+    for channel in ("stroke", "strokeDash"):
+        legend = {"title": None, "orient": "top", "columns": 3, "symbolType": "stroke"}
+        spec["layer"][0]["encoding"][channel]["legend"] = legend | {"labelLimit": 300}
+    spec |= _title(lines, runs)
+    return spec, [row for line in lines for row in _quantiles(found, line, runs)]
+
+
+def _title(lines: list[Line], runs: dict[int, str]) -> Row:
+    """The run's name over a figure of one run, whose lines bear those of its flows."""
+    ids = {line.of.run_id for line in lines}
+    if len(ids) > 1:
+        return {}
+    return {"title": {"text": runs[ids.pop()], "anchor": "start", "fontSize": 12}}
+
+
+def _boxes(found: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
+    title = f"{found.title} ({BOX_ABOUT})"
+    spec = box_chart(title, lines, found.from_zero).to_dict() | _title(lines, runs)
+    told = [
+        {"run": runs[line.of.run_id], "flow": line.of.flow, "name": line.of.name}
+        | {column: row[column] for column in BOX_COLUMNS}
+        | {"unit": found.quantity.unit}
+        for line, row in zip(lines, box_rows(lines), strict=True)
+    ]
+    return spec, told
+
+
+def _quantiles(found: Distributions, line: Line, runs: dict[int, str]) -> list[Row]:
+    one = line.of
+    return [
+        {"run": runs[one.run_id], "flow": one.flow, "name": one.name, "share": share}
+        | {"value": value, "unit": found.quantity.unit}
+        for share, value in zip(PROBABILITIES.tolist(), one.values.tolist(), strict=True)
+    ]
