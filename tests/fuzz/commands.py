@@ -81,7 +81,10 @@ def _tracebacks() -> Iterator[None]:
             os.environ["BBRSCOPE_TRACEBACK"] = before
 
 
-CHARTS = "lanes rates volumes rtt loss rounds sequence wire queue shares jain scatter".split()
+CHARTS = (
+    "lanes rates volumes rtt loss rounds sequence wire queue shares jain convergence scatter "
+    "rtt-cdf goodput-box inflight-cdf"
+).split()
 
 
 def later_commands(store: Path, runs: Sequence[str], folder: Path) -> Iterator[WORDS]:

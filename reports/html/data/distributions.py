@@ -27,7 +27,7 @@ _BOTH = "$a <= ns - zero_ns AND ns - zero_ns < $b"
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Distributed:
     """What is distributed; `about` says over what each share is counted."""
 
     key: str
@@ -37,9 +37,9 @@ class Quantity:
 
 
 QUANTITIES = {
-    "rtt": Quantity("rtt", "RTT", "ms", "of the RTT samples"),
-    "goodput": Quantity("goodput", "Goodput", "Mbit/s", "of the time"),
-    "inflight": Quantity("inflight", "Data in flight", "packets", "of the time"),
+    "rtt": Distributed("rtt", "RTT", "ms", "of the RTT samples"),
+    "goodput": Distributed("goodput", "Goodput", "Mbit/s", "of the time"),
+    "inflight": Distributed("inflight", "Data in flight", "packets", "of the time"),
 }
 
 
@@ -57,7 +57,7 @@ class Distribution:
 class Distributions:
     """The flows' distributions of a quantity; of goodput, `bin_ns` is what each mean is over."""
 
-    quantity: Quantity
+    quantity: Distributed
     flows: list[Distribution]
     bin_ns: int | None = None
 

@@ -26,6 +26,8 @@ from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.cli import cli
 from click.testing import CliRunner
 
+from tests.two_flows import tcp_frame, two_flows
+
 RUN = "v2_single_1bdp"
 MSS = 1448
 # What iperf3's client sends before its data: the cookie that names the test.
@@ -418,41 +420,9 @@ def test_a_view_and_its_narrowed_query_say_the_same(shipped: Store, by: str) -> 
 # Two flows whose every byte per second is known.
 
 
-def _frame(sport: int, seq: int, ack: int, flags: int, payload: int, back: bool = False) -> bytes:
-    ends = (80, sport) if back else (sport, 80)
-    segment = struct.pack("!HHIIHHHH", *ends, seq, ack, 5 << 12 | flags, 500, 0, 0) + bytes(payload)
-    hosts = bytes([10, 0, 0, 2, 10, 0, 0, 1]) if back else bytes([10, 0, 0, 1, 10, 0, 0, 2])
-    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0, 64, 6, 0)
-    return bytes(12) + b"\x08\x00" + head + hosts + segment
-
-
-def _two_flows(path: Path, rates: list[tuple[int, int]]) -> Path:
-    """A capture with two flows that move so many bytes in each second, ten times a second."""
-    packets: list[tuple[int, bytes]] = []
-    for place, sport in enumerate((1001, 1002)):
-        packets.append((place, _frame(sport, 0, 0, 2, 0)))
-        packets.append((place + 10, _frame(sport, 0, 1, 18, 0, back=True)))
-        done = 1
-        for second, rate in enumerate(rates):
-            for tenth in range(10):
-                at = second * 1_000_000 + tenth * 100_000 + 50_000 + place
-                part = rate[place] // 10
-                packets.append((at, _frame(sport, done, 1, 16, part)))
-                done += part
-                packets.append((at + 10, _frame(sport, 1, done, 16, 0, back=True)))
-        packets.append((len(rates) * 1_000_000 + place, _frame(sport, done, 1, 17, 0)))
-    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    for at, frame in sorted(packets):
-        seconds, micros = divmod(at, 1_000_000)
-        data += struct.pack("<IIII", 1_700_000_000 + seconds, micros, len(frame), len(frame))
-        data += frame
-    path.write_bytes(data)
-    return path
-
-
 def test_jains_index_and_ratio_are_exact_on_known_shares(store: Store, tmp_path: Path) -> None:
     rates = [(3000, 1000), (2000, 2000), (1000, 3000), (4000, 2000)]
-    ingest(store, _two_flows(tmp_path / "two.pcap", rates))
+    ingest(store, two_flows(tmp_path / "two.pcap", rates))
     rows = _rows(store, "SELECT * FROM sharing ORDER BY t_s NULLS LAST")
     assert [row["source"] for row in rows] == ["packets"] * 5
     wanted = [*rates, (10_000, 8000)]
@@ -470,7 +440,7 @@ def test_convergence_is_the_first_second_after_which_shares_stay_equal(
 ) -> None:
     apart, near = (3000, 1000), (2100, 1900)
     rates = [apart, near, apart, apart, *[near] * 5]
-    run_id = ingest(store, _two_flows(tmp_path / "c.pcap", rates)).run_id
+    run_id = ingest(store, two_flows(tmp_path / "c.pcap", rates)).run_id
     when = metrics.convergence(store.con, [run_id], 0.1, window_s=1, hold_s=3)
     assert when == {run_id: 4}
     assert metrics.convergence(store.con, [run_id], 0.04, 1, 3) == {run_id: None}
@@ -482,10 +452,10 @@ def test_convergence_is_the_first_second_after_which_shares_stay_equal(
 def test_completion_and_rtt_fairness_are_exact_on_known_flows(store: Store, tmp_path: Path) -> None:
     """From the SYN at 0 and 1 us to the FIN's ACK, which is the last byte's, at 4 s."""
     rates = [(3000, 1000), (2000, 2000), (1000, 3000), (4000, 2000)]
-    path = _two_flows(tmp_path / "two.pcap", rates)
+    path = two_flows(tmp_path / "two.pcap", rates)
     with open(path, "ab") as file:
         for place, (sport, total) in enumerate(((1001, 10_001), (1002, 8_001))):
-            frame = _frame(sport, 1, total + 1, 16, 0, back=True)
+            frame = tcp_frame(sport, 1, total + 1, 16, 0, back=True)
             file.write(struct.pack("<IIII", 1_700_000_004, 5 + place, len(frame), len(frame)))
             file.write(frame)
     ingest(store, path)
@@ -503,8 +473,8 @@ def test_completion_and_rtt_fairness_are_exact_on_known_flows(store: Store, tmp_
 def test_a_clock_that_jumps_by_decades_does_not_fill_the_memory(
     store: Store, tmp_path: Path
 ) -> None:
-    path = _two_flows(tmp_path / "two.pcap", [(3000, 1000)])
-    frame = _frame(1001, 3001, 1, 16, 100)
+    path = two_flows(tmp_path / "two.pcap", [(3000, 1000)])
+    frame = tcp_frame(1001, 3001, 1, 16, 100)
     with open(path, "ab") as file:
         file.write(struct.pack("<IIII", 4_200_000_000, 0, len(frame), len(frame)) + frame)
     run_id = ingest(store, path).run_id

@@ -35,7 +35,7 @@ def _plot(store: Path, *arguments: str) -> Result:
 @pytest.mark.parametrize("name", [*(name for name in NAMES if name != "wire"), WIRE])
 def test_every_chart_is_drawn_alone(name: str, shipped_path: Path, tmp_path: Path) -> None:
     output = tmp_path / "figure.svg"
-    if name in ("jain", "mss"):  # one flow, whose segments keep their size
+    if name in ("jain", "mss", "convergence"):  # one flow, whose segments keep their size
         missing = _plot(shipped_path, name, RUN, "-o", str(output))
         assert missing.exit_code == 1
         assert "nothing to draw" in str(missing.exception)
@@ -154,4 +154,5 @@ def test_charts_are_listed_and_completed(shipped_path: Path) -> None:
     assert listed.exit_code == 0
     assert [line.split()[0] for line in listed.output.splitlines()] == list(NAMES)
     context = click.Context(command)
-    assert complete_names(context, command.params[0], "r") == ["rates", "rtt", "rounds"]
+    names = ["rates", "rtt", "rounds", "rtt-cdf", "rtt-box"]
+    assert complete_names(context, command.params[0], "r") == names
