@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -82,9 +83,10 @@ def _print_once(session: LiveSession, sort: str, words: str, seconds: float, as_
         for flow in flows:
             say(json.dumps({**flow.as_dict(), "rung": session.rung}))
         return
-    say(flow_screen.heading())
+    wide = flow_screen.columns(flows)
+    say(flow_screen.heading(wide))
     for flow in flows:
-        say(flow_screen.line(flow))
+        say(flow_screen.line(flow, wide))
 
 
 def _show(session: LiveSession, sort: str, words: str, duration: float | None) -> None:
@@ -94,4 +96,5 @@ def _show(session: LiveSession, sort: str, words: str, duration: float | None) -
     from ..live.live_screen import LiveScreen
 
     until = time.monotonic() + duration if duration else float("inf")
+    os.environ.setdefault("ESCDELAY", "25")  # ms; curses waits a second to see what Escape begins
     curses.wrapper(lambda screen: LiveScreen(session, sort, words).run(screen, until))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import curses
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ...analyze.live.live_session import LiveSession
 
 KEYS = "q quit  s/S sort  / filter  space freeze  up/down choose  enter story  esc back"
+# Lines above the flows: what is shown, the keys, the names of the columns.
+ABOVE = ("state", "keys", "heading")
 TICK_MS = 200
 ESCAPE, ENTER, BACKSPACE = 27, (10, 13, curses.KEY_ENTER), (8, 127, curses.KEY_BACKSPACE)
 
@@ -27,14 +30,15 @@ class LiveScreen:
         self.words = words
         self.frozen = False
         self.typing = False
-        self.chosen = 0
+        self.chosen = ""
         self.story: str | None = None
         self.flows: list[FlowNow] = []
         self.done = False
 
     def run(self, screen: curses.window, until: float) -> None:
         """Draw and obey keys until the user quits, the recording ends, or it is time."""
-        curses.curs_set(0)
+        with contextlib.suppress(curses.error):  # not every terminal can hide its cursor
+            curses.curs_set(0)
         screen.timeout(TICK_MS)
         while not self.done and not self.session.ended and time.monotonic() < until:
             self.session.tick()
@@ -60,9 +64,10 @@ class LiveScreen:
             self.frozen = not self.frozen
         elif key in (curses.KEY_UP, curses.KEY_DOWN):
             step = 1 if key == curses.KEY_DOWN else -1
-            self.chosen = max(0, min(self.chosen + step, len(self.flows) - 1))
+            at = max(0, min(self.marked + step, len(self.flows) - 1))
+            self.chosen = self.flows[at].flow if self.flows else ""
         elif key in ENTER and self.flows:
-            self.story = self.flows[min(self.chosen, len(self.flows) - 1)].flow
+            self.story = self.flows[self.marked].flow
         elif key == ESCAPE:
             self.story = None
 
@@ -75,27 +80,41 @@ class LiveScreen:
         elif 32 <= key < 127:
             self.words += chr(key)
 
-    def lines(self, height: int) -> list[str]:
-        """The lines to draw, at most `height`."""
+    @property
+    def marked(self) -> int:
+        """The row of the chosen flow, wherever sorting has put it; the first if it is gone."""
+        names = [flow.flow for flow in self.flows]
+        return names.index(self.chosen) if self.chosen in names else 0
+
+    def lines(self, height: int, width: int | None = None) -> list[str]:
+        """The lines to draw, at most `height`, of at most `width` characters."""
         state = [f"{len(self.flows)} flows by {self.sort}", self.session.rung]
         state += [f"only /{self.words}"] if self.words or self.typing else []
         state += ["FROZEN"] if self.frozen else []
         top = ["bbrscope top: " + ", ".join(state), KEYS]
         if self.story is not None:
-            return [*top, self.story, *self._story_lines(height - 3)]
-        return [*top, flow_screen.heading(), *map(flow_screen.line, self.flows)][:height]
+            return [*top, self.story, *self._story_lines(height - 3)][:height]
+        wide = flow_screen.columns(self.flows, width)
+        first = self._first(height)
+        rows = [flow_screen.line(flow, wide) for flow in self.flows[first:]]
+        return [*top, flow_screen.heading(wide), *rows][:height]
+
+    def _first(self, height: int) -> int:
+        """The first flow that is shown: the chosen one is always on the screen."""
+        return max(0, self.marked - max(height - len(ABOVE), 1) + 1)
 
     def _story_lines(self, room: int) -> list[str]:
         now = time.monotonic_ns()
         told = self.session.flows.story(self.story or "")[-max(room, 0) :]
-        return [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in told]
+        lines = [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in told]
+        return lines or ["nothing has changed since it is watched"]
 
     def draw(self, screen: curses.window) -> None:
         """Draw; what does not fit is left out."""
         height, width = screen.getmaxyx()
         screen.erase()
-        marked = 3 + self.chosen if self.story is None else -1
-        for row, text in enumerate(self.lines(height)):
+        marked = len(ABOVE) + self.marked - self._first(height) if self.story is None else -1
+        for row, text in enumerate(self.lines(height, width - 1)):
             style = curses.A_REVERSE if row == marked else curses.A_BOLD if row == 2 else 0
             screen.addnstr(row, 0, printable(text), max(width - 1, 0), style)
         screen.refresh()

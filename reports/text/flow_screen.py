@@ -24,6 +24,13 @@ COLUMNS = {
     "decision": ("last decision", 60, 0, 1.0),
 }
 SORTS = tuple(COLUMNS)
+NUMBERS = frozenset(COLUMNS) - {"flow", "phase", "limit", "decision"}
+# In which order columns go that find no room, and how little of a decision still says something.
+DROPPED = (
+    "min_rtt_ms pacing_mbps inflight_lo cwnd bw_mbps in_flight inflight_hi loss decision srtt_ms"
+    " limit delivered_mbps phase"
+).split()
+LEAST_DECISION = 24
 
 
 def ordered(flows: Sequence[FlowNow], sort: str, words: str = "") -> list[FlowNow]:
@@ -40,26 +47,59 @@ def text_of(flow: FlowNow) -> str:
     return f"{flow.flow} {flow.phase} {flow.limit} {flow.decision}".lower()
 
 
-def heading() -> str:
+def columns(flows: Sequence[FlowNow], width: int | None = None) -> dict[str, int]:
+    """The columns that fit `width` (None: all), as wide as these flows need them.
+
+    Where there is too little room, first what no flow has a value of goes, then what others say
+    nearly as well; the last decision takes what is left.
+    """
+    wide = {key: _needed(flows, key) for key in COLUMNS}
+    if width is None:
+        return wide
+    untold = [key for key in DROPPED if all(getattr(flow, key) is None for flow in flows)]
+    for key in [*untold, *(key for key in DROPPED if key not in untold)]:
+        if _room(wide, width) >= min(wide.get("decision", 0), LEAST_DECISION):
+            break
+        del wide[key]
+    if "decision" in wide:
+        wide["decision"] = max(min(wide["decision"], _room(wide, width)), 0)
+    return wide
+
+
+def _needed(flows: Sequence[FlowNow], key: str) -> int:
+    """The width of a column: its heading and values, at most what COLUMNS allows."""
+    heading, most, _, _ = COLUMNS[key]
+    least = most if key in NUMBERS else len(heading)
+    return max(least, min(most, max((len(value(flow, key)) for flow in flows), default=0)))
+
+
+def _room(wide: dict[str, int], width: int) -> int:
+    """What the columns before the last decision leave of a line."""
+    return width - sum(size + 1 for key, size in wide.items() if key != "decision")
+
+
+def heading(wide: dict[str, int]) -> str:
     """The names of the columns."""
-    return " ".join(_cell(text, width, key) for key, (text, width, _, _) in COLUMNS.items())
+    return " ".join(_cell(COLUMNS[key][0], size, key) for key, size in wide.items())
 
 
-def line(flow: FlowNow) -> str:
+def line(flow: FlowNow, wide: dict[str, int]) -> str:
     """One flow; what the rung does not tell is a dash."""
-    return " ".join(_cell(value(flow, key), COLUMNS[key][1], key) for key in COLUMNS)
+    return " ".join(_cell(value(flow, key), size, key) for key, size in wide.items())
 
 
 def value(flow: FlowNow, key: str) -> str:
-    """One value as text."""
-    _, _, digits, scale = COLUMNS[key]
+    """One value as text; a number has as many digits after the point as there is room for."""
+    _, width, digits, scale = COLUMNS[key]
     found = getattr(flow, key)
     if found is None:
         return "-"
-    return found if isinstance(found, str) else f"{found * scale:.{digits}f}"
+    if isinstance(found, str):
+        return found
+    texts = [f"{found * scale:.{count}f}" for count in range(digits, -1, -1)]
+    return next((text for text in texts if len(text) <= width), f"{found * scale:.1e}")
 
 
 def _cell(text: str, width: int, key: str) -> str:
-    cut = text[:width]
-    is_text = key in ("flow", "phase", "limit", "decision")
-    return cut.ljust(width) if is_text else cut.rjust(width)
+    cut = text if len(text) <= width else text[: max(width - 1, 0)] + "~"[:width]
+    return cut.rjust(width) if key in NUMBERS else cut.ljust(width)

@@ -100,11 +100,40 @@ def test_what_a_rung_does_not_tell_is_a_dash_and_sorted_last() -> None:
     )
     assert (flow.bw_mbps, flow.pacing_mbps, flow.delivered_mbps) == (20.0, 25.0, 19.0)
     assert flow.loss is None
-    assert len(flow_screen.line(flow)) == len(flow_screen.heading())
+    wide = flow_screen.columns([flow])
+    assert len(flow_screen.line(flow, wide)) == len(flow_screen.heading(wide))
     lossy = FlowNow("a > b", loss=0.1)
     assert flow_screen.ordered([flow, lossy], "loss") == [lossy, flow]
     flows.forget(60 * 10**9)
     assert flows.flows == []
+
+
+def test_what_matters_most_is_on_a_narrow_screen_and_no_number_is_cut() -> None:
+    """The limit and the last decision stay at 80 columns; a number loses digits, never its end."""
+    decided = FlowNow(
+        "10.0.0.1:443 > 10.0.0.2:5555", phase="CRUISE", limit="cwnd", decision="left UP: loss"
+    )
+    fast = FlowNow("::1:1 > ::1:2", bw_mbps=1247242.25, pacing_mbps=123456789012.0, loss=0.5)
+    for width in (60, 80, 120, 200):
+        wide = flow_screen.columns([decided, fast], width)
+        shown = [flow_screen.heading(wide), *(flow_screen.line(f, wide) for f in (decided, fast))]
+        assert max(map(len, shown)) <= width
+        assert all(words in shown[1] for words in ("CRUISE", "cwnd"))
+        assert "left UP: loss" in shown[1] or width < 80
+    assert shown[2].split()[5:7] == ["1247242", "1.2e+11"]
+
+
+def test_the_choice_stays_with_its_flow_and_on_the_screen(session: Replayed) -> None:
+    screen = LiveScreen(cast("LiveSession", session), "flow", "")
+    screen.flows = [FlowNow(f"flow {number:02}") for number in range(50)]
+    for _ in range(30):
+        screen.press(curses.KEY_DOWN)
+    assert any(line.startswith("flow 30 ") for line in screen.lines(20, 100))
+    screen.flows.reverse()
+    assert screen.marked == 19
+    screen.press(10)
+    assert screen.story == "flow 30"
+    assert screen.lines(20, 100)[-1].startswith("nothing has changed")
 
 
 def test_the_story_is_told_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
