@@ -154,12 +154,12 @@ class Btf:
         type_id = self.resolve(type_id)
         blob, at, kind, _vlen, size = self._type(type_id)
         if kind in (STRUCT, UNION):
-            found = []
+            matches = []
             for member in self.members(type_id):
                 inner = ".".join(part for part in (path, member.name) if part)
                 place = offset + member.bit_offset
-                found += self.leaves(member.type_id, inner, place, member.bitfield_size)
-            return found
+                matches += self.leaves(member.type_id, inner, place, member.bitfield_size)
+            return matches
         if kind == ARRAY:
             element, _index, count = struct.unpack_from("<III", blob._data, at)
             step = 8 * self.size(element)

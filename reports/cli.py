@@ -94,18 +94,18 @@ def main(args: list[str] | None = None) -> object:
         if _is_interrupt(error):
             say("Aborted!", err=True)
             sys.exit(1)
-        told = error if isinstance(error, BbrscopeError) else _not_our_mistake(error)
-        if told is None:
+        shown = error if isinstance(error, BbrscopeError) else _not_our_mistake(error)
+        if shown is None:
             # A mistake of bbrscope's own: the user gets the fact, whoever mends it the traceback.
             if os.environ.get("BBRSCOPE_TRACEBACK"):
                 raise
-            told = BbrscopeError(
+            shown = BbrscopeError(
                 f"internal error: {type(error).__name__}: {error}",
                 "run it again with BBRSCOPE_TRACEBACK=1 and report what it prints",
             )
-        say(f"bbrscope: {told.fact}", err=True)
-        if told.way_out:
-            say(f"  {told.way_out}", err=True)
+        say(f"bbrscope: {shown.fact}", err=True)
+        if shown.way_out:
+            say(f"  {shown.way_out}", err=True)
         sys.exit(1)
 
 

@@ -42,8 +42,8 @@ def blocks(con: duckdb.DuckDBPyConnection, a: Sequence[int], b: Sequence[int]) -
         {run: each.without_seed(apart) for run, each in conditions.items()},
         {run: each.scenario for run, each in conditions.items()},
     ):
-        if found := _blocks(keys, a, b):
-            return found
+        if blocks := _blocks(keys, a, b):
+            return blocks
     return [RunBlock("", tuple(a), tuple(b))]
 
 
@@ -63,8 +63,8 @@ class _Conditions:
 
     def without_seed(self, apart: frozenset[str]) -> str:
         """Return scenario and parameters; empty: no scenario is known."""
-        kept = [f"{k}={v}" for k, v in sorted(self.settings.items()) if k not in apart]
-        return ", ".join([self.scenario, *kept]) if self.scenario else ""
+        shared = [f"{k}={v}" for k, v in sorted(self.settings.items()) if k not in apart]
+        return ", ".join([self.scenario, *shared]) if self.scenario else ""
 
 
 def _telling_apart(a: Sequence[_Conditions], b: Sequence[_Conditions]) -> frozenset[str]:

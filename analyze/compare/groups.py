@@ -171,23 +171,23 @@ class Difference:
 
 def measure(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Measured:
     """Return every quantity of every run that has it; shares and counts of nothing are 0."""
-    found: Measured = {quantity: {} for quantity in METRICS}
+    measured: Measured = {quantity: {} for quantity in METRICS}
     for run_id, *values in con.execute(scoped(_METRICS, run_ids)).fetchall():
         for quantity, value in zip(METRICS, values, strict=True):
             if value is not None:
-                found[quantity][int(run_id)] = float(value)
+                measured[quantity][int(run_id)] = float(value)
     replayed = _replayed(con, run_ids)
     for kind, query in _REST:
         unit, about, points, floor = _ABOUT[kind]
-        told = replayed if kind == "decision" else _with_events(con, run_ids)
+        counted_runs = replayed if kind == "decision" else _with_events(con, run_ids)
         for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():
             quantity = Quantity(kind, name or "unknown", unit, about, 0, floor, points, points)
-            of_runs = found.setdefault(quantity, dict.fromkeys(told, 0.0))
+            of_runs = measured.setdefault(quantity, dict.fromkeys(counted_runs, 0.0))
             if value is None:  # a run that lasted no time has no shares of it
                 of_runs.pop(int(run_id), None)
             elif run_id in of_runs:
                 of_runs[int(run_id)] = float(value)
-    return {quantity: values for quantity, values in found.items() if values}
+    return {quantity: values for quantity, values in measured.items() if values}
 
 
 def _with_events(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]) -> list[int]:
@@ -218,11 +218,11 @@ def differences(
     tests = {quantity: _tested(blocks) for quantity, blocks in values_of.items()}
     known = {quantity: p for quantity, p in tests.items() if p is not None}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
-    found = [
+    compared_quantities = [
         _difference(quantity, blocks, tests[quantity], adjusted.get(quantity), threshold)
         for quantity, blocks in values_of.items()
     ]
-    return sorted(found, key=lambda d: (KINDS.index(d.quantity.kind), -abs(d.change)))
+    return sorted(compared_quantities, key=lambda d: (KINDS.index(d.quantity.kind), -abs(d.change)))
 
 
 def _tested(blocks: Sequence[Block]) -> float | None:

@@ -121,24 +121,28 @@ def diagnose(
     """
     asked = rules() if chosen is None else tuple(chosen)
     prepare(con, run_id, sorted({code for rule in asked for code in rule.codes}))
-    made = _subject(con, run_id)
+    diagnosis = _subject(con, run_id)
     missing = lacking(con)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for rule in asked:
-        why = _not_applicable(rule, made) if made.flows else ("not applicable", "no flow has data")
+        why = (
+            _not_applicable(rule, diagnosis)
+            if diagnosis.flows
+            else ("not applicable", "no flow has data")
+        )
         why = why or _not_checked(rule, missing)
         if why:
-            made.checks.append(Check(rule, *why))
+            diagnosis.checks.append(Check(rule, *why))
             continue
-        new = _ask(con, rule, made)
-        found += new
-        made.checks.append(Check(rule, "found" if new else "clear"))
-    explained = {(name, finding.flow) for finding in found for name in finding.rule.explains}
-    made.findings = sorted(
-        (finding for finding in found if (finding.rule.name, finding.flow) not in explained),
+        new = _ask(con, rule, diagnosis)
+        findings += new
+        diagnosis.checks.append(Check(rule, "found" if new else "clear"))
+    explained = {(name, finding.flow) for finding in findings for name in finding.rule.explains}
+    diagnosis.findings = sorted(
+        (finding for finding in findings if (finding.rule.name, finding.flow) not in explained),
         key=_rank,
     )
-    return made
+    return diagnosis
 
 
 def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[Diagnosis]:
@@ -192,11 +196,11 @@ def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
     )
 
 
-def _not_applicable(rule: Rule, made: Diagnosis) -> tuple[str, str] | None:
-    if made.version.removeprefix("v") not in rule.versions:
+def _not_applicable(rule: Rule, diagnosis: Diagnosis) -> tuple[str, str] | None:
+    if diagnosis.version.removeprefix("v") not in rule.versions:
         versions = " and ".join(f"v{digit}" for digit in rule.versions)
         return "not applicable", f"is about BBR {versions}"
-    if len(made.flows) < rule.flows:
+    if len(diagnosis.flows) < rule.flows:
         return "not applicable", f"takes {rule.flows} flows"
     return None
 
@@ -206,15 +210,15 @@ def _not_checked(rule: Rule, missing: set[str]) -> tuple[str, str] | None:
     return ("not checked", f"needs {' and '.join(lacks)}") if lacks else None
 
 
-def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, made: Diagnosis) -> list[Finding]:
-    return [_finding(con, rule, row, made) for row in rows(con, rule.sql, **rule.thresholds)]
+def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, diagnosis: Diagnosis) -> list[Finding]:
+    return [_finding(con, rule, row, diagnosis) for row in rows(con, rule.sql, **rule.thresholds)]
 
 
 def _finding(
-    con: duckdb.DuckDBPyConnection, rule: Rule, row: dict[str, Any], made: Diagnosis
+    con: duckdb.DuckDBPyConnection, rule: Rule, row: dict[str, Any], diagnosis: Diagnosis
 ) -> Finding:
     flow, t0_ns, t1_ns, cost_s, cost_bytes = (row.pop(column.name) for column in COLUMNS)
-    subject = made.flows.get(flow)
+    subject = diagnosis.flows.get(flow)
     if cost_s is None and cost_bytes is not None and subject and subject.rate:
         cost_s = cost_bytes / subject.rate
     if subject:  # rules that count in whole seconds reach beyond
@@ -227,10 +231,10 @@ def _finding(
         t1_ns,
         cost_s,
         cost_bytes,
-        _severity(cost_s, subject.duration_s if subject else made.duration_s),
+        _severity(cost_s, subject.duration_s if subject else diagnosis.duration_s),
         confidence,
         row,
-        _remedies(rule, made.version, row),
+        _remedies(rule, diagnosis.version, row),
         _codes(con, rule, flow, t0_ns, t1_ns),
     )
 

@@ -223,13 +223,13 @@ def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     """Compare v3 with v1 where both sent over paths of one class."""
     import pyarrow as pa
 
-    found = con.execute(
+    fetched = con.execute(
         "SELECT path_class, list(goodput_mbps) FILTER (version = 'v1') AS v1,"
         " list(goodput_mbps) FILTER (version = 'v3') AS v3"
         " FROM (FROM fleet_flows ORDER BY hash(run_id)) WHERE goodput_mbps IS NOT NULL"
         " GROUP BY path_class HAVING v1 IS NOT NULL AND v3 IS NOT NULL"
     ).fetchall()
-    blocks = [(v1[:MOST_RUNS], v3[:MOST_RUNS]) for _, v1, v3 in found]
+    blocks = [(v1[:MOST_RUNS], v3[:MOST_RUNS]) for _, v1, v3 in fetched]
     adjusted = holm([p_value([block]) for block in blocks])
     rows = [
         {
@@ -246,7 +246,7 @@ def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
             else "v3 is faster",
             "limit": _limit_that_grew(con, path),
         }
-        for (path, v1, v3), p in zip(found, adjusted, strict=True)
+        for (path, v1, v3), p in zip(fetched, adjusted, strict=True)
     ]
     rows.sort(key=lambda row: (row["v3_mbps"] / (row["v1_mbps"] or 1), row["path"]))
     fields = [
@@ -276,10 +276,10 @@ GROUP BY limited_by ORDER BY more DESC NULLS LAST LIMIT 1
 
 
 def _limit_that_grew(con: duckdb.DuckDBPyConnection, path: str) -> str | None:
-    found = con.execute(_PER_SECOND, {"path": path}).fetchall()
-    if not found or found[0][1] is None or found[0][1] <= 0:
+    fetched = con.execute(_PER_SECOND, {"path": path}).fetchall()
+    if not fetched or fetched[0][1] is None or fetched[0][1] <= 0:
         return None
-    return f"{found[0][0]} (+{found[0][1] / 125e3:.3g} Mbit/s)"
+    return f"{fetched[0][0]} (+{fetched[0][1] / 125e3:.3g} Mbit/s)"
 
 
 def _limits(con: duckdb.DuckDBPyConnection) -> Answer:

@@ -23,7 +23,7 @@ from ...collect.store.store import Store, connect_in_memory, quoted
 from ...probes.base.errors import StoreError
 from ..replay.decision_codes import keep_codes
 from ..views.registry import MACROS, TABLES, VIEWS
-from .lake_tables import FILED, KEPT_VIEWS, SESSION_TABLES, kept_name, views_digest
+from .lake_tables import FILED, SESSION_TABLES, STORED_VIEWS, stored_name, views_digest
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,8 +83,10 @@ def _fill(store: LakeStore, rows: Sequence[Row]) -> None:
         con.execute(macro.ddl())
     current = all(row["views"] == views_digest() for row in rows)
     for view in VIEWS:
-        kept = current and view in KEPT_VIEWS
-        con.execute(_kept_ddl(kept_name(view), view.name, view.columns) if kept else view.ddl())
+        is_stored = current and view in STORED_VIEWS
+        con.execute(
+            _stored_ddl(stored_name(view), view.name, view.columns) if is_stored else view.ddl()
+        )
     prefix = f"{store.place.root}/"
     if not store.place.local:
         sizes = dict(pair for row in rows for pair in zip(row["paths"], row["sizes"], strict=True))
@@ -108,7 +110,7 @@ def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
             con.execute(f'INSERT INTO "{table.name}" BY NAME SELECT {names} FROM incoming_rows')
 
 
-def _kept_ddl(stored: str, name: str, columns: Sequence[Column]) -> str:
+def _stored_ddl(stored: str, name: str, columns: Sequence[Column]) -> str:
     """Return a view over kept rows, with the run's name as this lake has it now."""
     chosen = ", ".join(
         'r."run"' if column.name == "run" else f'k."{column.name}"' for column in columns

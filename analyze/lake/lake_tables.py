@@ -42,17 +42,19 @@ FLOW_LIMITS = Table(
 )
 OWN = (FINDINGS, FLOW_LIMITS)
 # A fleet asks for these of every run; the other views are worked out of the rows when asked.
-KEPT_VIEWS: tuple[View, ...] = tuple(view for view in VIEWS if view.name == "metrics_by_flow")
+STORED_VIEWS: tuple[View, ...] = tuple(view for view in VIEWS if view.name == "metrics_by_flow")
 
 
-def kept_name(view: View) -> str:
+def stored_name(view: View) -> str:
     """Return the name under which a lake has a view's rows."""
     return f"kept_{view.name}"
 
 
-KEPT = tuple(Table(kept_name(view), view.meaning, view.columns) for view in KEPT_VIEWS)
+STORED = tuple(Table(stored_name(view), view.meaning, view.columns) for view in STORED_VIEWS)
 # The manifest has the rows of runs, and what describes the store or bbrscope is not of a run.
-FILED = tuple(table for table in (*TABLES, *OWN, *KEPT) if has_runs(table) and table.name != "runs")
+FILED = tuple(
+    table for table in (*TABLES, *OWN, *STORED) if has_runs(table) and table.name != "runs"
+)
 SESSION_TABLES: tuple[Table, ...] = (LAKE_RUNS, *OWN)
 
 

@@ -29,7 +29,7 @@ from ..diagnosis.engine import Diagnosis, diagnose
 from ..replay import keep_results, replay_runs
 from ..views.materialize import narrowed
 from ..views.store_with_views import open_store
-from .lake_tables import FILED, FLOW_LIMITS, KEPT, KEPT_VIEWS, OWN, kept_name, views_digest
+from .lake_tables import FILED, FLOW_LIMITS, OWN, STORED, STORED_VIEWS, stored_name, views_digest
 
 if TYPE_CHECKING:
     import duckdb
@@ -114,7 +114,7 @@ class _Group:
         self.place, self.folder, self.options = place, folder, options
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}
-        self.found: dict[int, list[Row]] = {}
+        self.findings: dict[int, list[Row]] = {}
         self.written = folder / "rows"
         self.written.mkdir()
         path = folder / "one.duckdb"
@@ -157,19 +157,19 @@ class _Group:
                 continue
             for flows in replay_runs.replay_runs(con, [run_id], workers=1):
                 keep_results.keep(self.store, flows)
-        for table in (*OWN, *KEPT):
+        for table in (*OWN, *STORED):
             con.execute(table.ddl(temporary=True))
         for (run_id,) in con.execute("SELECT run_id FROM runs WHERE events > 0").fetchall():
             self._diagnose(run_id)
         chosen = f"({', '.join(map(str, run_ids)) or 'NULL'})"
-        for view in KEPT_VIEWS:
-            con.execute(f'INSERT INTO "{kept_name(view)}" {narrowed(view, chosen)}')
+        for view in STORED_VIEWS:
+            con.execute(f'INSERT INTO "{stored_name(view)}" {narrowed(view, chosen)}')
 
     def _diagnose(self, run_id: int) -> None:
         con = self.store.con
         diagnosis = diagnose(con, run_id)
-        self.found[run_id] = finding_rows(diagnosis, run_id)
-        insert_into(con, OWN[0], self.found[run_id])
+        self.findings[run_id] = finding_rows(diagnosis, run_id)
+        insert_into(con, OWN[0], self.findings[run_id])
         con.execute(
             f"INSERT INTO {FLOW_LIMITS.name} SELECT {run_id}, flow, binding, sum(held_s),"
             " sum(short_bytes) FROM this_short GROUP BY flow, binding"
@@ -198,35 +198,35 @@ class _Group:
         tables = [table.name for table in FILED if counts.get((table.name, run_id))]
         row["tables"], row["paths"], row["rows_in"], row["sizes"] = tables, [], [], []
         for table in tables:
-            made = self._copy(table, run_id, row["run_id"])
+            written = self._copy(table, run_id, row["run_id"])
             path = f"{manifest.folder_of(table, row)}/{token()}.parquet"
             row["rows_in"].append(counts[table, run_id])
-            row["sizes"].append(made.stat().st_size)
+            row["sizes"].append(written.stat().st_size)
             row["paths"].append(path)
-            self.place.publish(made, path)
+            self.place.publish(written, path)
         row["bytes"] = sum(row["sizes"])
-        made = self.written / "manifest.parquet"
-        manifest.write_rows([row], made)
-        new = self.place.publish_new(made, name)
+        written = self.written / "manifest.parquet"
+        manifest.write_rows([row], written)
+        new = self.place.publish_new(written, name)
         if not new:
             # Another process was faster; what it wrote is the same.
             self.place.delete(row["paths"])
         return new
 
     def _copy(self, table: str, run_id: int, number: int) -> Path:
-        made = self.written / f"{table}.parquet"
+        written = self.written / f"{table}.parquet"
         self.store.con.execute(
             f'COPY (SELECT * REPLACE ({number}::BIGINT AS run_id) FROM "{table}"'
-            f" WHERE run_id = {run_id}) TO {quoted(str(made))}"
+            f" WHERE run_id = {run_id}) TO {quoted(str(written))}"
             f" (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
         )
-        return made
+        return written
 
     def _manifest_row(self, run_id: int) -> Row:
         con = self.store.con
         row = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
         compared, exact = _agreement(con, run_id)
-        found = self.found.get(run_id)
+        findings = self.findings.get(run_id)
         return {
             **row,
             "run_id": manifest.run_id_of(row["bundle_digest"]),
@@ -238,7 +238,7 @@ class _Group:
             "views": views_digest(),
             "compared": compared,
             "exact": exact,
-            "diagnosed": None if found is None else len(found),
+            "diagnosed": None if findings is None else len(findings),
             "generation": 0,
         }
 
@@ -266,16 +266,16 @@ def finding_rows(diagnosis: Diagnosis, run_id: int) -> list[Row]:
         {
             "run_id": run_id,
             "rank": rank,
-            "name": found.rule.name,
-            "title": found.rule.title,
-            "flow": found.flow,
-            "severity": found.severity,
-            "confidence": found.confidence,
-            "cost_s": found.cost_s,
-            "cost_bytes": found.cost_bytes,
-            "t0_ns": found.t0_ns,
-            "t1_ns": found.t1_ns,
-            "numbers": json.dumps(found.values, default=str),
+            "name": finding.rule.name,
+            "title": finding.rule.title,
+            "flow": finding.flow,
+            "severity": finding.severity,
+            "confidence": finding.confidence,
+            "cost_s": finding.cost_s,
+            "cost_bytes": finding.cost_bytes,
+            "t0_ns": finding.t0_ns,
+            "t1_ns": finding.t1_ns,
+            "numbers": json.dumps(finding.values, default=str),
         }
-        for rank, found in enumerate(diagnosis.findings, 1)
+        for rank, finding in enumerate(diagnosis.findings, 1)
     ]

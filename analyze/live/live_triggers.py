@@ -78,8 +78,8 @@ class SqlCondition:
         """Index of the first event that meets the condition; -1: none does."""
         self._con.register("batch_of_events", table_of(events))
         query = f"SELECT place FROM batch_of_events WHERE ({self.condition}) LIMIT 1"
-        found = self._con.execute(query).fetchall()
-        return int(found[0][0]) if found else NO_EVENT
+        rows = self._con.execute(query).fetchall()
+        return int(rows[0][0]) if rows else NO_EVENT
 
 
 def table_of(events: list[LiveEvent]) -> pa.Table:
@@ -108,8 +108,8 @@ def of_analysis(text: str, follower: Follower) -> Watcher:
     Raises:
         BbrscopeError: there is no such trigger.
     """
-    if found := SQL.fullmatch(text):
-        return SqlCondition(found[1], follower)
+    if match := SQL.fullmatch(text):
+        return SqlCondition(match[1], follower)
     if text.upper() in BY_NAME:
         return Decision(text.upper(), follower)
     near = [name for name in (code.name for code in CODES.values()) if text.upper() in name]

@@ -32,7 +32,7 @@ class Gap:
 
 def suspects(flow: FlowEvents, version: str) -> dict[int, Gap]:
     """Links between neighbouring events where a counter says that a call is missing."""
-    found: dict[int, Gap] = {}
+    gaps: dict[int, Gap] = {}
     for gap in (
         *_missing_main(flow),
         *_missing_set_state(flow),
@@ -40,8 +40,8 @@ def suspects(flow: FlowEvents, version: str) -> dict[int, Gap]:
         *_missing_ecn(flow),
         *_detached(flow),
     ):
-        found.setdefault(gap.index, gap)
-    return found
+        gaps.setdefault(gap.index, gap)
+    return gaps
 
 
 def _missing_main(flow: FlowEvents) -> list[Gap]:

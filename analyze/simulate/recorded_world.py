@@ -152,19 +152,19 @@ def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: in
 
 def _changes(words: Mapping[str, str]) -> tuple[tuple[int, str, float], ...]:
     """Changes of the path, and an outage."""
-    made: list[tuple[int, str, float]] = []
+    changes: list[tuple[int, str, float]] = []
     for name, text in words.items():
         if name.startswith("change "):
             change = json.loads(text)
             at_us = round(float(change["at_s"]) * 1e6)
             if "rate" in change:
-                made.append((at_us, "rate", units.rate(change["rate"])))
+                changes.append((at_us, "rate", units.rate(change["rate"])))
             elif "what" in change:
-                made.append((at_us, str(change["what"]), float(change["value"])))
+                changes.append((at_us, str(change["what"]), float(change["value"])))
     if words.get("outage"):
         at, _, seconds = words["outage"].partition(":")
-        made.append((round(float(at) * 1e6), "outage", float(seconds) * 1e6))
-    return tuple(sorted(made))
+        changes.append((round(float(at) * 1e6), "outage", float(seconds) * 1e6))
+    return tuple(sorted(changes))
 
 
 def _flows(

@@ -36,14 +36,14 @@ def simulate(setup: Setup, take: Take | None = None) -> Simulated:
     Raises:
         BbrscopeError: the world is impossible, or outgrew its arrays.
     """
-    made = arrays(setup, take is not None)
-    _begin(made, setup)
+    memory = arrays(setup, take is not None)
+    _begin(memory, setup)
     while True:
-        state = run(made.sim)
-        rows = int(made.world["recorded"][0])
+        state = run(memory.sim)
+        rows = int(memory.world["recorded"][0])
         if take is not None and rows:
-            take(*(made.parts[name][:rows] for name in RECORDED))
-            made.world["recorded"] = 0
+            take(*(memory.parts[name][:rows] for name in RECORDED))
+            memory.world["recorded"] = 0
         if state == 0:
             break
         if state == 2:
@@ -51,17 +51,17 @@ def simulate(setup: Setup, take: Take | None = None) -> Simulated:
                 "the simulation has more packets under way than fit into its memory",
                 "a smaller buffer, rate or round trip needs fewer",
             )
-    samples = made.parts["samples"][: int(made.world["sampled"][0])]
-    return Simulated(setup, made.parts["flows"], made.parts["events"], samples)
+    samples = memory.parts["samples"][: int(memory.world["sampled"][0])]
+    return Simulated(setup, memory.parts["flows"], memory.parts["events"], samples)
 
 
-def _begin(made: Arrays, setup: Setup) -> None:
+def _begin(memory: Arrays, setup: Setup) -> None:
     for index, flow in enumerate(setup.flows):
-        schedule(made.sim, flow.start_us * 1000, EV_START, index)
-    schedule(made.sim, SAMPLE_NS, EV_SAMPLE, 0)
-    changes = made.parts["changes"]
+        schedule(memory.sim, flow.start_us * 1000, EV_START, index)
+    schedule(memory.sim, SAMPLE_NS, EV_SAMPLE, 0)
+    changes = memory.parts["changes"]
     if len(changes):
-        schedule(made.sim, int(changes["at"][0]), EV_CHANGE, 0)
+        schedule(memory.sim, int(changes["at"][0]), EV_CHANGE, 0)
 
 
 def goodput_mbps(outcome: Simulated) -> list[float]:

@@ -37,8 +37,8 @@ class CapturedFlow:
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] | None:
     """Return the flows of a run of packets alone, the largest first; None: more is known of it."""
-    found = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchall()
-    if found != [(CAPTURE.name,)]:
+    rungs = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchall()
+    if rungs != [(CAPTURE.name,)]:
         return None
     summaries = rows(
         con,

@@ -80,10 +80,10 @@ def _gaps(flow: EventFlow) -> Gaps | None:
 
 def limits_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> tuple[Limit, ...]:
     """Return what limited sending, by share of the time, the most first."""
-    found = con.execute(
+    shares = con.execute(
         "SELECT binding, sum(duration_ns) / greatest(sum(sum(duration_ns)) OVER (), 1) AS share"
         " FROM binding WHERE run = ? AND run_id = ? AND flow = ? GROUP BY binding"
         " ORDER BY share DESC, binding",
         [flow.run, flow.run_id, flow.flow],
     ).fetchall()
-    return tuple(Limit(binding, share) for binding, share in found)
+    return tuple(Limit(binding, share) for binding, share in shares)

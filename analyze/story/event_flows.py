@@ -153,12 +153,12 @@ def _event_flow(
 
 
 def _holes(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[Hole]:
-    found = con.execute(
+    holes = con.execute(
         "SELECT seq, ns, next_ns, kind || ': ' || detail FROM gaps WHERE run_id = ? AND flow = ?"
         " ORDER BY seq",
         [run_id, flow],
     ).fetchall()
-    return [Hole(*row) for row in found]
+    return [Hole(*row) for row in holes]
 
 
 def binding_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> list[dict[str, Any]]:

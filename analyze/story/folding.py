@@ -48,12 +48,12 @@ class Stretch:
 
     def by_change(self) -> dict[tuple[str, str | None, str | None], Counter[str]]:
         """Per phase change, or per bound (no phases), how often which decision made it."""
-        found: dict[tuple[str, str | None, str | None], Counter[str]] = {}
+        counters: dict[tuple[str, str | None, str | None], Counter[str]] = {}
         for line in self.lines:
             phases = (str(line.old), str(line.new)) if line.about == "phase" else (None, None)
-            counter = found.setdefault((line.about, *phases), Counter())
+            counter = counters.setdefault((line.about, *phases), Counter())
             counter[line.name or "unknown"] += line.count
-        return found
+        return counters
 
     def values(self, bound: str) -> list[int]:
         """Every value that a bound took."""

@@ -165,7 +165,7 @@ def _event(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> dict[str
         f" AS {name}"
         for name in _STATE
     )
-    found = rows(
+    records = rows(
         con,
         "WITH s AS (SELECT * FROM states WHERE run = $1 AND run_id = $2 AND flow = $3"
         " AND ns <= $4 ORDER BY seq DESC LIMIT 1)"
@@ -180,19 +180,19 @@ def _event(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> dict[str
         " ON n.run_id = $2 AND n.flow = $3 AND n.seq = s.seq + 1",
         *(flow.run, flow.run_id, flow.flow, ns),
     )
-    if not found:
+    if not records:
         raise BbrscopeError(
             f"flow {flow.flow} of {flow.run} had not been initialised at {_seconds(flow, ns)} s",
             "choose a later time",
         )
-    return found[0]
+    return records[0]
 
 
 def _waits(
     con: duckdb.DuckDBPyConnection, flow: EventFlow, row: dict[str, Any], phase_seq: int
 ) -> list[str]:
     """What the latest decisions to stay say, within the current phase."""
-    found = con.execute(
+    records = con.execute(
         "SELECT code, e0, e1, e2, e3 FROM decisions WHERE run_id = $1 AND flow = $2 AND seq = ("
         " SELECT max(seq) FROM decisions WHERE run_id = $1 AND flow = $2 AND seq BETWEEN $3 AND $4"
         " AND code IN (SELECT unnest($5))) AND code IN (SELECT unnest($5)) ORDER BY ord",
@@ -205,7 +205,7 @@ def _waits(
         ],
     ).fetchall()
     waits = []
-    for number, *numbers in found:
+    for number, *numbers in records:
         code = CODES[number]
         text = fill(code, numbers, row["mss"], flow.hz, row["jiffies32"])
         evidence = evidence_of(code, numbers)
@@ -262,13 +262,13 @@ def _bounds(
     con: duckdb.DuckDBPyConnection, flow: EventFlow, state: dict[str, Any], seq: int
 ) -> list[tuple[str, str]]:
     """The bounds and when which decision last moved them."""
-    found = con.execute(
+    records = con.execute(
         "SELECT bound, max_by(ns, seq)::BIGINT, max_by(coalesce(name, 'unknown'), seq)"
         " FROM bounds_history WHERE run = ? AND run_id = ? AND flow = ? AND seq <= ?"
         " GROUP BY bound",
         [flow.run, flow.run_id, flow.flow, seq],
     ).fetchall()
-    moved = {bound: (ns, name) for bound, ns, name in found}
+    moved = {bound: (ns, name) for bound, ns, name in records}
     rows = []
     for bound in BOUNDS if flow.version != "v1" else ():
         words = value(bound_unit(bound), state[bound], state["mss"])
@@ -284,12 +284,12 @@ def _rtt(con: duckdb.DuckDBPyConnection, flow: EventFlow, state: dict[str, Any])
     if state["min_rtt_us"] != U32_MAX:
         parts.append(f"min_rtt {milliseconds(state['min_rtt_us'])}")
     parts.append(f"srtt {milliseconds(state['srtt_us'])}")
-    found = con.execute(
+    records = con.execute(
         "SELECT params FROM replays WHERE run_id = ? AND flow = ? AND mode = 'step'",
         [flow.run_id, flow.flow],
     ).fetchone()
-    if found and found[0] and flow.hz and state["mode"] != BBR_PROBE_RTT:
-        params = json.loads(found[0])
+    if records and records[0] and flow.hz and state["mode"] != BBR_PROBE_RTT:
+        params = json.loads(records[0])
         v1 = flow.version == "v1"
         window = params["min_rtt_win_sec"] if v1 else params["probe_rtt_win_ms"] / 1000
         stamp = state["min_rtt_stamp" if v1 else "probe_rtt_min_stamp"]

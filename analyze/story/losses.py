@@ -65,7 +65,7 @@ def episodes_of(
 ) -> tuple[LossEpisode, ...]:
     """Return the episodes in which packets were lost."""
     min_rtt_us = flow.summary["min_rtt_us"] or 0
-    found = rows(
+    records = rows(
         con,
         _EPISODES,
         run=flow.run,
@@ -74,7 +74,7 @@ def episodes_of(
         pre_init=flow.summary["pre_init"],
         quiet_ns=max(QUIET_NS, QUIET_RTTS * 1000 * min_rtt_us),
     )
-    return tuple(_episode(row, changes) for row in found if row["lost"])
+    return tuple(_episode(row, changes) for row in records if row["lost"])
 
 
 def _episode(row: Row, changes: Sequence[Change]) -> LossEpisode:
@@ -128,7 +128,7 @@ def stalls_of(
 ) -> tuple[Stall, ...]:
     """Return the times in which data was outstanding and nothing was acknowledged."""
     holes = {hole.seq for hole in flow.holes}
-    found = rows(
+    records = rows(
         con,
         _SILENCES,
         run_id=flow.run_id,
@@ -138,7 +138,7 @@ def stalls_of(
     timeouts = [change for change in changes if change.name in TIMEOUTS]
     stalls = [
         _stall(row, timeouts)
-        for row in found
+        for row in records
         if not any(row["seq"] <= seq < row["end_seq"] for seq in holes)
     ]
     return tuple(stall for stall in stalls if stall is not None)

@@ -117,10 +117,10 @@ ORDER BY seq
 
 def observed(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> list[Change]:
     """Return timeouts, changes of segment size and of SO_MAX_PACING_RATE, and TLP repairs."""
-    found = rows(con, _CANDIDATES, flow.run_id, flow.flow, flow.summary["pre_init"])
+    records = rows(con, _CANDIDATES, flow.run_id, flow.flow, flow.summary["pre_init"])
     changes: list[Change] = []
     in_a_row, previous_ns = 0, 0
-    for row in found:
+    for row in records:
         changes += _sizes_and_caps(row, flow)
         if row["kind"] == "cwnd_event" and row["event"] == CA_EVENT_TLP_RECOVERY:
             changes.append(_change(row, flow, TLP_REPAIRED))

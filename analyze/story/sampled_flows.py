@@ -75,7 +75,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[SampledFlow]:
     """Return the flows of a run of samples, the one that carried most first."""
     rung = rung_of(con, run_id)
     assert rung is not None  # the caller asked
-    found = rows(
+    records = rows(
         con, "SELECT * FROM sampled_flows WHERE run_id = ? ORDER BY acked_bytes DESC, flow", run_id
     )
     zero_ns = run_zero(con, run_id) or 0
@@ -83,17 +83,17 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[SampledFlow]:
         SampledFlow(
             run_id, row["run"], row["flow"], zero_ns, rung, row, _modes(con, run_id, row["flow"])
         )
-        for row in found
+        for row in records
     ]
 
 
 def _modes(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[SeenMode]:
-    found = con.execute(
+    records = con.execute(
         "SELECT mode, before_ns, first_ns, last_ns, samples FROM sampled_modes"
         " WHERE run_id = ? AND flow = ? ORDER BY first_ns",
         [run_id, flow],
     ).fetchall()
-    return [SeenMode(*row) for row in found]
+    return [SeenMode(*row) for row in records]
 
 
 def changes_of(flow: SampledFlow) -> list[Change]:

@@ -95,14 +95,14 @@ def of_scenario(scenario: Scenario) -> list[Figure]:
         ScenarioError: it names one that is not known, or its own says something impossible.
     """
     known = registry()
-    found = []
+    figures = []
     for name in scenario.figures or (() if scenario.own_figures else DEFAULT):
         if name not in known:
             raise unknown("figure", name, list(known), f"known: {', '.join(known)}")
-        found.append(known[name])
+        figures.append(known[name])
     for number, table in enumerate(scenario.own_figures, 1):
-        found.append(_figure(str(table.get("name", f"figure-{number}")), table))
-    return found
+        figures.append(_figure(str(table.get("name", f"figure-{number}")), table))
+    return figures
 
 
 def _figure(name: str, table: Mapping[str, Any]) -> Figure:
@@ -138,17 +138,17 @@ def data(con: duckdb.DuckDBPyConnection, figure: Figure) -> pa.Table:
 
     shown = f"figure {figure.name!r:.60}"
     try:
-        found = select(con, figure.sql).limit(MOST_ROWS + 1).to_arrow_table()
+        table = select(con, figure.sql).limit(MOST_ROWS + 1).to_arrow_table()
     except (duckdb.Error, pa.ArrowException, BbrscopeError) as error:
         text = " ".join(str(error).split())
         raise ScenarioError(f"{shown} cannot be drawn: {text[:300]}", "mend its sql") from error
-    if found.num_rows > MOST_ROWS:
+    if table.num_rows > MOST_ROWS:
         raise ScenarioError(f"{shown} has over {MOST_ROWS:,} rows", "add a LIMIT to its sql")
-    missing = [name for name in KINDS[figure.kind] if name not in found.column_names]
+    missing = [name for name in KINDS[figure.kind] if name not in table.column_names]
     if missing:
         raise ScenarioError(f"{shown} lacks {', '.join(missing)}", "add these columns to its sql")
     try:
-        return _drawable(figure, found)
+        return _drawable(figure, table)
     except pa.ArrowException as error:
         raise ScenarioError(
             f"{shown} has a column that is neither number nor text: {error}", "cast it in its sql"

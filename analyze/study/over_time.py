@@ -135,12 +135,12 @@ WITH held AS (
     arg_max(e.bbr_inflight_hi, e.seq) AS inflight_hi,
     arg_max(e.bbr_inflight_lo, e.seq) AS inflight_lo
   {_EVENTS} WHERE e.kind = 'main' GROUP BY t, f.label, k.facet
-), told AS (
+), labelled AS (
   UNPIVOT (SELECT t, label, facet, inflight::BIGINT AS inflight, cwnd::BIGINT AS cwnd,
     inflight_hi::BIGINT AS inflight_hi, inflight_lo::BIGINT AS inflight_lo FROM held)
   ON inflight, cwnd, inflight_hi, inflight_lo INTO NAME what VALUE y
 )
-SELECT t, y::DOUBLE AS y, label || ' ' || what AS series, facet FROM told WHERE y < unset()
+SELECT t, y::DOUBLE AS y, label || ' ' || what AS series, facet FROM labelled WHERE y < unset()
 """,
     "max_bw_over_time": f"""
 SELECT {_TENTH} AS t,

@@ -166,8 +166,8 @@ def choose(
         [scenario, not named, named],
     ).fetchall()
     if len(rows) < len(named):
-        found = {row[0] for row in rows}
-        lost = next(name for name, i in zip(runs, named, strict=True) if i not in found)
+        present = {row[0] for row in rows}
+        lost = next(name for name, i in zip(runs, named, strict=True) if i not in present)
         raise BbrscopeError(f"{lost} is no run of {scenario}", "see `bbrscope runs`")
     valid = [row for row in rows if row[3]]
     if quick is None:
@@ -222,8 +222,8 @@ def _keep_metrics(store: Store, chosen: Chosen) -> None:
         [list(chosen.run_ids)],
     ).fetchall()
     if recorded:
-        found = metrics.table(con, [row[0] for row in recorded], "flow")
-        with registered(con, "found_metrics", found):
+        present = metrics.table(con, [row[0] for row in recorded], "flow")
+        with registered(con, "found_metrics", present):
             con.execute("INSERT INTO flow_metrics BY NAME FROM found_metrics")
 
 

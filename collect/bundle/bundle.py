@@ -291,7 +291,7 @@ class _Checker:
         if self.raw.get("clocks") is None:
             return ()
         group = self.group("clocks")
-        found = []
+        readings = []
         for point in ("start", "end"):
             reading = group.get(point)
             if reading is None:
@@ -302,5 +302,5 @@ class _Checker:
                 self.integer(reading, f"clocks.{point}.{clock}_ns", 0, MAX_NS)
                 for clock in ("realtime", "monotonic", "boottime")
             ]
-            found.append(Clock(point, *values))
-        return tuple(found)
+            readings.append(Clock(point, *values))
+        return tuple(readings)

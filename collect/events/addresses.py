@@ -65,15 +65,15 @@ def endpoints(row: Mapping[str, str]) -> dict[str, str | int]:
     Raises:
         ValueError: a value is no port, no address or no inode number.
     """
-    found: dict[str, str | int] = {}
+    parts: dict[str, str | int] = {}
     for name in ("sport", "dport"):
         if name in row:
-            found[name] = decode_port(row[name])
+            parts[name] = decode_port(row[name])
     long = row.get("family") == AF_INET6
     for name in ("saddr", "daddr"):
         recorded = name + "6" if long and name + "6" in row else name
         if recorded in row:
-            found[name] = decode_address(row[recorded])
+            parts[name] = decode_address(row[recorded])
     if "netns" in row:
-        found["netns"] = decode_inode(row["netns"])
-    return found
+        parts["netns"] = decode_inode(row["netns"])
+    return parts

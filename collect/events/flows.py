@@ -82,22 +82,22 @@ def _local_addresses(flows: list[FlowInfo], bundle: Bundle) -> dict[int, tuple[s
 
     Init rows need not have the source address: then the other end's row or iperf3 tells it.
     """
-    found: dict[int, tuple[str, str]] = {}
+    addresses: dict[int, tuple[str, str]] = {}
     ends = {_ends(flow): flow for flow in flows}
     clients = _iperf_connections(bundle)
     for flow in flows:
         sport, dport = _ends(flow)
         peer = ends.get((dport, sport))
         if "saddr" in flow.addresses:
-            found[flow.flow] = (str(flow.addresses["saddr"]), "")
+            addresses[flow.flow] = (str(flow.addresses["saddr"]), "")
         elif sport is not None and peer is not None and "daddr" in peer.addresses:
-            found[flow.flow] = (
+            addresses[flow.flow] = (
                 str(peer.addresses["daddr"]),
                 f"flow {peer.flow + 1}, its other end",
             )
         elif (sport, dport) in clients:
-            found[flow.flow] = clients[sport, dport]
-    return found
+            addresses[flow.flow] = clients[sport, dport]
+    return addresses
 
 
 def _ends(flow: FlowInfo) -> tuple[str | int | None, str | int | None]:
@@ -106,13 +106,13 @@ def _ends(flow: FlowInfo) -> tuple[str | int | None, str | int | None]:
 
 def _iperf_connections(bundle: Bundle) -> dict[tuple[Any, Any], tuple[str, str]]:
     """Return the local address of each connection that an iperf3 output names, by its ports."""
-    found: dict[tuple[Any, Any], tuple[str, str]] = {}
+    addresses: dict[tuple[Any, Any], tuple[str, str]] = {}
     for path in bundle.attachments():
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
             for one in report["start"]["connected"]:
                 ports = (one["local_port"], one["remote_port"])
-                found[ports] = (str(one["local_host"])[:64], path.name)
+                addresses[ports] = (str(one["local_host"])[:64], path.name)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-    return found
+    return addresses

@@ -31,24 +31,24 @@ def decide(columns: set[str], manifest: Mapping[str, Any]) -> RecordedLayout:
     Raises:
         BundleError: no version's own fields are there, or those of two.
     """
-    found = {
+    own_fields = {
         version: [field for field in fields if field in columns]
         for version, fields in DISTINCT.items()
     }
-    fitting = [version for version, fields in found.items() if fields]
+    fitting = [version for version, fields in own_fields.items() if fields]
     if len(fitting) != 1:
-        raise BundleError(*_undecided(found, fitting))
+        raise BundleError(*_undecided(own_fields, fitting))
     version = fitting[0]
-    reason = f"the recording has {found[version][0]}, which only {version}'s struct bbr has"
+    reason = f"the recording has {own_fields[version][0]}, which only {version}'s struct bbr has"
     declared = manifest.get("bbr")
     if isinstance(declared, str) and declared and declared != version:
         reason += f"; the manifest says {declared}"
     return RecordedLayout(version, reason)
 
 
-def _undecided(found: Mapping[str, list[str]], fitting: list[str]) -> tuple[str, str]:
+def _undecided(own_fields: Mapping[str, list[str]], fitting: list[str]) -> tuple[str, str]:
     if fitting:
-        seen = "; ".join(f"{version}: {found[version][0]}" for version in fitting)
+        seen = "; ".join(f"{version}: {own_fields[version][0]}" for version in fitting)
         return (
             f"events.csv has fields of more than one struct bbr ({seen})",
             "record one kernel per bundle",

@@ -24,11 +24,11 @@ Beginning = dict[str, bytes]
 
 def columns_of(headers: Iterable[bytes]) -> Columns:
     """The columns of each tag, from the stream's header lines; ns and sk come first."""
-    found = {}
+    beginnings = {}
     for line in headers:
         tag, *names = line.decode().strip().lstrip("#").split(",")
-        found[tag.encode()] = names
-    return found
+        beginnings[tag.encode()] = names
+    return beginnings
 
 
 class Beginnings:

@@ -121,7 +121,7 @@ class EventWindow(EventCut):
 
     def keep(self, data: bytes) -> bytes:
         """The rows of `data`, whole lines, that are kept."""
-        kept: list[bytes] = []
+        lines: list[bytes] = []
         for line in data.splitlines(keepends=True):
             parts = PARTS.match(line)
             if parts is None:
@@ -129,18 +129,18 @@ class EventWindow(EventCut):
             tag, number, ns, socket = parts.groups()
             if self.keeps(tag, number, ns, socket):
                 if socket not in self._introduced:
-                    self._introduce(tag, number, ns, socket, line, kept)
-                kept.append(line)
+                    self._introduce(tag, number, ns, socket, line, lines)
+                lines.append(line)
                 self._count((tag + number).decode())
             elif tag in (b"I", b"N", b"P"):
                 self.known.note(line, self.columns)
-        return b"".join(kept)
+        return b"".join(lines)
 
     def _count(self, tag: str) -> None:
         self.rows[tag] = self.rows.get(tag, 0) + 1
 
     def _introduce(
-        self, tag: bytes, number: bytes, ns: bytes, socket: bytes, line: bytes, kept: list[bytes]
+        self, tag: bytes, number: bytes, ns: bytes, socket: bytes, line: bytes, lines: list[bytes]
     ) -> None:
         """Before a flow's first event in the window, say who it is; N and I rows do it themselves.
 
@@ -155,5 +155,5 @@ class EventWindow(EventCut):
         at = self._number_at.get(tag + number)
         seqno = line.rstrip(b"\n").split(b",")[at] if at is not None else b""
         if known and seqno != b"0":
-            kept.append(beginnings.row(self.header, ns, socket, seqno, known))
+            lines.append(beginnings.row(self.header, ns, socket, seqno, known))
             self._count(beginnings.TAG)

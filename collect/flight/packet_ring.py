@@ -79,14 +79,14 @@ class PacketRing:
 
     def _packets(self, data: bytes, record: struct.Struct) -> list[tuple[int, int]]:
         """Where each whole packet ends, and its time."""
-        found, at = [], 0
+        packets, at = [], 0
         while at + RECORD_HEADER <= len(data):
             seconds, fraction, captured, _ = record.unpack_from(data, at)
             if at + RECORD_HEADER + captured > len(data):
                 break
             at += RECORD_HEADER + captured
-            found.append((at, seconds * 1_000_000_000 + fraction * self._unit_ns))
-        return found
+            packets.append((at, seconds * 1_000_000_000 + fraction * self._unit_ns))
+        return packets
 
     def _seal(self) -> None:
         data = b"".join(self._waiting)

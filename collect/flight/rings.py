@@ -67,15 +67,15 @@ class Rings:
     @property
     def size(self) -> int:
         """Bytes that are kept."""
-        kept = [self.events, self.packets, *self.texts.values()]
-        return sum(ring.written for ring in kept if ring is not None)
+        rings = [self.events, self.packets, *self.texts.values()]
+        return sum(ring.written for ring in rings if ring is not None)
 
     @property
     def fill(self) -> float:
         """The part of its memory that the fullest ring takes."""
-        kept = {EVENTS: self.events, PACKETS: self.packets, **self.texts}
-        shares = {name: self.memory * SHARES[name] / 16 for name in kept}
-        return max(ring.written / shares[name] if ring else 0.0 for name, ring in kept.items())
+        rings = {EVENTS: self.events, PACKETS: self.packets, **self.texts}
+        shares = {name: self.memory * SHARES[name] / 16 for name in rings}
+        return max(ring.written / shares[name] if ring else 0.0 for name, ring in rings.items())
 
     def window(self, until_ns: int, real_ahead_ns: int, from_ns: int | None = None) -> Covered:
         """The last seconds before `until_ns`, or from `from_ns` on, as far as all rings reach.

@@ -204,10 +204,10 @@ def of_rows(text: str) -> Watcher | None:
         return SignalAlone(text)
     if text == "rto":
         return Timeouts(text)
-    if found := RATE.fullmatch(text):
-        return LowRate(text, units.rate(found[1]), _span(found[2]))
-    if found := LOSSES.fullmatch(text):
-        return LossBurst(text, int(found[1]), _span(found[2]))
+    if match := RATE.fullmatch(text):
+        return LowRate(text, units.rate(match[1]), _span(match[2]))
+    if match := LOSSES.fullmatch(text):
+        return LossBurst(text, int(match[1]), _span(match[2]))
     return None
 
 

@@ -84,17 +84,17 @@ def newest_kernel(folder: Path) -> Kernel:
     Raises:
         GuestError: there is none.
     """
-    found = []
+    kernels = []
     for modules in sorted([*folder.glob("lib/modules/*"), *folder.glob("usr/lib/modules/*")]):
         for image in (folder / f"boot/vmlinuz-{modules.name}", modules / "vmlinuz"):
             if image.exists():
-                found.append(Kernel(modules.name, image, modules))
-    if not found:
+                kernels.append(Kernel(modules.name, image, modules))
+    if not kernels:
         raise GuestError(
             f"{folder} holds no kernel: lib/modules/RELEASE with boot/vmlinuz-RELEASE",
             "unpack a kernel package there with dpkg-deb -x",
         )
-    return max(found, key=lambda kernel: [int(n) for n in numbers(kernel.release)])
+    return max(kernels, key=lambda kernel: [int(n) for n in numbers(kernel.release)])
 
 
 def numbers(text: str) -> list[str]:

@@ -162,9 +162,9 @@ def host_facts(run_id: int, manifest: Manifest) -> Iterator[dict[str, Any]]:
             yield {"run_id": run_id, "scope": "manifest", "name": key, "value": _text(value)}
 
 
-def constants(run_id: int, found: dict[str, int]) -> Iterator[dict[str, Any]]:
+def constants(run_id: int, values: dict[str, int]) -> Iterator[dict[str, Any]]:
     """Yield build constants that the rows tell and the manifest does not."""
-    for name, value in found.items():
+    for name, value in values.items():
         yield {"run_id": run_id, "scope": "constants", "name": name, "value": str(value)}
 
 

@@ -63,8 +63,8 @@ def add_feature(feature: int) -> int:
                 if RTA_GATEWAY not in attributes:
                     continue
                 attributes.pop(RTA_METRICS, None)
-                kept = b"".join(_attribute(kind, data) for kind, data in attributes.items())
-                _replace(link, header + kept + metrics)
+                unchanged = b"".join(_attribute(kind, data) for kind, data in attributes.items())
+                _replace(link, header + unchanged + metrics)
                 changed += 1
     return changed
 
@@ -124,12 +124,12 @@ def _attribute(kind: int, data: bytes) -> bytes:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    found = {}
+    attributes = {}
     while len(data) >= ATTRIBUTE.size:
         length, kind = ATTRIBUTE.unpack_from(data)
-        found[kind] = data[ATTRIBUTE.size : length]
+        attributes[kind] = data[ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
-    return found
+    return attributes
 
 
 def _aligned(length: int) -> int:

@@ -225,10 +225,10 @@ def cpu_times() -> list[tuple[int, int]]:
 
     Free for the traffic are idle, iowait, and nice: the recording gives way.
     """
-    found = []
+    times = []
     for line in (PROC / "stat").read_text().splitlines():
         fields = line.split()
         if fields[0].startswith("cpu") and fields[0] != "cpu":
             ticks = [int(field) for field in fields[1:9]]
-            found.append((ticks[1] + ticks[3] + ticks[4], sum(ticks)))
-    return found
+            times.append((ticks[1] + ticks[3] + ticks[4], sum(ticks)))
+    return times

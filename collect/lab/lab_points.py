@@ -171,12 +171,12 @@ class _Values:
         if value is None:
             raise ScenarioError(f"{key} is missing", f"say {key} = ...")
         text, seen = str(value), 0
-        while found := _PARAMETER.search(text):
-            name, seen = found[1], seen + 1
+        while match := _PARAMETER.search(text):
+            name, seen = match[1], seen + 1
             if name not in self.params or seen > 5:
                 known = ", ".join(sorted(self.params))
                 raise unknown("parameter", name, list(self.params), f"parameters: {known}")
-            text = text[: found.start()] + self.params[name] + text[found.end() :]
+            text = text[: match.start()] + self.params[name] + text[match.end() :]
             if len(text) > LONGEST_VALUE:
                 raise ScenarioError(f"{key} is too long", f"{LONGEST_VALUE} characters at most")
         return text

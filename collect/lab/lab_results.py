@@ -50,9 +50,9 @@ class _Reader:
         self.raw: Mapping[str, Any] = raw
 
     def _fail(self, key: str, wanted: str) -> BundleError:
-        found = f"{self.raw.get(key)!r:.60}"
+        shown = f"{self.raw.get(key)!r:.60}"
         return BundleError(
-            f"{self.shown}: {key} must be {wanted} (found {found})", "make the run again"
+            f"{self.shown}: {key} must be {wanted} (found {shown})", "make the run again"
         )
 
     def text(self, key: str) -> str:

@@ -106,8 +106,8 @@ def capacity(point: LabPoint) -> int:
     trial = replace(point, path=free, flows=(bulk,), changes=(), duration_us=CAPACITY_S * 10**6)
     with testbed.built(trial), tempfile.TemporaryDirectory() as name, servers(trial, Path(name)):
         command = traffic.client(trial, bulk)
-        told = json.loads(host.call("ip", "netns", "exec", testbed.SENDERS, *command))
-    goodput: float = told["end"]["sum_received"]["bits_per_second"]
+        outcome = json.loads(host.call("ip", "netns", "exec", testbed.SENDERS, *command))
+    goodput: float = outcome["end"]["sum_received"]["bits_per_second"]
     return round(goodput * 1514 / 1448)
 
 
@@ -153,9 +153,9 @@ def one(point: LabPoint, place: str, captures: LabCaptures, folder: Path, say: S
         result = work / "traffic.json"
         if not result.exists():
             raise HostError(f"the traffic of {name} ended badly: {manifest['ended']}")
-        told = json.loads(result.read_text())
+        outcome = json.loads(result.read_text())
         _attach(point, bundle, work)
-        if problems := _describe(point, place, manifest, told, bundle, versions):
+        if problems := _describe(point, place, manifest, outcome, bundle, versions):
             say(f"  marked invalid: {problems}")
         return _publish(bundle, folder / name)
 
@@ -268,26 +268,26 @@ def _describe(
     point: LabPoint,
     place: str,
     manifest: dict[str, Any],
-    told: dict[str, Any],
+    outcome: dict[str, Any],
     bundle: Path,
     versions: dict[str, str],
 ) -> str:
     """Write into the manifest which run this is; return why it is not what it says, if so."""
-    problems = [*told["problems"], *accounting.trouble(manifest)]
+    problems = [*outcome["problems"], *accounting.trouble(manifest)]
     for flow in point.flows:
         report = _loaded(bundle / f"iperf{flow.flow_no}.json")
         if "error" in report and flow.kind != "fixed-size":
             problems.append(f"flow {flow.flow_no}: iperf3 said {report['error']!r:.200}")
-    if told["cpu_busy"] > MAX_BUSY:
+    if outcome["cpu_busy"] > MAX_BUSY:
         problems.append(
-            f"CPU-bound: the busiest CPU worked {told['cpu_busy']:.0%} of the time, so the machine "
-            "was the bottleneck"
+            f"CPU-bound: the busiest CPU worked {outcome['cpu_busy']:.0%} of the time, so the "
+            "machine was the bottleneck"
         )
     link = point.path
     manifest["scenario"] = {"id": point.scenario, "description": point.title}
     manifest["setup"] = {**manifest["setup"], **point.params}
-    manifest["changes"] = told["changes"]
-    manifest["traffic_start_uptime_s"] = told["boottime_s"]
+    manifest["changes"] = outcome["changes"]
+    manifest["traffic_start_uptime_s"] = outcome["boottime_s"]
     manifest[KEY] = {
         "scenario": point.scenario,
         "title": point.title,
@@ -301,20 +301,20 @@ def _describe(
         **{key: getattr(link, key) for key in ("rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")},
         "loss": link.loss,
         "aqm": link.aqm,
-        "changes": told["changes"],
-        "cpu_busy": told["cpu_busy"],
+        "changes": outcome["changes"],
+        "cpu_busy": outcome["cpu_busy"],
         "valid": not problems,
         "why_invalid": "; ".join(problems),
-        "flows": [_flow(point, flow, told, versions) for flow in point.flows],
+        "flows": [_flow(point, flow, outcome, versions) for flow in point.flows],
     }
     (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1, default=str) + "\n")
     return "; ".join(problems)
 
 
 def _flow(
-    point: LabPoint, flow: FlowSpec, told: dict[str, Any], versions: dict[str, str]
+    point: LabPoint, flow: FlowSpec, outcome: dict[str, Any], versions: dict[str, str]
 ) -> dict[str, Any]:
-    launched = told["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
+    launched = outcome["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
     trips = traffic.ROUND_TRIPS * (point.path.rtt_us + flow.extra_rtt_us) / 1e6
     return {
         "flow_no": flow.flow_no,

@@ -112,20 +112,20 @@ def existing() -> list[str]:
 
 def clean() -> list[str]:
     """Remove every namespace of the lab with all that runs in it; return their names."""
-    found = existing()
-    for name in found:
+    leftovers = existing()
+    for name in leftovers:
         for pid in call("ip", "netns", "pids", name).split():
             try:
                 os.kill(int(pid), signal.SIGKILL)
             except ProcessLookupError:
                 continue
-    for name in found:
+    for name in leftovers:
         quietly("ip", "netns", "del", name)
     # A namespace ends only when the last process in it has ended.
     deadline = time.monotonic() + 5
     while existing() and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return leftovers
 
 
 def _build(point: LabPoint) -> None:

@@ -98,7 +98,7 @@ def main() -> None:
     # The lab is ending the recording: take the senders along.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     before = host.cpu_times()
-    told: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "boottime_s": time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1e9,
         "flows": {},
         "changes": [],
@@ -112,7 +112,7 @@ def main() -> None:
         return time.monotonic() - start
 
     try:
-        follow(wanted["steps"], told, clients, now)
+        follow(wanted["steps"], outcome, clients, now)
         while running := [each for each in clients.values() if each[0].poll() is None]:
             for process, until in running:
                 if now() > until:
@@ -125,18 +125,18 @@ def main() -> None:
             process.kill()
         if wanted["awake"]:
             os.kill(wanted["awake"], signal.SIGCONT)
-    told["seconds"] = now()
-    told["cpu_busy"] = host.busy(before, host.cpu_times())
+    outcome["seconds"] = now()
+    outcome["cpu_busy"] = host.busy(before, host.cpu_times())
     for number, (process, _) in clients.items():
-        told["flows"][str(number)]["status"] = process.returncode
+        outcome["flows"][str(number)]["status"] = process.returncode
     result = Path(wanted["result"])
-    result.with_suffix(".partial").write_text(json.dumps(told))
+    result.with_suffix(".partial").write_text(json.dumps(outcome))
     os.rename(result.with_suffix(".partial"), result)
 
 
 def follow(
     steps: list[dict[str, Any]],
-    told: dict[str, Any],
+    outcome: dict[str, Any],
     clients: dict[int, tuple[subprocess.Popen[bytes], float]],
     now: Callable[[], float],
 ) -> None:
@@ -147,7 +147,7 @@ def follow(
         at, _, step = heapq.heappop(due)
         time.sleep(max(at - now(), 0))
         if "flow_no" in step:
-            told["flows"][str(step["flow_no"])] = {"launched_s": now()}
+            outcome["flows"][str(step["flow_no"])] = {"launched_s": now()}
             inside = ["ip", "netns", "exec", testbed.SENDERS, *step["command"]]
             with open(step["output"], "wb") as output:
                 process = subprocess.Popen(
@@ -158,8 +158,8 @@ def follow(
         try:
             host.call(*step["command"])
         except HostError as error:
-            told["problems"].append(error.fact)
-        told["changes"].append({"at_s": now(), "what": step["what"], "value": step["value"]})
+            outcome["problems"].append(error.fact)
+        outcome["changes"].append({"at_s": now(), "what": step["what"], "value": step["value"]})
 
 
 def wait_or_kill(process: subprocess.Popen[bytes]) -> None:

@@ -19,10 +19,10 @@ _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 
 
 
 def _split(text: object, what: str, examples: str) -> tuple[Fraction, str]:
-    found = _NUMBER.fullmatch(str(text).strip())
-    if found is None:
+    match = _NUMBER.fullmatch(str(text).strip())
+    if match is None:
         raise ScenarioError(f"{what} {str(text)[:40]!r} is not understood", f"write {examples}")
-    return Fraction(found[1]), found[2]
+    return Fraction(match[1]), match[2]
 
 
 def _scaled(text: object, what: str, units: dict[str, int], examples: str) -> Fraction:

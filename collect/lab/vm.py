@@ -77,8 +77,8 @@ def congestion_controls(kernel: Path | None) -> set[str] | None:
         for name in ("modules.dep", "modules.builtin")
         if (modules / name).exists()
     )
-    found = set(re.findall(r"/net/ipv4/tcp_(\w+)\.ko", text)) - {"diag"}
-    return found | {"reno"} if found else None
+    modules_found = set(re.findall(r"/net/ipv4/tcp_(\w+)\.ko", text)) - {"diag"}
+    return modules_found | {"reno"} if modules_found else None
 
 
 def run(
@@ -117,7 +117,7 @@ def run(
             pool.submit(guests.boot, batch)
         try:
             while left:
-                match guests.told.get():
+                match guests.news.get():
                     case Path() as bundle:
                         done(bundle)
                     case str(text):
@@ -145,7 +145,7 @@ class Guests:
     own_file: Path | None
     kernel: Path | None
     folder: Path
-    told: SimpleQueue[Path | str | list[str]] = field(default_factory=SimpleQueue)
+    news: SimpleQueue[Path | str | list[str]] = field(default_factory=SimpleQueue)
     stop: Event = field(default_factory=Event)
 
     def boot(self, batch: list[tuple[int, LabPoint]]) -> None:
@@ -157,7 +157,7 @@ class Guests:
         except Exception as error:
             failures = [str(error)]
         finally:
-            self.told.put(failures)
+            self.news.put(failures)
 
     def _make(self, batch: list[tuple[int, LabPoint]], shared: Path) -> list[str]:
         inside = ["bbrscope", "lab", "run", *self.words, "--inside", "-o", "/out/bundles"]
@@ -168,7 +168,7 @@ class Guests:
 
         def keep() -> None:
             for bundle in rescue(shared, self.folder):
-                self.told.put(bundle)
+                self.news.put(bundle)
 
         def watch() -> None:
             keep()
@@ -184,7 +184,7 @@ class Guests:
             keep()
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         for line in lines:
-            self.told.put(line)
+            self.news.put(line)
         if not ended.returncode:
             return []
         why = [line for line in lines if line.startswith(ERROR)] or [str(ended.returncode)]
@@ -220,12 +220,12 @@ def take_over(folder: Path) -> None:
 
 def rescue(shared: Path, folder: Path) -> list[Path]:
     """Move finished bundles out of a guest's folder; return where they are now."""
-    found = []
-    for made in sorted(shared.glob("bundles/*/manifest.json")):
-        if made.parent.suffix == PARTIAL:
+    moved = []
+    for manifest_path in sorted(shared.glob("bundles/*/manifest.json")):
+        if manifest_path.parent.suffix == PARTIAL:
             continue  # not finished yet, or never
-        target = folder / made.parent.name
+        target = folder / manifest_path.parent.name
         shutil.rmtree(target, ignore_errors=True)
-        made.parent.rename(target)
-        found.append(target)
-    return found
+        manifest_path.parent.rename(target)
+        moved.append(target)
+    return moved

@@ -88,12 +88,12 @@ def manifest_schema() -> pa.Schema:
     )
 
 
-def write_rows(rows: Sequence[Row], made: Path) -> None:
+def write_rows(rows: Sequence[Row], path: Path) -> None:
     """Write rows of the manifest into a local file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(list(rows), manifest_schema()), made, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(list(rows), manifest_schema()), path, compression="zstd")
 
 
 def read_rows(place: LakePlace) -> list[Row]:
@@ -106,9 +106,9 @@ def read_rows(place: LakePlace) -> list[Row]:
     """
     names = sorted(name for name in place.sizes(FOLDER) if name.endswith(".parquet"))
     with ThreadPoolExecutor(16) as pool:
-        found = [row for rows in pool.map(lambda name: _read(place, name), names) for row in rows]
+        read = [row for rows in pool.map(lambda name: _read(place, name), names) for row in rows]
     newest: dict[int, Row] = {}
-    for row in found:
+    for row in read:
         old = newest.get(row["run_id"])
         if old is None or _age(row) > _age(old):
             newest[row["run_id"]] = row

@@ -50,18 +50,18 @@ class LakePlace:
         with ScratchFolder(Path(self.root) if self.local else None) as folder:
             yield folder.path
 
-    def publish(self, made: Path, name: str) -> None:
+    def publish(self, written: Path, name: str) -> None:
         """Put a local file, which was made in `scratch`, into the lake: wholly or not at all."""
         if self.local:
             target = Path(self.full(name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            made.replace(target)
+            written.replace(target)
         else:
             # An object appears when its upload is complete.
             with self.files.open_output_stream(self.full(name)) as out:
-                out.write(made.read_bytes())
+                out.write(written.read_bytes())
 
-    def publish_new(self, made: Path, name: str) -> bool:
+    def publish_new(self, written: Path, name: str) -> bool:
         """Put a file into the lake unless one of that name is there; tell whether it was put.
 
         A bucket has no such step that pyarrow knows: there, of two at the same moment the later
@@ -71,16 +71,16 @@ class LakePlace:
             target = Path(self.full(name))
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(made, target)
+                os.link(written, target)
             except FileExistsError:
                 return False
             finally:
                 # What is written to that name next must not be written into the lake's file.
-                made.unlink()
+                written.unlink()
             return True
         if name in self.sizes(Path(name).parent.as_posix()):
             return False
-        self.publish(made, name)
+        self.publish(written, name)
         return True
 
     def sizes(self, folder: str = "") -> dict[str, int]:

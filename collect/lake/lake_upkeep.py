@@ -84,7 +84,7 @@ def remove(place: LakePlace, runs: Sequence[str]) -> None:
     Raises:
         StoreError: one is not there; then none is removed.
     """
-    with _alone(place):
+    with _locked(place):
         rows = read_rows(place)
         missing = set(runs) - {row["run"] for row in rows}
         if missing:
@@ -109,7 +109,7 @@ def compact(place: LakePlace, at_least: int = 2) -> Iterator[tuple[str, int]]:
         place: the lake.
         at_least: leave groups with fewer runs, or fewer new ones since the last time, as they are.
     """
-    with _alone(place):
+    with _locked(place):
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in read_rows(place):
             groups.setdefault((row["day"], row["host"]), []).append(row)
@@ -130,9 +130,9 @@ def _merge(place: LakePlace, rows: Sequence[Row], old: Sequence[Row]) -> None:
     if rows:
         with place.scratch() as folder:
             merged = _write_tables(place, rows, folder)
-            made = folder / "manifest.parquet"
-            write_rows(merged, made)
-            place.publish(made, f"{FOLDER}/merged-{token()}.parquet")
+            written = folder / "manifest.parquet"
+            write_rows(merged, written)
+            place.publish(written, f"{FOLDER}/merged-{token()}.parquet")
     place.delete(sorted({row["kept_in"] for row in old}))
     place.delete(sorted({path for row in old for path in row["paths"]}))
 
@@ -149,13 +149,13 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
             for t, p in zip(row["tables"], row["paths"], strict=True)
             if t == table
         }
-        made = folder / f"{table}.parquet"
-        count = _concatenate(place, sorted(paths), ids, made)
+        written = folder / f"{table}.parquet"
+        count = _concatenate(place, sorted(paths), ids, written)
         name = (
             folder_of(table, {**first, "run": "merged"}).rsplit("/", 1)[0] + f"/{token()}.parquet"
         )
-        files[table] = (name, made.stat().st_size, count)
-        place.publish(made, name)
+        files[table] = (name, written.stat().st_size, count)
+        place.publish(written, name)
     result = []
     for row in rows:
         shares = [
@@ -174,7 +174,7 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
     return result
 
 
-def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], made: Path) -> int:
+def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], written: Path) -> int:
     """Write the rows that several files have of some runs into one; return how many."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -188,7 +188,7 @@ def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], mad
                 if writer is None:
                     # DuckDB says of a column without NULL that it cannot have one; the next may.
                     nullable = pa.schema([field.with_nullable(True) for field in file.schema_arrow])
-                    writer = pq.ParquetWriter(made, nullable, compression="zstd")
+                    writer = pq.ParquetWriter(written, nullable, compression="zstd")
                 for batch in file.iter_batches(ROW_GROUP):
                     table = pa.Table.from_batches([batch])
                     table = table.filter(pc.is_in(table["run_id"], wanted))
@@ -212,8 +212,8 @@ def _delete_left_over(place: LakePlace) -> None:
     for row in read_rows(place):
         named |= {row["kept_in"], *row["paths"]}
     limit = time.time() - LEFT_OVER_S
-    found = place.files.get_file_info(FileSelector(place.root, recursive=True))
-    for info in found:
+    files = place.files.get_file_info(FileSelector(place.root, recursive=True))
+    for info in files:
         name = info.path[len(place.root) + 1 :]
         hidden = name.startswith(".") or "/." in name
         old = info.mtime is not None and info.mtime.timestamp() < limit
@@ -222,16 +222,16 @@ def _delete_left_over(place: LakePlace) -> None:
 
 
 @contextmanager
-def _alone(place: LakePlace) -> Iterator[None]:
+def _locked(place: LakePlace) -> Iterator[None]:
     """Keep other processes from removing and merging meanwhile.
 
     Raises:
         StoreError: one is at it, or was killed at it.
     """
     with place.scratch() as folder:
-        made = folder / "lock"
-        made.write_text(f"{socket.gethostname()}, process {os.getpid()}")
-        if not place.publish_new(made, LOCK):
+        written = folder / "lock"
+        written.write_text(f"{socket.gethostname()}, process {os.getpid()}")
+        if not place.publish_new(written, LOCK):
             with place.files.open_input_stream(place.full(LOCK)) as stream:
                 holder = stream.read(200).decode(errors="replace")
             raise StoreError(

@@ -62,23 +62,23 @@ def beside_packets(path: Path) -> BesidePackets:
 
     What makes no sense ends it: tshark, which reads the same file, says what is wrong.
     """
-    found = BesidePackets()
+    others = BesidePackets()
     try:
         _, head = next(pieces(path), (0, b""))
         if head[:4] == PCAP_MAGICS[-1]:
             for block in blocks(path):
-                _add(found, block)
+                _add(others, block)
     except (BundleError, DamagedError, struct.error):
         pass
-    return found
+    return others
 
 
-def _add(found: BesidePackets, block: CaptureBlock) -> None:
-    found.secrets += block.kind == SECRETS
-    if len(found.comments) < MOST_KEPT:
-        found.comments += [(block.frame, text[:MOST_TEXT]) for text in block.comments()]
-    if block.kind == NAMES and len(found.names) < MOST_KEPT:
-        found.names += _names(block)
+def _add(others: BesidePackets, block: CaptureBlock) -> None:
+    others.secrets += block.kind == SECRETS
+    if len(others.comments) < MOST_KEPT:
+        others.comments += [(block.frame, text[:MOST_TEXT]) for text in block.comments()]
+    if block.kind == NAMES and len(others.names) < MOST_KEPT:
+        others.names += _names(block)
 
 
 def _names(block: CaptureBlock) -> Iterator[tuple[str, str]]:

@@ -56,8 +56,8 @@ class CaptureBlock:
         at = self._options_at()
         if at is None or at + 8 > len(self.raw):
             return []
-        found = _options(self.order, self.raw[at:-4])
-        return [value.decode("utf-8", "replace") for code, value in found if code == COMMENT]
+        options = _options(self.order, self.raw[at:-4])
+        return [value.decode("utf-8", "replace") for code, value in options if code == COMMENT]
 
     def _options_at(self) -> int | None:
         """Where its options begin; None: it has none."""

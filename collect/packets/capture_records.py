@@ -119,8 +119,10 @@ def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
                 # A header length below 20 is for tshark to complain of, with all the fields.
                 end = min(end, inner + max(20, 4 * (int(text[inner + 12]) >> 4)))
             return (total ^ (total >> 16)) % (GROUPS - 1) + 1, end
-        told = int(text[inner])
-        if (kind == ICMP and told in (3, 4, 5, 11)) or (kind == ICMPV6 and told in (1, 2, 3, 4)):
+        icmp_type = int(text[inner])
+        if (kind == ICMP and icmp_type in (3, 4, 5, 11)) or (
+            kind == ICMPV6 and icmp_type in (1, 2, 3, 4)
+        ):
             quoted = True
             at = inner + 8
         elif kind in (IPIP, IP6IP):
@@ -198,9 +200,9 @@ def sort_records(
             groups[count], stop = group_of(text, found[1], found[2], found[3])
             records[count, CAPTURED] = found[2] - found[1]
             # Blocks of pcapng are whole words.
-            kept = (stop - found[1] + 3) // 4 * 4
-            if kept < found[2] - found[1]:
-                records[count, KEPT] = kept
+            captured = (stop - found[1] + 3) // 4 * 4
+            if captured < found[2] - found[1]:
+                records[count, KEPT] = captured
         at += found[0]
         count += 1
     found[4] = at
@@ -220,19 +222,19 @@ def gather(text: Any, form: int, records: Any, chosen: Any, out: Any) -> int:
     """Copy the chosen records, cut where their headers end; return their bytes."""
     done = 0
     for index in chosen:
-        at, size, kept = records[index, AT], records[index, SIZE], records[index, KEPT]
+        at, size, captured = records[index, AT], records[index, SIZE], records[index, KEPT]
         big = records[index, RECORD_BIG]
-        if kept < 0:
+        if captured < 0:
             out[done : done + size] = text[at : at + size]
         elif form == PCAP:
-            size = 16 + kept
+            size = 16 + captured
             out[done : done + size] = text[at : at + size]
-            put_number(out, done + 8, kept, big)
+            put_number(out, done + 8, captured, big)
         else:
-            size = 32 + kept
+            size = 32 + captured
             out[done : done + size - 4] = text[at : at + size - 4]
             put_number(out, done + 4, size, big)
-            put_number(out, done + 20, kept, big)
+            put_number(out, done + 20, captured, big)
             put_number(out, done + size - 4, size, big)
         done += size
     return done

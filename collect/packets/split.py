@@ -63,29 +63,29 @@ class Sorted:
         self._links = np.zeros(MOST_INTERFACES, np.int64)
         self.header = self.bytes = 0
         self.damage: str | None = None
-        found: list[tuple[Groups, Lengths]] = []
+        parts: list[tuple[Groups, Lengths]] = []
         rest = b""
         with ExitStack() as files:
             outs = [files.enter_context(open(self.file(g), "wb")) for g in range(GROUPS)]
             try:
                 for _, piece in pieces(path):
-                    rest = self._sort(rest + piece, outs, found)
+                    rest = self._sort(rest + piece, outs, parts)
             except DamagedError as error:
                 self.damage = str(error)
         if rest and self.damage is None:
             self.damage = "the file ends in the middle of a packet"
-        self.groups = np.concatenate([groups for groups, _ in found])
-        self.captured = np.concatenate([captured for _, captured in found])
+        self.groups = np.concatenate([groups for groups, _ in parts])
+        self.captured = np.concatenate([captured for _, captured in parts])
 
     def file(self, group: int) -> Path:
         """Return the file of a group."""
         return self._folder / f"group{group}"
 
     def _sort(
-        self, data: bytes, outs: Sequence[IO[bytes]], found: list[tuple[Groups, Lengths]]
+        self, data: bytes, outs: Sequence[IO[bytes]], parts: list[tuple[Groups, Lengths]]
     ) -> bytes:
         """Write the whole records of `data`; return what is left of it."""
-        if not found:
+        if not parts:
             data = self._begin(data, outs)
         text = np.frombuffer(data, np.uint8)
         most = len(data) // 12 + 1
@@ -101,7 +101,7 @@ class Sorted:
             done = gather(text, int(self._state[FORMAT]), records, chosen, out)
             outs[group].write(out[:done].data)
             self.bytes += done
-        found.append((groups[packets], records[:count, CAPTURED][packets].astype(np.uint32)))
+        parts.append((groups[packets], records[:count, CAPTURED][packets].astype(np.uint32)))
         return data[stop[4] :]
 
     def _begin(self, data: bytes, outs: Sequence[IO[bytes]]) -> bytes:

@@ -56,10 +56,10 @@ def find_tshark() -> str:
     Raises:
         HostError: it is not installed.
     """
-    found = shutil.which("tshark")
-    if found is None:
+    program = shutil.which("tshark")
+    if program is None:
         raise HostError("tshark is not installed: it dissects packet captures", GET_TSHARK)
-    return found
+    return program
 
 
 @lru_cache(maxsize=1)
@@ -70,8 +70,8 @@ def tshark_version() -> str:
     """
     program = shutil.which("capinfos") or find_tshark()
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"\(Wireshark\) ([\w.]+)", said.stdout)
-    return found[1] if found else ""
+    match = re.search(r"\(Wireshark\) ([\w.]+)", said.stdout)
+    return match[1] if match else ""
 
 
 def free_memory() -> int:
@@ -148,8 +148,8 @@ class Dissection(Closing):
     def memory(self) -> int:
         """Return the resident bytes of tshark; 0 if it has ended."""
         try:
-            told = Path(f"/proc/{self._process.pid}/statm").read_text()
-            return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            statm = Path(f"/proc/{self._process.pid}/statm").read_text()
+            return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError):
             return 0
 

@@ -278,11 +278,11 @@ def _batch(rows: int, columns: Columns) -> pa.RecordBatch:
     import pyarrow as pa
 
     bits = iter(np.packbits(columns.known[:, :rows], axis=1, bitorder="little"))
-    made: dict[str, pa.Array] = {"packet": pa.array(columns.packet[:rows])}
+    columns_by_name: dict[str, pa.Array] = {"packet": pa.array(columns.packet[:rows])}
 
     def array(name: str, kind: pa.DataType, buffers: list[Any], children: Any = None) -> None:
         parts = [pa.py_buffer(next(bits)), *map(pa.py_buffer, buffers)]
-        made[name] = pa.Array.from_buffers(kind, rows, parts, children=children)
+        columns_by_name[name] = pa.Array.from_buffers(kind, rows, parts, children=children)
 
     for name, values in zip(_NUMBERS, columns.numbers, strict=True):
         narrow = values[:rows].astype(_TYPES[name], copy=False)
@@ -297,5 +297,7 @@ def _batch(rows: int, columns: Columns) -> pa.RecordBatch:
     for name, values in zip(
         _FLAGS, np.packbits(columns.flags[:, :rows], axis=1, bitorder="little"), strict=True
     ):
-        made[name] = pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(values)])
-    return pa.record_batch(made)
+        columns_by_name[name] = pa.Array.from_buffers(
+            pa.bool_(), rows, [None, pa.py_buffer(values)]
+        )
+    return pa.record_batch(columns_by_name)

@@ -29,9 +29,9 @@ _KINDS = {"A": r"[0-9.]{7,15}", "N": r"\d{1,20}", "S": r"-?\d{1,20}", "C": r"\S"
 def _pattern() -> re.Pattern[str]:
     """The regular expression of a line; blanks are as many as printf's widths make them."""
 
-    def place(found: re.Match[str]) -> str:
-        kind = _KINDS[found[2]]
-        return rf" *{kind}" if found[1] == "_" else rf" *(?P<{found[1]}>{kind})"
+    def place(match: re.Match[str]) -> str:
+        kind = _KINDS[match[2]]
+        return rf" *{kind}" if match[1] == "_" else rf" *(?P<{match[1]}>{kind})"
 
     parts = re.split(r"(\{\w+:\w\})", " ".join(_FORMAT.split()))
     text = "".join(
@@ -68,50 +68,50 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
     look = 0
     for line in lines:
         line = line[:MAX_LINE]
-        found = LINE.search(line)
-        if found is None:
+        match = LINE.search(line)
+        if match is None:
             continue
         look += 1
-        before = line[: found.start()]
-        ends = Ends(None, None, found["address"], int(found["port"]) & 0xFFFF)
-        yield Sample(ends, None, look, _time(before), _values(found))
+        before = line[: match.start()]
+        ends = Ends(None, None, match["address"], int(match["port"]) & 0xFFFF)
+        yield Sample(ends, None, look, _time(before), _values(match))
 
 
 def _time(before: str) -> tuple[int, str] | None:
     bracket = BRACKET.search(before)
-    told = at_start(before[bracket.start() :] if bracket else _LEVEL.sub("", before))
-    return told[:2] if told else None
+    stamp = at_start(before[bracket.start() :] if bracket else _LEVEL.sub("", before))
+    return stamp[:2] if stamp else None
 
 
-def _values(found: re.Match[str]) -> dict[str, Any]:
-    mode, cycle = _MODES.get(found["mode"]), int(found["cycle"])
+def _values(match: re.Match[str]) -> dict[str, Any]:
+    mode, cycle = _MODES.get(match["mode"]), int(match["cycle"])
     phase = f"PROBE_BW_{_CYCLE[cycle]}" if mode == "PROBE_BW" and cycle < 4 else mode
     return {
         "source": "kernel_log",
-        "bbr_version": min(int(found["version"]), 255),
+        "bbr_version": min(int(match["version"]), 255),
         "phase": phase,
-        "bw": _kbps(found["bw"]),
-        "bw_lo": _kbps(found["bw_lo"]),
-        "sample_bw": _kbps(found["sample_bw"]),
-        "inflight_hi": _bound(found["inflight_hi"]),
-        "inflight_lo": _bound(found["inflight_lo"]),
-        "extra_acked": _count(found["extra_acked"]),
-        "min_rtt_us": _bound(found["min_rtt"]),
-        "sk_pacing_rate": _kbps(found["pacing"]),
-        "app_limited": found["limited"] == "_",
-        "snd_cwnd": _count(found["cwnd"]),
-        "rtt_us": _bound(found["rtt"]),
-        "in_flight": _count(found["in_flight"]),
-        "bytes_acked": int(found["una_k"]) * 1000 + int(found["una"]),
-        "delivered": _count(found["delivered"]),
-        "lost": _count(found["lost"]),
-        "ca_state": _CA_STATES.get(found["ca"]),
-        "ack_phase": _ACK_PHASES.get(found["ack_phase"]),
-        "event": None if found["event"] == "." else found["event"],
-        "loss_rate": int(found["loss"]) / 1000,
-        "ce_rate": int(found["ce"]) / 1000,
-        "ecn_alpha": int(found["alpha"]) / 1000,
-        "round_start": found["round"] == "*",
+        "bw": _kbps(match["bw"]),
+        "bw_lo": _kbps(match["bw_lo"]),
+        "sample_bw": _kbps(match["sample_bw"]),
+        "inflight_hi": _bound(match["inflight_hi"]),
+        "inflight_lo": _bound(match["inflight_lo"]),
+        "extra_acked": _count(match["extra_acked"]),
+        "min_rtt_us": _bound(match["min_rtt"]),
+        "sk_pacing_rate": _kbps(match["pacing"]),
+        "app_limited": match["limited"] == "_",
+        "snd_cwnd": _count(match["cwnd"]),
+        "rtt_us": _bound(match["rtt"]),
+        "in_flight": _count(match["in_flight"]),
+        "bytes_acked": int(match["una_k"]) * 1000 + int(match["una"]),
+        "delivered": _count(match["delivered"]),
+        "lost": _count(match["lost"]),
+        "ca_state": _CA_STATES.get(match["ca"]),
+        "ack_phase": _ACK_PHASES.get(match["ack_phase"]),
+        "event": None if match["event"] == "." else match["event"],
+        "loss_rate": int(match["loss"]) / 1000,
+        "ce_rate": int(match["ce"]) / 1000,
+        "ecn_alpha": int(match["alpha"]) / 1000,
+        "round_start": match["round"] == "*",
     }
 
 

@@ -48,22 +48,22 @@ def at_start(text: str) -> tuple[int, str, int] | None:
 def _parsed_at_start(text: str) -> tuple[int, str, int] | None:
     """Return what `at_start` does, whatever time it is."""
     skipped = len(text) - len(text.lstrip("# \t"))
-    if found := MONOTONIC.match(text):
-        return int(found[1]), "monotonic", found.end()
-    if found := UPTIME.match(text):
-        return int(Decimal(found[1]) * 10**9), "monotonic", found.end()
-    if found := EPOCH.match(text, skipped):
-        return _epoch(found[1]), "realtime", found.end()
-    if found := ISO.match(text, skipped):
-        zone = (found[4] or "Z").replace("UTC", "Z")
-        moment = _moment(f"{found[1]}T{found[2]}{zone}", None)
-        fraction = int((found[3] or "").ljust(9, "0"))
-        return None if moment is None else (moment + fraction, "realtime", found.end())
-    if found := DATE.match(text, skipped):
-        moment = _moment(" ".join(found.groups()), "%b %d %H:%M:%S %Y")
-        return None if moment is None else (moment, "realtime", found.end())
-    if found := BRACKET.match(text, skipped):
-        return int(Decimal(found[1]) * 10**9), "monotonic", found.end()
+    if match := MONOTONIC.match(text):
+        return int(match[1]), "monotonic", match.end()
+    if match := UPTIME.match(text):
+        return int(Decimal(match[1]) * 10**9), "monotonic", match.end()
+    if match := EPOCH.match(text, skipped):
+        return _epoch(match[1]), "realtime", match.end()
+    if match := ISO.match(text, skipped):
+        zone = (match[4] or "Z").replace("UTC", "Z")
+        moment = _moment(f"{match[1]}T{match[2]}{zone}", None)
+        fraction = int((match[3] or "").ljust(9, "0"))
+        return None if moment is None else (moment + fraction, "realtime", match.end())
+    if match := DATE.match(text, skipped):
+        moment = _moment(" ".join(match.groups()), "%b %d %H:%M:%S %Y")
+        return None if moment is None else (moment, "realtime", match.end())
+    if match := BRACKET.match(text, skipped):
+        return int(Decimal(match[1]) * 10**9), "monotonic", match.end()
     return None
 
 

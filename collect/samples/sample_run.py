@@ -100,9 +100,9 @@ def load_recorded(
     damage: list[str] = []
     samples = samples_ss.samples(_whole_part(path, shown, damage if salvage else None))
     loaded = load(con, run_id, samples, ahead)
-    found = findings(loaded) | cut_off(damage)
-    found.pop("samples_v1_form", None)  # the events tell all that
-    return found
+    notes = findings(loaded) | cut_off(damage)
+    notes.pop("samples_v1_form", None)  # the events tell all that
+    return notes
 
 
 def _whole_part(path: Path, shown: str, damage: list[str] | None) -> Iterator[str]:
@@ -140,19 +140,19 @@ def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
 
 def findings(loaded: Loaded) -> dict[str, str]:
     """Say what samples lack, by code."""
-    found: dict[str, dict[str, Any]] = {}
+    notes: dict[str, dict[str, Any]] = {}
     if loaded.untimed:
-        found["samples_untimed"] = {"count": loaded.untimed, "total": loaded.samples}
+        notes["samples_untimed"] = {"count": loaded.untimed, "total": loaded.samples}
     if loaded.backwards:
-        found["samples_backwards"] = {"count": loaded.backwards}
+        notes["samples_backwards"] = {"count": loaded.backwards}
     usual = median(loaded.steps) if loaded.steps else 0
     longest = max(loaded.steps, default=0)
     if loaded.sources == {"ss"} and longest > max(GAP_NS, GAP_LOOKS * usual):
-        found["samples_gap"] = {"seconds": longest / 1e9, "usual": usual / 1e9}
+        notes["samples_gap"] = {"seconds": longest / 1e9, "usual": usual / 1e9}
     if loaded.sources == {"ss"} and not loaded.versions:
-        found["samples_v1_form"] = {}
+        notes["samples_v1_form"] = {}
     if tcp_info_archive.SOURCE in loaded.sources:
-        found["samples_on_change"] = {}
+        notes["samples_on_change"] = {}
     if "kernel_log" in loaded.sources:
-        found["samples_no_sender"] = {}
-    return {code: CODES[code].format(**values) for code, values in found.items()}
+        notes["samples_no_sender"] = {}
+    return {code: CODES[code].format(**values) for code, values in notes.items()}

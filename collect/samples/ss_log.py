@@ -34,8 +34,8 @@ _MAX = (1 << 63) - 1
 
 def _whole(text: str) -> int | None:
     """A count; what follows its digits (ms, a share) is left aside."""
-    found = re.match(r"\d{1,19}", text)
-    return min(int(found[0]), _MAX) if found else None
+    match = re.match(r"\d{1,19}", text)
+    return min(int(match[0]), _MAX) if match else None
 
 
 def _milliseconds(text: str) -> int | None:
@@ -48,8 +48,8 @@ def _milliseconds(text: str) -> int | None:
 
 
 def _rate(text: str) -> int | None:
-    found = _RATE.match(text)
-    return min(round(float(found[1]) * _SCALE[found[2]]), _MAX) if found else None
+    match = _RATE.match(text)
+    return min(round(float(match[1]) * _SCALE[match[2]]), _MAX) if match else None
 
 
 def _gain(text: str) -> float | None:

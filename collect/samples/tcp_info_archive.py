@@ -62,8 +62,8 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
         if MARK not in line:
             continue
         try:
-            found = json.loads(line)
-            sample = _sample(found.get("Snapshot", found), look)
+            record = json.loads(line)
+            sample = _sample(record.get("Snapshot", record), look)
         except (ValueError, TypeError, LookupError, AttributeError, struct.error, RecursionError):
             continue
         if sample is not None:

@@ -41,7 +41,7 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
       bbrscope doctor --bundle edge7
     """
     if bundle is not None:
-        tell_bundle(bundle, as_json)
+        print_bundle(bundle, as_json)
         return
     from ...collect.record.host import doctor
 
@@ -61,7 +61,7 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     say(f"\ncollect would use: {report.best}")
 
 
-def tell_bundle(folder: Path, as_json: bool) -> None:
+def print_bundle(folder: Path, as_json: bool) -> None:
     """Print a recording's account; a row that was lost is an error."""
     from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
     from ...collect.record.output import accounting

@@ -80,8 +80,8 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
     """
     from ..live.live_metrics import TYPE
 
-    found = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
-    if found is None or int(found[2]) > 65535:
+    match = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
+    if match is None or int(match[2]) > 65535:
         raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
 
     class Handler(BaseHTTPRequestHandler):
@@ -103,7 +103,7 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
             """Say nothing of each request."""
 
     try:
-        server = ThreadingHTTPServer((found[1], int(found[2])), Handler)
+        server = ThreadingHTTPServer((match[1], int(match[2])), Handler)
     except OSError as error:
         raise BbrscopeError(
             f"cannot listen at {listen}: {error.strerror}", "choose another --listen"

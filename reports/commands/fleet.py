@@ -77,17 +77,17 @@ def command(request: FleetRequest) -> None:
             f"{request.lake} is not a lake", "make one: bbrscope lake add DIR BUNDLE..."
         )
     with open_store(request.lake, read_only=True) as opened:
-        found = list(answers(opened.con, request.by, request.most))
+        answered = list(answers(opened.con, request.by, request.most))
         counted = _counted(opened)
         if request.output is not None:
-            _write_page(opened, request, counted, found)
+            _write_page(opened, request, counted, answered)
     if request.output is not None:
         say(f"{request.output}: open it in any browser, no network needed")
     elif request.output_format == "json":
-        said = {answer.name: answer.rows.to_pylist() for answer in found}
+        said = {answer.name: answer.rows.to_pylist() for answer in answered}
         say(json.dumps(said, default=str))
     else:
-        _print(counted, found)
+        _print(counted, answered)
 
 
 def _counted(opened: Store) -> str:
@@ -98,23 +98,23 @@ def _counted(opened: Store) -> str:
     return f"{runs:,} runs, {flows:,} flows, {seconds / 3600:,.2f} hours of sending"
 
 
-def _print(counted: str, found: Sequence[Answer]) -> None:
+def _print(counted: str, answered: Sequence[Answer]) -> None:
     from ..text.print_table import render
 
     say(counted)
-    for answer in found:
+    for answer in answered:
         say(f"\n{answer.title} ({answer.about})\n")
         say(render(answer.rows) if answer.rows.num_rows else "nothing")
 
 
 def _write_page(
-    opened: Store, request: FleetRequest, counted: str, found: Sequence[Answer]
+    opened: Store, request: FleetRequest, counted: str, answered: Sequence[Answer]
 ) -> None:
     from ..html.pages import fleet_page
     from .report import write_report
 
     assert request.output is not None
-    (worst,) = (answer for answer in found if answer.name == "worst")
+    (worst,) = (answer for answer in answered if answer.name == "worst")
     runs = list(dict.fromkeys(worst.rows["run"].to_pylist()))[: request.reports]
     folder = request.output.with_name(f"{request.output.stem}_reports")
     if runs:
@@ -124,4 +124,4 @@ def _write_page(
         path = folder / f"{urllib.parse.quote(run, safe='')}.html"
         write_report(opened, opened.run_id(run), path)
         links[run] = f"{folder.name}/{path.name}"
-    writer.write(request.output, fleet_page.build(str(request.lake), counted, found, links))
+    writer.write(request.output, fleet_page.build(str(request.lake), counted, answered, links))

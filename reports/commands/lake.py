@@ -98,7 +98,7 @@ def add(request: AddRequest) -> None:
     counts = {"added": 0, "there already": 0, "refused": 0}
     with _workers(request) as workers, progress(len(request.bundles), "bundles") as advance:
         for filed in file_all(request.lake, request.bundles, options, workers):
-            counts[_tell(filed)] += 1
+            counts[_print_event(filed)] += 1
             advance(1)
     say(f"{request.lake}: {', '.join(f'{count} {what}' for what, count in counts.items())}")
     if counts["refused"]:
@@ -120,7 +120,7 @@ def _workers(request: AddRequest) -> Iterator[Workers]:
         yield here() if jobs == 1 else processes(jobs)
 
 
-def _tell(filed: Filed) -> str:
+def _print_event(filed: Filed) -> str:
     """Say what became of a bundle, and return in which count it goes."""
     if filed.refused is not None:
         say(f"{filed.refused.fact}\n  {filed.refused.way_out}", err=True)

@@ -142,7 +142,7 @@ def ware(
     flows: tuple[int, ...],
     gain: float,
     duration: float,
-    alone: bool,
+    only_bbr: bool,
     every: bool,
     store: Path,
     output_format: str,
@@ -176,7 +176,7 @@ def ware(
     else:
         rows = [
             model_rows.prediction_without_others(one, number, gain)
-            if alone
+            if only_bbr
             else model_rows.prediction(one, number, gain, duration / 1e6)
             for one, number in itertools.product(link.links(), flows or (1,))
         ]

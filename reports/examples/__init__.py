@@ -9,8 +9,8 @@ from importlib.resources import files
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
     """Return the examples' names, in alphabetical order."""
-    found = (path.name for path in files(__name__).iterdir())
-    return tuple(sorted(name.removesuffix(".sql") for name in found if name.endswith(".sql")))
+    names = (path.name for path in files(__name__).iterdir())
+    return tuple(sorted(name.removesuffix(".sql") for name in names if name.endswith(".sql")))
 
 
 def text(name: str) -> str:

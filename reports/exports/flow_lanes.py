@@ -155,6 +155,6 @@ def signal_values(
 def _rows(
     scope: ExportScope, query: str, values: dict[str, Any]
 ) -> Iterator[tuple[int, str, str | None]]:
-    found = scope.con.execute(query, values)
-    while some := found.fetchmany(_ROWS):
+    records = scope.con.execute(query, values)
+    while some := records.fetchmany(_ROWS):
         yield from some

@@ -44,8 +44,8 @@ class Family:
             yield f"# UNIT {self.name} {self.unit}\n"
         yield f"# HELP {self.name} {_escaped(self.about)}\n"
         for (suffix, labels), value in self.samples.items():
-            told = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
-            yield f"{self.name}{suffix}{{{told}}} {_number(value)}\n"
+            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+            yield f"{self.name}{suffix}{{{pairs}}} {_number(value)}\n"
 
 
 # Columns of metrics_by_run, and of metrics_by_flow if one flow was asked for, as metrics: what each
@@ -165,8 +165,8 @@ class Snapshot:
             *(flow.run_id, flow.flow),
         ):
             for agrees, count in (("yes", row["exact"]), ("no", row["events"] - row["exact"])):
-                told = (("mode", str(row["mode"])), ("exact", agrees))
-                replays.add(labels + told, count, "_total")
+                outcome_labels = (("mode", str(row["mode"])), ("exact", agrees))
+                replays.add(labels + outcome_labels, count, "_total")
 
     def _phase(self, labels: Labels, seconds: float) -> None:
         family = self._family(
@@ -190,14 +190,14 @@ def write(scopes: Sequence[ExportScope], file: IO[bytes]) -> int:
 def _metrics(scope: ExportScope) -> Row:
     """The run in numbers; if one flow was asked for, that flow."""
     if scope.chosen:
-        found = rows(
+        records = rows(
             scope.con,
             "SELECT * FROM metrics_by_flow WHERE run_id = ? AND flow = ?",
             *(scope.run_id, scope.flows[0].flow),
         )
     else:
-        found = rows(scope.con, "SELECT * FROM metrics_by_run WHERE run_id = ?", scope.run_id)
-    return found[0] if found else {}
+        records = rows(scope.con, "SELECT * FROM metrics_by_run WHERE run_id = ?", scope.run_id)
+    return records[0] if records else {}
 
 
 def _escaped(text: str) -> str:

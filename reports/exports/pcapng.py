@@ -24,7 +24,7 @@ from ...collect.packets.capture_file import PCAP_MAGICS, pieces
 from ...collect.store.query import rows
 from ...probes.base.errors import BbrscopeError
 from .export_scope import ExportScope
-from .told_changes import told
+from .exported_changes import exported_changes
 
 _ADVANCE = 65_536
 
@@ -78,14 +78,16 @@ def write(
             f"name the bundle that was ingested, or its {row['name']}: --capture PATH",
         )
     comments, without = _comments(scope)
-    kept = _kept(scope, row["frames"])
+    exported_frames = _exported_frames(scope, row["frames"])
     times = _times(scope, comments)
     count = secrets = 0
     with _opened(capture) as path:
         for block in blocks(path):
             secrets += block.kind == SECRETS
             if block.frame:
-                if kept is not None and not (block.frame < len(kept) and kept[block.frame]):
+                if exported_frames is not None and not (
+                    block.frame < len(exported_frames) and exported_frames[block.frame]
+                ):
                     continue
                 count += 1
                 if count % _ADVANCE == 0:
@@ -106,13 +108,13 @@ def frames_of(scope: ExportScope) -> int:
 
 
 def _capture_of(scope: ExportScope) -> dict[str, Any]:
-    found = rows(scope.con, "SELECT * FROM captures WHERE run_id = ?", scope.run_id)
-    if not found:
+    records = rows(scope.con, "SELECT * FROM captures WHERE run_id = ?", scope.run_id)
+    if not records:
         raise BbrscopeError(
             f"{scope.run} has no packet capture in the store, so that it cannot be pcapng",
             "if its bundle has one, ingest it where tshark is installed; or choose another format",
         )
-    return found[0]
+    return records[0]
 
 
 def _comments(scope: ExportScope) -> tuple[Comments, int]:
@@ -120,7 +122,7 @@ def _comments(scope: ExportScope) -> tuple[Comments, int]:
     comments: Comments = defaultdict(list)
     without = 0
     for flow in scope.event_flows("write as comments"):
-        happened = list(told(scope, flow))
+        happened = list(exported_changes(scope, flow))
         places = _places(scope, flow, [item.change.seq for item in happened])
         for item in happened:
             packet, before = places.get(item.change.seq, (None, None))
@@ -141,11 +143,11 @@ def _places(
     scope: ExportScope, flow: EventFlow, seqs: list[int]
 ) -> dict[int, tuple[int | None, int | None]]:
     values = {"run_id": scope.run_id, "flow": flow.flow, "seqs": sorted(set(seqs))}
-    found = scope.con.execute(_PACKETS_OF_EVENTS, values).fetchall()
-    return {seq: (packet, before) for seq, packet, before in found}
+    records = scope.con.execute(_PACKETS_OF_EVENTS, values).fetchall()
+    return {seq: (packet, before) for seq, packet, before in records}
 
 
-def _kept(scope: ExportScope, frames: int) -> npt.NDArray[np.bool_] | None:
+def _exported_frames(scope: ExportScope, frames: int) -> npt.NDArray[np.bool_] | None:
     """Of each packet by its number, whether it belongs to the export; None: all do."""
     if not scope.chosen and scope.window is None:
         return None
@@ -157,19 +159,19 @@ def _kept(scope: ExportScope, frames: int) -> npt.NDArray[np.bool_] | None:
         " OR ack_flow IN (SELECT unnest($flows::INTEGER[])))",
         {"run_id": scope.run_id, "first": max(first, 0), "last": last, "flows": flows},
     ).fetchnumpy()["packet"]
-    kept = np.zeros(frames + 1, np.bool_)
-    kept[chosen] = True
-    return kept
+    exported_frames = np.zeros(frames + 1, np.bool_)
+    exported_frames[chosen] = True
+    return exported_frames
 
 
 def _times(scope: ExportScope, comments: Comments) -> dict[int, int]:
     """When the packets that get comments were captured: what tells that it is this capture."""
-    found = scope.con.execute(
+    records = scope.con.execute(
         "SELECT packet, realtime_ns FROM packets WHERE run_id = ?"
         " AND packet IN (SELECT unnest(?::UINTEGER[]))",
         [scope.run_id, list(comments)],
     ).fetchall()
-    return dict(found)
+    return dict(records)
 
 
 def _write(

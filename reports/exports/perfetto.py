@@ -22,9 +22,9 @@ from ..html.panels.path_panels import QUEUE
 from ..html.panels.signals import Panel, Signal
 from ..text.print_table import printable
 from .export_scope import ExportScope
+from .exported_changes import ExportedChange, exported_changes
 from .flow_lanes import SignalValues, lane, lanes_of, panels_of, signal_values
 from .perfetto_trace import BYTES, COUNT, NANOSECONDS, NO_UNIT, Argument, PerfettoTrace
-from .told_changes import Told, told
 
 DECISIONS, LOSSES, ACKS = "decisions", "losses", "ACKs that decisions rest on"
 # So long before the run's zero its handshake may have begun.
@@ -114,7 +114,7 @@ class _RunWriter:
     def _decisions(self, group: int, flow: RecordedFlow) -> None:
         track = self._track(group, DECISIONS)
         seqs: dict[int, int] = {}
-        for item in told(self.scope, flow):
+        for item in exported_changes(self.scope, flow):
             change = item.change
             ns = change.ns + self.shift
             self.trace.instant(
@@ -128,8 +128,8 @@ class _RunWriter:
     def _acks(self, track: int, flow: EventFlow, seqs: list[int]) -> None:
         for at in range(0, len(seqs), _ASKED):
             values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-            found = self.scope.con.execute(_ACKS, values | {"seqs": seqs[at : at + _ASKED]})
-            for seq, packet, ns, acked, losses, rtt_us, una in found.fetchall():
+            records = self.scope.con.execute(_ACKS, values | {"seqs": seqs[at : at + _ASKED]})
+            for seq, packet, ns, acked, losses, rtt_us, una in records.fetchall():
                 arguments: dict[str, Argument] = {
                     "acked_sacked": acked or 0,
                     "losses": losses or 0,
@@ -145,8 +145,8 @@ class _RunWriter:
         first, last = self.scope.span(flow)
         values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
         decided = {ns: seq for seq, ns in seqs.items()}
-        found = self.scope.con.execute(_LOSSES, values | {"first": first, "last": last})
-        while some := found.fetchmany(_ASKED):
+        records = self.scope.con.execute(_LOSSES, values | {"first": first, "last": last})
+        while some := records.fetchmany(_ASKED):
             for ns, start, end, segments, repair in some:
                 arguments: dict[str, Argument] = {
                     "skb_seq": start or 0,
@@ -203,14 +203,16 @@ class _RunWriter:
             return
         changed = np.append(counter.last is None or data[0] != counter.last, data[1:] != data[:-1])
         counter.last = int(data[-1])
-        times, kept = (ns[changed] + self.shift).tolist(), data[changed]
+        times, changed_values = (ns[changed] + self.shift).tolist(), data[changed]
         if counter.whole:
-            self.trace.counts(counter.track, times, (kept * round(counter.factor)).tolist())
+            self.trace.counts(
+                counter.track, times, (changed_values * round(counter.factor)).tolist()
+            )
         else:
-            self.trace.measures(counter.track, times, (kept * counter.factor).tolist())
+            self.trace.measures(counter.track, times, (changed_values * counter.factor).tolist())
 
 
-def _arguments(item: Told) -> dict[str, Argument]:
+def _arguments(item: ExportedChange) -> dict[str, Argument]:
     """The evidence by name, in the kernel's units, and the decision in words."""
     change: Change = item.change
     arguments: dict[str, Argument] = {"about": change.about, "why": item.why}

@@ -18,7 +18,7 @@ from ...analyze.story.event_flows import EventFlow
 from ...probes.base.errors import BbrscopeError
 from ..text.print_table import printable
 from .export_scope import ExportScope
-from .told_changes import Told, told
+from .exported_changes import ExportedChange, exported_changes
 
 CURRENT, OLDER = "current", "0.3"
 DIALECTS = (CURRENT, OLDER)
@@ -175,14 +175,14 @@ def _trace(scope: ExportScope, flow: EventFlow, dialect: str) -> Data:
 
 def _began(scope: ExportScope) -> str | None:
     """The run's zero by the sender's wall clock, if that is known."""
-    found = scope.con.execute(
+    records = scope.con.execute(
         "SELECT (realtime_ns::BIGINT - monotonic_ns::BIGINT) FROM clocks"
         " WHERE run_id = ? AND point = 'start'",
         [scope.run_id],
     ).fetchall()
-    if not found or found[0][0] is None:
+    if not records or records[0][0] is None:
         return None
-    ns = found[0][0] + scope.zero_ns
+    ns = records[0][0] + scope.zero_ns
     if not 0 <= ns < 1 << 62:
         return None
     return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + (
@@ -201,7 +201,7 @@ def _events(scope: ExportScope, flow: EventFlow, dialect: str) -> Iterator[Data]
 
 
 def _changes(scope: ExportScope, flow: EventFlow) -> Iterator[tuple[int, str, Data]]:
-    for item in told(scope, flow):
+    for item in exported_changes(scope, flow):
         change = item.change
         if change.is_phase:
             state: Data = {"new": scope.translated(str(change.new)), "trigger": item.why}
@@ -212,7 +212,7 @@ def _changes(scope: ExportScope, flow: EventFlow) -> Iterator[tuple[int, str, Da
             yield change.ns, "decision", _decision(scope, item)
 
 
-def _decision(scope: ExportScope, item: Told) -> Data:
+def _decision(scope: ExportScope, item: ExportedChange) -> Data:
     change = item.change
     data: Data = {"about": scope.translated(change.about), "what": item.what, "trigger": item.why}
     if change.name is not None:
@@ -260,10 +260,10 @@ def _stream(scope: ExportScope, flow: EventFlow) -> Iterator[tuple[int, str, Dat
     """Yield metrics that changed, and packets, in the order of time."""
     first, last = scope.span(flow)
     values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-    found = scope.con.execute(_STREAM, values | {"first": first, "last": last})
+    records = scope.con.execute(_STREAM, values | {"first": first, "last": last})
     numbers = _Numbers()
     before: list[float | None] = [None] * len(_METRICS)
-    while rows := found.fetchmany(_ROWS):
+    while rows := records.fetchmany(_ROWS):
         for ns, kind, place, *columns in rows:
             if kind == "m":
                 data = _changed(columns, before)

@@ -15,8 +15,8 @@ from ...collect.store.query import rows
 from ...probes.base.errors import BbrscopeError
 from ..text.print_table import printable
 from .export_scope import ExportScope
+from .exported_changes import exported_changes
 from .flow_lanes import PHASE, lane
-from .told_changes import told
 
 _ROWS = 20_000
 # tcptrace's colours, and two of our own for what only the sender knows.
@@ -129,8 +129,8 @@ class _Drawing:
 
     def state(self, captured: bool) -> None:
         """Draw the congestion window; without a capture also what was sent, acked and allowed."""
-        found = rows(self._scope.con, _ZERO, self._scope.run_id, self._flow.flow)
-        isn = found[0]["isn"] if captured and found else None
+        records = rows(self._scope.con, _ZERO, self._scope.run_id, self._flow.flow)
+        isn = records[0]["isn"] if captured and records else None
         before: Row | None = None
         for row in self._rows(_STATE, {"isn": isn}):
             ns, kind, position, sent, edge, allowed, lost_end, lost = row
@@ -161,7 +161,7 @@ class _Drawing:
             self.command(f"dtick {start} {bottom}")
             self._text("atext", start, bottom, self._scope.translated(span.name))
         place = 0
-        for item in told(self._scope, flow, self._scope.everything):
+        for item in exported_changes(self._scope, flow, self._scope.everything):
             ns = item.change.ns
             while place + 1 < len(self._places) and self._places[place + 1][0] <= ns:
                 place += 1
@@ -185,9 +185,9 @@ class _Drawing:
             self._paint(_CE)
             self._text("btext", x, position, "CE")
 
-    def _acks(self, found: Iterator[Row]) -> None:
+    def _acks(self, records: Iterator[Row]) -> None:
         before: Row | None = None
-        for row in found:
+        for row in records:
             ns, position, window, duplicate, sacked = row
             x = self._x(ns)
             if before is not None and position >= before[1]:
@@ -234,6 +234,6 @@ class _Drawing:
         first, last = self._scope.window or (0, (1 << 63) - 1)
         values = {"run_id": self._scope.run_id, "flow": self._flow.flow}
         values |= {"first": first, "last": last}
-        found = self._scope.con.execute(query, values | (more or {}))
-        while some := found.fetchmany(_ROWS):
+        records = self._scope.con.execute(query, values | (more or {}))
+        while some := records.fetchmany(_ROWS):
             yield from some

@@ -79,13 +79,13 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
             {
                 "flow_no": flow.flow_no,
                 "cc": flow.cc,
-                "bbr_version": made.version,
+                "bbr_version": flow_setup.version,
                 "kind": flow.kind,
                 "start_s": flow.start_us / 1e6,
                 "extra_rtt_us": flow.extra_rtt_us,
                 "size_bytes": flow.size_bytes,
             }
-            for flow, made in zip(point.flows, setup.flows, strict=True)
+            for flow, flow_setup in zip(point.flows, setup.flows, strict=True)
         ],
     }
     extra = {

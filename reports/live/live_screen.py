@@ -105,8 +105,8 @@ class LiveScreen:
 
     def _story_lines(self, room: int) -> list[str]:
         now = time.monotonic_ns()
-        told = self.session.flows.story(self.story or "")[-max(room, 0) :]
-        lines = [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in told]
+        changes = self.session.flows.story(self.story or "")[-max(room, 0) :]
+        lines = [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in changes]
         return lines or ["nothing has changed since it is watched"]
 
     def draw(self, screen: curses.window) -> None:

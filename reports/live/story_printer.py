@@ -36,20 +36,20 @@ class StoryPrinter:
     def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
         """Follow the rows and print what they tell."""
         columns = beginnings.columns_of(headers)
-        self.tell(self.follower.take(LiveBatch(columns, rows, now_ns - ORDER_NS)))
+        self.say_change(self.follower.take(LiveBatch(columns, rows, now_ns - ORDER_NS)))
 
-    def tell(self, followed: Followed) -> None:
+    def say_change(self, followed: Followed) -> None:
         """Print what a batch brought."""
         for event in followed.events:
             if event.kind == "sample":
-                self._tell_phase(event)
+                self._say_phase(event)
         for decision in followed.decisions:
             code = CODES[decision.code]
             if code.change and code.about not in TOO_OFTEN:
                 mss = decision.event.values.get("tp_mss_cache", 0)
                 self._say(decision.event, sentence(decision.code, decision.evidence, mss))
 
-    def _tell_phase(self, event: LiveEvent) -> None:
+    def _say_phase(self, event: LiveEvent) -> None:
         phase = phase_of(self.follower.version, event.values)
         before = self._phases.get(event.flow.number)
         if phase != before:

@@ -36,10 +36,10 @@ LEAST_DECISION = 24
 def ordered(flows: Sequence[FlowNow], sort: str, words: str = "") -> list[FlowNow]:
     """The flows that contain `words` in any text, largest of `sort` first; texts by alphabet."""
     chosen = [flow for flow in flows if words.lower() in text_of(flow)]
-    told = [flow for flow in chosen if getattr(flow, sort) is not None]
-    untold = [flow for flow in chosen if getattr(flow, sort) is None]
-    is_text = all(isinstance(getattr(flow, sort), str) for flow in told)
-    return sorted(told, key=lambda flow: getattr(flow, sort), reverse=not is_text) + untold
+    known = [flow for flow in chosen if getattr(flow, sort) is not None]
+    unknown = [flow for flow in chosen if getattr(flow, sort) is None]
+    is_text = all(isinstance(getattr(flow, sort), str) for flow in known)
+    return sorted(known, key=lambda flow: getattr(flow, sort), reverse=not is_text) + unknown
 
 
 def text_of(flow: FlowNow) -> str:

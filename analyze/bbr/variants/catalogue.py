@@ -76,8 +76,8 @@ def load(name: str) -> Variant:
     """A variant of VARIANTS."""
     listed = VARIANTS[name]
     module = importlib.import_module(f".{listed.file}", __package__)
-    found: Variant = getattr(module, listed.place)
-    return found
+    variant: Variant = getattr(module, listed.place)
+    return variant
 
 
 def help_text() -> str:

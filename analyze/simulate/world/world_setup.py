@@ -214,10 +214,10 @@ def _sim(world: Array, parts: dict[str, Any], callbacks: tuple[Any, ...]) -> Any
 
 
 def _changes(path: PathSetup) -> Any:
-    made = np.zeros(len(path.changes), rec.CHANGE)
+    changes = np.zeros(len(path.changes), rec.CHANGE)
     for row, change in enumerate(sorted(path.changes)):
-        made["at"][row], made["what"][row], made["value"][row] = _change(*change)
-    return made
+        changes["at"][row], changes["what"][row], changes["value"][row] = _change(*change)
+    return changes
 
 
 def rules_of(flow: FlowSetup) -> dict[str, Any]:

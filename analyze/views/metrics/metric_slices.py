@@ -57,26 +57,26 @@ begun AS (
 # What an event brought belongs to the slice in which it happened, of phases to the one that it
 # found; what held after it until the next is weighted with that time in the slice that follows.
 def _kernel(by: str) -> str:
-    found_in = "p.phase" if by == "phase" else "s.label"
+    phase_column = "p.phase" if by == "phase" else "s.label"
     return f"""
 rtts AS (
   SELECT run_id, flow, min(rtt_us) AS base FROM flow_steps GROUP BY run_id, flow
 ), placed AS (
   SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label,
-    coalesce({found_in}, s.label) AS found_in,
+    coalesce({phase_column}, s.label) AS phase_column,
     bdp_packets(l.bits_per_s, rtts.base, p.mss) AS bdp
   FROM flow_steps p LEFT JOIN rtts USING (run_id, flow)
   ASOF LEFT JOIN link_rates l ON l.run_id = p.run_id AND p.ns >= l.start_ns
   ASOF JOIN slices s ON s.run_id = p.run_id AND s.flow = p.flow AND p.ns >= s.start_ns
 ), brought AS (
-  SELECT run_id, flow, stream, found_in AS label, count_if(is_ack) AS mains,
+  SELECT run_id, flow, stream, phase_column AS label, count_if(is_ack) AS mains,
     sum(delivered * frame_bytes(mss)) * 8 AS carried_bits,
     sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
     sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, median(rate_mbps) AS rate,
     max(rate_mbps) AS rate_max, min(rtt_us) AS rtt_min, avg(rtt_us) AS rtt_mean,
     quantile_cont(rtt_us, 0.5) AS rtt_p50, quantile_cont(rtt_us, 0.95) AS rtt_p95,
     quantile_cont(rtt_us, 0.99) AS rtt_p99, avg(queue_us) AS queue_delay
-  FROM placed GROUP BY run_id, flow, stream, found_in
+  FROM placed GROUP BY run_id, flow, stream, phase_column
 ), held AS (
   SELECT p.run_id, p.flow, p.stream, p.label,
     sum(p.in_flight * p.held_ns) / sum(p.held_ns) AS in_flight,

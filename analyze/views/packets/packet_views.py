@@ -83,7 +83,7 @@ WITH drops AS (
   WINDOW w AS (PARTITION BY run_id, kind ORDER BY ns)
 ), sampled AS (
   SELECT run_id, ns, max(dropped) AS dropped FROM drops GROUP BY run_id, ns
-), told AS (
+), located AS (
 SELECT e.run_id, r.run, e.flow, e.seq, e.ns, (e.ns - f.first_ns)::BIGINT AS t_ns, e.skb_seq,
   e.skb_end_seq, e.skb_in_flight AS tx_in_flight, m.lost_packet, l.ns AS lost_packet_ns,
   m.resent_packet, s.ns AS resent_packet_ns, (s.ns - e.ns)::BIGINT AS repair_ns,
@@ -96,7 +96,7 @@ LEFT JOIN packets g ON g.run_id = e.run_id AND g.packet = m.overtaking_packet
 WHERE e.kind = 'skb_marked_lost'
 )
 SELECT t.*, q.dropped AS queue_dropped
-FROM told t ASOF LEFT JOIN sampled q ON q.run_id = t.run_id AND t.passed_ns >= q.ns
+FROM located t ASOF LEFT JOIN sampled q ON q.run_id = t.run_id AND t.passed_ns >= q.ns
 """,
     materialized=True,
 )

@@ -50,7 +50,7 @@ SENDERS = View(
         ),
         Column("bytes", "BIGINT", "bytes", "delivered x mss; acked (samples); else payload"),
         Column("acks", "BIGINT", "events", "events of kind main or sample; NULL: none recorded"),
-        Column("counts", "BOOLEAN", "", "it carried data: its shares and rates are told"),
+        Column("counts", "BOOLEAN", "", "it carried data: its shares and rates are reported"),
         Column("why_not", "VARCHAR", "", "no data, control connection or few ACKs; NULL: counts"),
     ),
     f"""
@@ -161,7 +161,7 @@ WITH lows AS (
   -- Seconds in which some flow saw the path as short as the setup has it: the queue was empty.
   SELECT k.run_id, k.flow, l.ns FROM known k JOIN lows l USING (run_id, flow)
   WHERE l.us <= 1.1 * k.setup_us
-), told AS (
+), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow
@@ -170,7 +170,7 @@ WITH lows AS (
   FROM known k
 )
 SELECT run_id, flow, CASE source WHEN 'lab' THEN lab_us WHEN 'setup' THEN setup_us
-  ELSE least_us END::DOUBLE AS base_rtt_us, source FROM told
+  ELSE least_us END::DOUBLE AS base_rtt_us, source FROM measured
 """,
     shared=True,
 )

@@ -119,8 +119,8 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         order = int(match[2] or 0)
         tags[name] = Tag(name, kind, role, order, tuple(_column(c, kind, role) for c in columns))
     if all(tag.role == SINGLE for tag in tags.values()):
-        found = [*tags, *skipped]
-        only = f" (only {', '.join(map(repr, found[:8]))})" if found else ""
+        seen = [*tags, *skipped]
+        only = f" (only {', '.join(map(repr, seen[:8]))})" if seen else ""
         raise BundleError(
             f"{where} declares no rows of kernel events{only}",
             "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",

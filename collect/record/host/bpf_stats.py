@@ -33,7 +33,7 @@ def programs(pid: int) -> list[dict[str, int]]:
 
     The heartbeat (a perf event) is left out: it may skip a beat without harm.
     """
-    found: dict[int, dict[str, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     try:
         files = list(Path(f"/proc/{pid}/fdinfo").iterdir())
     except OSError:
@@ -45,8 +45,8 @@ def programs(pid: int) -> list[dict[str, int]]:
             continue
         # Links name their program too, without its type.
         if facts.get("prog_type", PERF_EVENT) != PERF_EVENT:
-            found[facts["prog_id"]] = facts
-    return list(found.values())
+            counts[facts["prog_id"]] = facts
+    return list(counts.values())
 
 
 def fdinfo(text: str) -> dict[str, int]:

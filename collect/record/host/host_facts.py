@@ -66,13 +66,13 @@ def _jiffies() -> tuple[int | None, int]:
 def constants(base: Btf | None) -> dict[str, Any]:
     """Build constants: HZ from the configuration, GSO_MAX_SIZE from a feature that came with it."""
     hz, source = hertz(kernel_config())
-    found: dict[str, Any] = {"HZ": hz, "HZ_source": source, "GSO_LEGACY_MAX_SIZE": 65536}
+    values: dict[str, Any] = {"HZ": hz, "HZ_source": source, "GSO_LEGACY_MAX_SIZE": 65536}
     if base is not None:
         # include/linux/netdevice.h: GSO_MAX_SIZE became 8 * GSO_MAX_SEGS when net_device got
         # tso_max_size (Linux 5.19).
         big = base.member_offset("net_device", "tso_max_size") is not None
-        found["GSO_MAX_SIZE"] = 8 * 65535 if big else 65536
-    return found
+        values["GSO_MAX_SIZE"] = 8 * 65535 if big else 65536
+    return values
 
 
 def sysctls(prefix: list[str]) -> dict[str, Any]:
@@ -89,11 +89,11 @@ def sysctls(prefix: list[str]) -> dict[str, Any]:
 
 def module_parameters() -> dict[str, str]:
     """Parameters of BBR modules, built in or loaded, as "module.parameter"."""
-    found = {}
+    parameters = {}
     for module in ("tcp_bbr", "tcp_bbr2"):
         for path in sorted(Path(f"/sys/module/{module}/parameters").glob("*")):
-            found[f"{module}.{path.name}"] = read(path)
-    return found
+            parameters[f"{module}.{path.name}"] = read(path)
+    return parameters
 
 
 def network(prefix: list[str]) -> dict[str, Any]:

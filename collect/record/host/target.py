@@ -134,7 +134,7 @@ def registered() -> list[str]:
     return [name for name in available if name.startswith("bbr")]
 
 
-def choose(found: list[Target], wanted: str | None = None) -> Target:
+def choose(targets: list[Target], wanted: str | None = None) -> Target:
     """The implementation to record.
 
     Two in one kernel: that of the default congestion control, else the caller must say which.
@@ -145,27 +145,27 @@ def choose(found: list[Target], wanted: str | None = None) -> Target:
         UnclearError: there are several.
     """
     if wanted:
-        found = [target for target in found if target.version.name == wanted]
-    if not found and not registered():
+        targets = [target for target in targets if target.version.name == wanted]
+    if not targets and not registered():
         raise NotLoadedError(
             "no BBR is loaded in this kernel, so no socket can have it yet",
             "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
         )
-    if not found:
+    if not targets:
         sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
         raise HostError(
             f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
             f"({sizes}) with its functions in the kernel's BTF",
             "bbrscope doctor says more; a BBR of another making can be sampled by --rung inet_diag",
         )
-    if len(found) > 1:
+    if len(targets) > 1:
         default = read(CONGESTION / "tcp_congestion_control")
-        named = [t for t in found if (t.version.name == "v2") == (default == "bbr2")]
+        named = [t for t in targets if (t.version.name == "v2") == (default == "bbr2")]
         if default not in ("bbr", "bbr2") or len(named) != 1:
-            names = ", ".join(f"{t.version.name} ({t.reason})" for t in found)
+            names = ", ".join(f"{t.version.name} ({t.reason})" for t in targets)
             raise UnclearError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
-        found = named
-    target = found[0]
+        targets = named
+    target = targets[0]
     if target.ambiguous:
         raise UnclearError(
             f"{', '.join(target.ambiguous)} exists more than once in {target.module or 'vmlinux'}:"
@@ -211,7 +211,7 @@ def program_host(target: Target, base: btf.Btf) -> Host:
 
 def kallsyms(path: Path = Path("/proc/kallsyms")) -> list[tuple[str, str]]:
     """(symbol, module) of every text symbol whose name speaks of BBR; () when unreadable."""
-    found = []
+    symbols = []
     try:
         with path.open() as lines:
             for line in lines:
@@ -220,10 +220,10 @@ def kallsyms(path: Path = Path("/proc/kallsyms")) -> list[tuple[str, str]]:
                 fields = line.split()
                 if fields[1] in "tT":
                     module = fields[3].strip("[]") if len(fields) > 3 else ""
-                    found.append((fields[2], module))
+                    symbols.append((fields[2], module))
     except OSError:
         return []
-    return found
+    return symbols
 
 
 def read(path: Path) -> str:

@@ -31,23 +31,23 @@ class EventCut:
 
     def keep(self, data: bytes) -> bytes:
         """The rows of `data`, whole lines, that are kept."""
-        kept = []
+        lines = []
         for line in data.splitlines(keepends=True):
             parts = PARTS.match(line)
             if parts is None or self.keeps(*parts.groups()):
-                kept.append(line)
+                lines.append(line)
             else:
                 self.cut[(parts[1] + parts[2]).decode()] += 1
-        return b"".join(kept)
+        return b"".join(lines)
 
     def keeps(self, tag: bytes, number: bytes, ns: bytes, socket: bytes) -> bool:
         """Whether the next row is kept: its tag, its number in the event, its time and socket."""
         if number in (b"", b"0") and tag != PARAMETERS:
             self._begin(tag, int(ns), socket)
-        kept = self._keeping.get(socket, self.from_ns is None)
-        if kept:
+        keeping = self._keeping.get(socket, self.from_ns is None)
+        if keeping:
             self.sockets.add(socket)
-        return kept
+        return keeping
 
     def _begin(self, tag: bytes, ns: int, socket: bytes) -> None:
         within = ns < self.until_ns and (self.from_ns is None or ns >= self.from_ns)

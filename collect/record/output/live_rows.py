@@ -38,9 +38,9 @@ class LiveRows:
     def _drop_oldest(self, over: int) -> None:
         """Drop rows, but for those that say who a flow is: they come only once."""
         self._rows.sort(key=lambda row: row[0])
-        told = [row for row in self._rows[:over] if row[1].startswith((b"I", b"N", b"P"))]
-        told = told[-MOST_ROWS // 2 :]
-        self._rows = told + self._rows[over + len(told) :]
+        about = [row for row in self._rows[:over] if row[1].startswith((b"I", b"N", b"P"))]
+        about = about[-MOST_ROWS // 2 :]
+        self._rows = about + self._rows[over + len(about) :]
         self.dropped += over
 
     def take(self, now_ns: int | None = None) -> list[bytes]:

@@ -109,18 +109,18 @@ def _part(
                 f"{run.row['run']} has no phases: packets alone do not tell them",
                 "`bbrscope plot --list` names the other charts",
             )
-        made = _lanes(flow, t0, t1)
+        chart = _lanes(flow, t0, t1)
     else:
         panel, points = _panel(con, name, run, flow, end)
-        made = _drawn(panel, points, flow, t0, t1)
+        chart = _drawn(panel, points, flow, t0, t1)
     title = str(run.row["run"]) + (f", flow {flow.number}" if flow else "")
     title += f": {panel.title}" if name == convergence.KEY else ""
-    made.spec["title"] = {"text": title, "anchor": "start", "fontSize": 12}
-    for row in made.rows:
+    chart.spec["title"] = {"text": title, "anchor": "start", "fontSize": 12}
+    for row in chart.rows:
         row |= {"run": run.row["run"], "flow": flow.number if flow else None}
-    for parameter in made.spec["params"]:
+    for parameter in chart.spec["params"]:
         parameter["value"] = {"t0": t0, "t1": t1}[parameter["name"]]
-    return made
+    return chart
 
 
 def _flow(run: select.Run, number: int | None) -> select.ReportFlow:
@@ -173,12 +173,12 @@ def _drawn(
         ]
     rows: list[Row] = []
     for signal in signals:
-        told = _rows(signal, points[signal.key], flow.gaps if flow else [], t0, t1)
-        data.setdefault(f"{signal.shape}s", []).extend(told)
+        drawn_rows = _rows(signal, points[signal.key], flow.gaps if flow else [], t0, t1)
+        data.setdefault(f"{signal.shape}s", []).extend(drawn_rows)
         rows += [
             {"t_s": row["t"], "signal": signal.key, "value": row["v"], "from": row.get("b")}
             | {"unit": panel.unit}
-            for row in told
+            for row in drawn_rows
         ]
     spec = charts.panel_chart(panel, signals).to_dict()
     spec["datasets"] = data
@@ -301,21 +301,21 @@ def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
             return _VARIABLE.sub(lambda found: _BY_VARIABLE[found[1]][dark], value)
         return value
 
-    made: dict[str, Any] = painted(spec)
-    made |= {"background": COLOURS["paper"][dark], "padding": 8, "autosize": {"type": "pad"}}
+    chart: dict[str, Any] = painted(spec)
+    chart |= {"background": COLOURS["paper"][dark], "padding": 8, "autosize": {"type": "pad"}}
     for kind in ("axis", "axisX", "legend", "title", "text"):
-        config = made["config"].setdefault(kind, {})
+        config = chart["config"].setdefault(kind, {})
         config |= {key: "sans-serif" for key in ("labelFont", "titleFont", "font") if key in config}
     ink, soft = COLOURS["ink"][dark], COLOURS["soft"][dark]
-    made["config"]["legend"] |= {"labelColor": ink, "symbolOpacity": 1}
-    made["config"]["title"] |= {"color": ink}
-    made["config"]["axis"] |= {"labelColor": soft, "titleColor": soft}
-    for part in made.get("vconcat", [made]):
+    chart["config"]["legend"] |= {"labelColor": ink, "symbolOpacity": 1}
+    chart["config"]["title"] |= {"color": ink}
+    chart["config"]["axis"] |= {"labelColor": soft, "titleColor": soft}
+    for part in chart.get("vconcat", [chart]):
         part["width"] = WIDTH
         for layer in part.get("layer", []):
             axis = layer["encoding"].get("y", {}).get("axis") or {}
             axis.pop("titleX", None)
-    return made
+    return chart
 
 
 _VARIABLE = re.compile(r"var\(--(\w+)\)")

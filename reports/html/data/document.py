@@ -95,10 +95,10 @@ def build(
     for index, flow in enumerate(flows):
         document.shown.append(_flow_charts(document, run, flow, index))
     # Whose phases stand behind the charts of all flows? Those of the only one.
-    alone = 0 if len(flows) == 1 else len(flows)
+    phases_of = 0 if len(flows) == 1 else len(flows)
     strip = lanes_shown(document, together(flows), len(flows)) if len(flows) > 1 else []
     for panel in panels:
-        strip += panel_shown(document, panel, points, len(flows), alone)
+        strip += panel_shown(document, panel, points, len(flows), phases_of)
     if shares is None and len(flows) == 1:
         document.shown[0] += strip
     else:
@@ -186,8 +186,8 @@ def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list
     number = _place(document, {"flow": index, "spec": spec, "lanes": names, "labels": SHORT})
     legend = [(lane, name, "", None) for lane, name in names.items()]
     height = charts.LANE_HEIGHT * len(names)
-    alone = "Phases" if "phase" in lanes else "Phases of every flow"
-    title = "What the flow was doing" if "ca" in lanes else alone
+    phases_of = "Phases" if "phase" in lanes else "Phases of every flow"
+    title = "What the flow was doing" if "ca" in lanes else phases_of
     return [PlacedChart(number, "lanes", title, "", height, legend)]
 
 

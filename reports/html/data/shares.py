@@ -125,12 +125,12 @@ class Shares:
 
     def signals(self) -> tuple[Signal, ...]:
         """One signal per competitor that has a colour and dash of its own, and the sum of all."""
-        made = [
+        lines = [
             one_of(place, f"share{place + 1}", share.name, f"goodput as {self.source} tell it")
             for place, share in enumerate(self.flows[:MOST])
         ]
         whole = Signal("together", "all", "of all flows together", "", 1e-3, width=1.2)
-        return (*made, whole)
+        return (*lines, whole)
 
     def whole_bins(self, share: FlowShare, between: tuple[float, float]) -> Array:
         """Bytes that a flow delivered in each bin in which it was active all the time.
@@ -179,7 +179,7 @@ class Shares:
             # The capture ended before the flows did: what they carried then is not known.
             for rate in rates:
                 rate[-1] = UNSET
-        found = {
+        records = {
             signal.key: thin(t, rate, run.columns, None, keep=True)
             for signal, rate in zip(self.signals(), rates, strict=True)
         }
@@ -188,8 +188,8 @@ class Shares:
             seconds = np.arange(min(jain), max(jain) + 2)
             t = seconds * SECOND_NS // 1000
             values = [round(1e4 * jain[s]) if s in jain else UNSET for s in seconds.tolist()]
-            found["jain"] = thin(t, np.array(values), run.columns, None, keep=True)
-        return found
+            records["jain"] = thin(t, np.array(values), run.columns, None, keep=True)
+        return records
 
 
 def load(
@@ -214,7 +214,7 @@ def load(
     by_flow: dict[tuple[int | None, int | None], list[Row]] = {}
     for row in rows(con, query, run_id=run.row["run_id"], zero=zero, bin_ns=size):
         by_flow.setdefault((row["flow"], row["stream"]), []).append(row)
-    flows = [_share(key, found) for key, found in by_flow.items()]
+    flows = [_share(key, records) for key, records in by_flow.items()]
     most = max((sum(flow.bytes.values()) for flow in flows), default=0)
     flows = [flow for flow in flows if sum(flow.bytes.values()) >= max(LEAST_SHARE * most, 1)]
     flows.sort(key=lambda flow: flow.first_ns)
@@ -235,16 +235,16 @@ def _may_compete(con: duckdb.DuckDBPyConnection, run: Run) -> bool:
     return len(run.main) > 1 or len(large) > 1
 
 
-def _share(key: tuple[int | None, int | None], found: list[Row]) -> FlowShare:
+def _share(key: tuple[int | None, int | None], records: list[Row]) -> FlowShare:
     flow, stream = key
     name = f"flow {flow}" if flow is not None else f"connection {stream} (no events)"
     return FlowShare(
         flow,
         name,
-        min(row["first_ns"] for row in found),
-        max(row["last_ns"] for row in found),
-        {row["bin"]: max(row["bytes"], 0) for row in found},
-        {row["bin"]: max(row["good"], 0) for row in found},
+        min(row["first_ns"] for row in records),
+        max(row["last_ns"] for row in records),
+        {row["bin"]: max(row["bytes"], 0) for row in records},
+        {row["bin"]: max(row["good"], 0) for row in records},
     )
 
 

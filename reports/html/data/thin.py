@@ -102,6 +102,6 @@ def _column_starts(t: Array, columns: int) -> Array:
 def _first_equal(v: Array, wanted: Array, starts: Array) -> Array:
     """Index of the first point of each column that has the value wanted of it."""
     sizes = np.diff(starts, append=len(v))
-    found = np.flatnonzero(v == np.repeat(wanted, sizes))
-    column = np.searchsorted(starts, found, side="right")
-    return found[np.flatnonzero(np.diff(column, prepend=0))]
+    chosen = np.flatnonzero(v == np.repeat(wanted, sizes))
+    column = np.searchsorted(starts, chosen, side="right")
+    return chosen[np.flatnonzero(np.diff(column, prepend=0))]

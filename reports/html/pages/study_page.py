@@ -81,8 +81,8 @@ def expected(verdict: Verdict) -> str:
     claim = verdict.claim
     if claim.expected is None:
         return ""
-    told = cell(claim.expected)
-    return told if claim.tolerance is None else f"{told} \u00b1 {cell(claim.tolerance)}"
+    expected = cell(claim.expected)
+    return expected if claim.tolerance is None else f"{expected} \u00b1 {cell(claim.tolerance)}"
 
 
 def _facts(study: Study) -> list[tuple[str, str]]:

@@ -175,28 +175,28 @@ def _flow_signal(panel: Panel, key: str, number: int, flow: int) -> Signal:
     model = next(
         signal for panel in (RTT, VOLUMES) for signal in panel.signals if signal.key == key
     )
-    made = one_of(number, f"{key}{number + 1}", f"flow {flow}", model.about)
-    return replace(made, shape=model.shape, scale=model.scale, width=model.width)
+    own = one_of(number, f"{key}{number + 1}", f"flow {flow}", model.about)
+    return replace(own, shape=model.shape, scale=model.scale, width=model.width)
 
 
 def _document(drawn: list[DrawnRun]) -> tuple[Document, list[PlacedChart]]:
     """The data and charts of the page; runs have the same axes, so that they can be compared."""
     last = max((one.end for one in drawn), default=0) or 1e-3
-    made = Document(
+    page = Document(
         {"t0": 0, "t1": last, "window": [0, last], "flows": [], "panels": [], "specs": {}}
     )
     tops = _domains(drawn)
     for one in drawn:
-        made.data["flows"].append(_entry(one))
-        shown = document.lanes_shown(made, one.lanes, one.place) if one.lanes else []
+        page.data["flows"].append(_entry(one))
+        shown = document.lanes_shown(page, one.lanes, one.place) if one.lanes else []
         for panel in one.panels:
             common = replace(panel, domain=tops.get(panel.key))
-            shown += document.panel_shown(made, common, one.points, one.place, one.place)
-        made.shown.append(shown)
+            shown += document.panel_shown(page, common, one.points, one.place, one.place)
+        page.shown.append(shown)
     over = _over(drawn)
-    points = {key: points for _, found in over for key, points in found.items()}
+    points = {key: points for _, signals in over for key, points in signals.items()}
     panels = [panel for panel, _ in over]
-    made.data["flows"].append(
+    page.data["flows"].append(
         {
             "flow": None,
             "end": last,
@@ -207,8 +207,8 @@ def _document(drawn: list[DrawnRun]) -> tuple[Document, list[PlacedChart]]:
     )
     overlays = []
     for panel in panels:
-        overlays += document.panel_shown(made, panel, points, len(drawn), len(drawn))
-    return made, overlays
+        overlays += document.panel_shown(page, panel, points, len(drawn), len(drawn))
+    return page, overlays
 
 
 def _entry(one: DrawnRun) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _domains(drawn: list[DrawnRun]) -> dict[str, tuple[float, float]]:
 
 def _over(drawn: list[DrawnRun]) -> list[tuple[Panel, dict[str, Points]]]:
     """Charts that lay all runs over each other: goodput, RTT, fairness."""
-    made = []
+    charts = []
     for panel, key, shape, scale in (
         (_TOGETHER, "together", "step", 1e-3),
         (_SRTTS, "srtt1", "step", 1e-3),
@@ -248,8 +248,8 @@ def _over(drawn: list[DrawnRun]) -> list[tuple[Panel, dict[str, Points]]]:
                 signals.append(replace(signal, shape=shape, scale=scale))
                 points[signal.key] = one.points[key]
         if signals:
-            made.append((panel.of(tuple(signals)), points))
-    return made
+            charts.append((panel.of(tuple(signals)), points))
+    return charts
 
 
 def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> query.Row:
@@ -310,7 +310,7 @@ def _changes(
     measured: compare.Measured, run_ids: Sequence[int]
 ) -> list[tuple[str, list[tuple[compare.Quantity, list[Cell]]]]]:
     """Phases, limits and decisions of which a run has another share than the first run."""
-    found = []
+    tables = []
     for kind in compare.KINDS[1:]:
         rows = []
         for quantity, values in measured.items():
@@ -322,8 +322,8 @@ def _changes(
                 cells = [_cell(quantity, values, run_ids[0], run_id) for run_id in run_ids]
                 rows.append((max(changes), quantity, cells))
         rows.sort(key=lambda row: -row[0])
-        found.append((kind, [(quantity, cells) for _, quantity, cells in rows]))
-    return found
+        tables.append((kind, [(quantity, cells) for _, quantity, cells in rows]))
+    return tables
 
 
 def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_id: int) -> Cell:
@@ -333,7 +333,8 @@ def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_
     if run_id == first or first not in values:
         return Cell(text)
     change = compare.relative(quantity, values[first], values[run_id])
-    told = f"{round(100 * change):+} {'points' if quantity.points else '%'}".replace("+0 ", "0 ")
+    unit = "points" if quantity.points else "%"
+    change_text = f"{round(100 * change):+} {unit}".replace("+0 ", "0 ")
     if abs(change) <= WORTH_TELLING or quantity.better == 0:
-        return Cell(text, told)
-    return Cell(text, told, "good" if change * quantity.better > 0 else "bad")
+        return Cell(text, change_text)
+    return Cell(text, change_text, "good" if change * quantity.better > 0 else "bad")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ToldFinding:
+class FindingText:
     """One finding as the page shows it; `window` is the link that opens where it holds."""
 
     finding: Finding
@@ -34,18 +34,18 @@ class Card:
     """What a rule found, of each flow that has it: the costliest first."""
 
     rule: Rule
-    told: list[ToldFinding]
+    texts: list[FindingText]
 
     @property
     def flows(self) -> str:
         """Which flows have it, in words; empty if one has."""
-        numbers = [str(one) for one in sorted(told.finding.flow or 0 for told in self.told)]
+        numbers = [str(one) for one in sorted(texts.finding.flow or 0 for texts in self.texts)]
         return f"flows {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else ""
 
     @property
     def remedies(self) -> list[str]:
         """What to try: all that fits what was found of any of the flows."""
-        return list(dict.fromkeys(text for one in self.told for text in one.finding.remedies))
+        return list(dict.fromkeys(text for one in self.texts for text in one.finding.remedies))
 
 
 @dataclass(frozen=True)
@@ -61,37 +61,40 @@ class FindingsSection:
 
 def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSection:
     """Diagnose a run for its page."""
-    made = diagnose(con, run.row["run_id"])
+    diagnosis = diagnose(con, run.row["run_id"])
     unchecked = [
-        (need, [check.rule.title for check in checks]) for need, checks in findings.unchecked(made)
+        (need, [check.rule.title for check in checks])
+        for need, checks in findings.unchecked(diagnosis)
     ]
-    clear = [check.rule.title for check in made.outcomes("clear")]
+    clear = [check.rule.title for check in diagnosis.outcomes("clear")]
     cards: dict[object, Card] = {}
-    for place, finding in enumerate(made.findings):
+    for place, finding in enumerate(diagnosis.findings):
         # What is about the run stands alone; what flows share is explained once.
         key = finding.rule.name if finding.flow is not None else place
-        cards.setdefault(key, Card(finding.rule, [])).told.append(_told(run, made, finding))
+        cards.setdefault(key, Card(finding.rule, [])).texts.append(
+            _finding_text(run, diagnosis, finding)
+        )
     # How far the replay and the recording can be trusted is said once, in the page's head.
-    trust = findings.rules_trust(made)
-    return FindingsSection(findings.head(made), list(cards.values()), trust, clear, unchecked)
+    trust = findings.rules_trust(diagnosis)
+    return FindingsSection(findings.head(diagnosis), list(cards.values()), trust, clear, unchecked)
 
 
-def _told(run: Run, made: Diagnosis, finding: Finding) -> ToldFinding:
+def _finding_text(run: Run, diagnosis: Diagnosis, finding: Finding) -> FindingText:
     a, b = run.us(finding.t0_ns) / 1e6, run.us(finding.t1_ns) / 1e6
     pad = max(0.05, 0.02 * (b - a))
-    return ToldFinding(
+    return FindingText(
         finding,
         findings.weight(finding),
         findings.cost(finding),
-        _linked(run, findings.sentence(made, finding)),
-        [_linked(run, told) for told in findings.evidence(made, finding)],
+        _linked(run, findings.sentence(diagnosis, finding)),
+        [_linked(run, texts) for texts in findings.evidence(diagnosis, finding)],
         findings.codes(finding),
         At(f"{fixed(a, 2)} s to {fixed(b, 2)} s", a - pad, b + pad),
     )
 
 
-def _linked(run: Run, told: findings.Sentence) -> Linked:
-    return [part if isinstance(part, str) else _place(run, part) for part in told]
+def _linked(run: Run, texts: findings.Sentence) -> Linked:
+    return [part if isinstance(part, str) else _place(run, part) for part in texts]
 
 
 def _place(run: Run, time: findings.InstantText) -> At:

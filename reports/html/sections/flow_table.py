@@ -52,8 +52,8 @@ def flow_table(
 ) -> FlowTable:
     """Return the table of the drawn flows; `facts` by their number."""
     run_id = run.row["run_id"]
-    found = rows(con, scoped("FROM metrics_by_flow WHERE flow IS NOT NULL", [run_id]))
-    by_flow = {row["flow"]: row for row in found if row["flow"] in facts}
+    records = rows(con, scoped("FROM metrics_by_flow WHERE flow IS NOT NULL", [run_id]))
+    by_flow = {row["flow"]: row for row in records if row["flow"] in facts}
     whole = sum(_goodput(row) or 0 for row in by_flow.values())
     lines = [_line(row, whole, facts[flow]) for flow, row in sorted(by_flow.items())]
     return FlowTable(lines, _jain(con, run_id) if len(lines) > 1 else "")
@@ -100,6 +100,6 @@ def _limit(facts: StoryFacts) -> str:
 
 
 def _jain(con: duckdb.DuckDBPyConnection, run_id: int) -> str:
-    found: Sequence[Row] = rows(con, scoped("FROM sharing WHERE t_s IS NULL", [run_id]))
-    known = [row["jain"] for row in found if row["jain"] is not None]
+    records: Sequence[Row] = rows(con, scoped("FROM sharing WHERE t_s IS NULL", [run_id]))
+    known = [row["jain"] for row in records if row["jain"] is not None]
     return f"{known[0]:.3f}" if known else ""

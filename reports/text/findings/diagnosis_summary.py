@@ -34,15 +34,15 @@ def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list
     return [*lines, "of one run all: bbrscope diagnose RUN; of each run all: --full"]
 
 
-def _row(found: Sequence[tuple[str, Finding]]) -> tuple[str, str, int, int, float, float, str]:
-    rule = found[0][1].rule
-    worst = max(found, key=lambda one: one[1].cost_s or 0)
+def _row(findings: Sequence[tuple[str, Finding]]) -> tuple[str, str, int, int, float, float, str]:
+    rule = findings[0][1].rule
+    worst = max(findings, key=lambda one: one[1].cost_s or 0)
     return (
         rule.name,
         rule.title,
-        len({run for run, _ in found}),
-        len({(run, finding.flow) for run, finding in found}),
-        sum(finding.cost_s or 0 for _, finding in found),
-        sum(finding.cost_bytes or 0 for _, finding in found),
+        len({run for run, _ in findings}),
+        len({(run, finding.flow) for run, finding in findings}),
+        sum(finding.cost_s or 0 for _, finding in findings),
+        sum(finding.cost_bytes or 0 for _, finding in findings),
         worst[0],
     )

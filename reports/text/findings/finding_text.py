@@ -36,39 +36,39 @@ class InstantText:
 Sentence = list[str | InstantText]
 
 
-def sentence(made: Diagnosis, finding: Finding) -> Sentence:
+def sentence(diagnosis: Diagnosis, finding: Finding) -> Sentence:
     """Return the finding's sentence."""
-    return _fill(finding.rule.sentence, made, finding)
+    return _fill(finding.rule.sentence, diagnosis, finding)
 
 
-def evidence(made: Diagnosis, finding: Finding) -> list[Sentence]:
+def evidence(diagnosis: Diagnosis, finding: Finding) -> list[Sentence]:
     """Return the sentences with the numbers that show it."""
-    return [_fill(text, made, finding) for text in finding.rule.evidence]
+    return [_fill(text, diagnosis, finding) for text in finding.rule.evidence]
 
 
-def text(told: Sentence) -> str:
+def text(sentence: Sentence) -> str:
     """Return a sentence as plain text."""
-    return "".join(part if isinstance(part, str) else part.text for part in told)
+    return "".join(part if isinstance(part, str) else part.text for part in sentence)
 
 
-def _fill(template: str, made: Diagnosis, finding: Finding) -> Sentence:
-    told: Sentence = []
+def _fill(template: str, diagnosis: Diagnosis, finding: Finding) -> Sentence:
+    parts: Sentence = []
     for literal, name, _, _ in string.Formatter().parse(template):
         if literal:
-            told.append(literal)
+            parts.append(literal)
         if name == "flow":
-            told.append(str(finding.flow))
+            parts.append(str(finding.flow))
         elif name:
-            told += _value(name, finding.values[name], made)
-    return told
+            parts += _value(name, finding.values[name], diagnosis)
+    return parts
 
 
-def _value(name: str, value: object, made: Diagnosis) -> Sentence:
+def _value(name: str, value: object, diagnosis: Diagnosis) -> Sentence:
     if value is None:
         return ["not known"]
     kind = name.rpartition("_")[2]
     if kind == "at" and isinstance(value, int | list):
-        return _times(value, made)
+        return _times(value, diagnosis)
     if kind in _WORDS and isinstance(value, int | float | Decimal):
         return [_WORDS[kind](value if isinstance(value, int) else float(value))]
     return [printable(str(value))]
@@ -86,22 +86,22 @@ _WORDS: dict[str, Callable[[float], str]] = {
 }
 
 
-def _times(value: int | list[int], made: Diagnosis) -> Sentence:
+def _times(value: int | list[int], diagnosis: Diagnosis) -> Sentence:
     instants = value if isinstance(value, list) else [value]
-    told: Sentence = []
+    parts: Sentence = []
     for index, ns in enumerate(instants[:MOST_TIMES]):
-        told += [", "] if index else []
-        told.append(InstantText(clock(ns, made.zero_ns), ns))
+        parts += [", "] if index else []
+        parts.append(InstantText(clock(ns, diagnosis.zero_ns), ns))
     if len(instants) > MOST_TIMES:
-        told.append(f" and {len(instants) - MOST_TIMES:,} more")
-    return told
+        parts.append(f" and {len(instants) - MOST_TIMES:,} more")
+    return parts
 
 
-def head(made: Diagnosis) -> str:
+def head(diagnosis: Diagnosis) -> str:
     """Return how many findings there are, or why there are none."""
-    if not made.flows:
+    if not diagnosis.flows:
         return "not diagnosed: no kernel event of a flow that carries data was recorded"
-    return plural(len(made.findings), "finding") if made.findings else "no findings"
+    return plural(len(diagnosis.findings), "finding") if diagnosis.findings else "no findings"
 
 
 def weight(finding: Finding) -> str:
@@ -119,8 +119,8 @@ def cost(finding: Finding) -> str:
         return "cost not known"
     if finding.cost_s < LEAST_COST_S:
         return "no time lost"
-    told = f"{seconds(finding.cost_s)} {finding.rule.cost}"
-    return told if finding.cost_bytes is None else f"{told} ({quantity(finding.cost_bytes, 'B')})"
+    lost = f"{seconds(finding.cost_s)} {finding.rule.cost}"
+    return lost if finding.cost_bytes is None else f"{lost} ({quantity(finding.cost_bytes, 'B')})"
 
 
 def codes(finding: Finding) -> list[str]:
@@ -128,22 +128,26 @@ def codes(finding: Finding) -> list[str]:
     return [f"{name} ({count:,}x)" for name, count in finding.codes.items()]
 
 
-def trust(made: Diagnosis) -> list[tuple[str, str]]:
+def trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Return (good, bad or soft, sentence): why the findings, or their absence, can be trusted."""
-    if not made.flows:
-        return rules_trust(made)
-    return [_replayed(made), completeness(made.completeness, made.rung), *rules_trust(made)]
+    if not diagnosis.flows:
+        return rules_trust(diagnosis)
+    return [
+        _replayed(diagnosis),
+        completeness(diagnosis.completeness, diagnosis.rung),
+        *rules_trust(diagnosis),
+    ]
 
 
-def rules_trust(made: Diagnosis) -> list[tuple[str, str]]:
+def rules_trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Return the part of `trust` that is about the rules and not about the recording."""
-    if not made.flows:
+    if not diagnosis.flows:
         return [("bad", "No rule could be checked.")]
-    checked = made.outcomes("clear") + made.outcomes("found")
-    left = made.outcomes("not checked")
+    checked = diagnosis.outcomes("clear") + diagnosis.outcomes("found")
+    left = diagnosis.outcomes("not checked")
     words = f"{plural(len(checked), 'rule')} checked"
     return [
-        *(("soft", _used(flow)) for flow in made.flows.values() if flow.used is not None),
+        *(("soft", _used(flow)) for flow in diagnosis.flows.values() if flow.used is not None),
         ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
     ]
 
@@ -155,23 +159,26 @@ def _used(flow: Flow) -> str:
     return f"Flow {flow.number} carried {carried}, {share(flow.used or 0)} of its part of {of}."
 
 
-def _replayed(made: Diagnosis) -> tuple[str, str]:
-    if not made.compared:
+def _replayed(diagnosis: Diagnosis) -> tuple[str, str]:
+    if not diagnosis.compared:
         return "bad", "Not replayed: rules that ask for decisions could not be checked."
-    if made.exact == made.compared:
-        return "good", f"The replay agrees with the kernel on all {made.compared:,} events."
-    return "bad", f"The replay differs from the kernel on {made.compared - made.exact:,} events."
+    if diagnosis.exact == diagnosis.compared:
+        return "good", f"The replay agrees with the kernel on all {diagnosis.compared:,} events."
+    return (
+        "bad",
+        f"The replay differs from the kernel on {diagnosis.compared - diagnosis.exact:,} events.",
+    )
 
 
-def unchecked(made: Diagnosis) -> list[tuple[str, list[Check]]]:
+def unchecked(diagnosis: Diagnosis) -> list[tuple[str, list[Check]]]:
     """Return the rules that could not be checked, by what they need."""
     by_need: dict[str, list[Check]] = {}
-    for check in made.outcomes("not checked"):
+    for check in diagnosis.outcomes("not checked"):
         by_need.setdefault(check.why, []).append(check)
     return list(by_need.items())
 
 
-def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
+def document(diagnosis: Diagnosis, names: str = "kernel") -> dict[str, Any]:
     """Return a diagnosis as JSON: sentences, and every number as the rule's query gave it.
 
     Columns of `values` that end in `_at` are CLOCK_MONOTONIC [ns], as zero_ns is.
@@ -181,44 +188,46 @@ def document(made: Diagnosis, names: str = "kernel") -> dict[str, Any]:
         return translate(text, names)
 
     return {
-        "run": made.run,
-        "version": made.version,
-        "zero_ns": made.zero_ns,
+        "run": diagnosis.run,
+        "version": diagnosis.version,
+        "zero_ns": diagnosis.zero_ns,
         "trust": {
-            "compared": made.compared,
-            "exact": made.exact,
+            "compared": diagnosis.compared,
+            "exact": diagnosis.exact,
             "missing": {
-                "gaps": made.completeness.gaps,
-                "rows": made.completeness.lost,
-                "half_events": made.completeness.halves,
+                "gaps": diagnosis.completeness.gaps,
+                "rows": diagnosis.completeness.lost,
+                "half_events": diagnosis.completeness.halves,
             },
-            "noted": made.completeness.noted,
-            "notes": [sentence for _, sentence in trust(made)],
+            "noted": diagnosis.completeness.noted,
+            "notes": [sentence for _, sentence in trust(diagnosis)],
         },
         "findings": [
             {
                 "name": finding.rule.name,
                 "title": words(finding.rule.title),
                 "flow": finding.flow,
-                "t0_s": (finding.t0_ns - made.zero_ns) / 1e9,
-                "t1_s": (finding.t1_ns - made.zero_ns) / 1e9,
+                "t0_s": (finding.t0_ns - diagnosis.zero_ns) / 1e9,
+                "t1_s": (finding.t1_ns - diagnosis.zero_ns) / 1e9,
                 "cost_s": finding.cost_s,
                 "cost_bytes": finding.cost_bytes,
                 "cost_of": finding.rule.cost,
                 "severity": finding.severity,
                 "confidence": finding.confidence,
-                "sentence": words(text(sentence(made, finding))),
-                "evidence": [words(text(told)) for told in evidence(made, finding)],
+                "sentence": words(text(sentence(diagnosis, finding))),
+                "evidence": [
+                    words(text(text_parts)) for text_parts in evidence(diagnosis, finding)
+                ],
                 "values": finding.values,
                 "codes": finding.codes,
                 "cause": words(finding.rule.cause),
                 "try": [words(remedy) for remedy in finding.remedies],
                 "sources": list(finding.rule.sources),
             }
-            for finding in made.findings
+            for finding in diagnosis.findings
         ],
         "checks": [
             {"name": check.rule.name, "outcome": check.outcome, "why": check.why}
-            for check in made.checks
+            for check in diagnosis.checks
         ],
     }

@@ -151,19 +151,19 @@ class ChangeTable:
         until = f"until {end} s (--full, or --between, tells each)"
         rows: list[tuple[int | None, str, str]] = [(changes[0].ns, f"{count:,} changes", until)]
         for (about, old, new), counter in stretch.by_change().items():
-            told = counted(counter.most_common())
+            counts_text = counted(counter.most_common())
             if about == "phase":
                 label = f"  {short(old, self.names)} -> {short(new, self.names)}"
-                rows.append((None, label, told))
+                rows.append((None, label, counts_text))
                 continue
             numbers = stretch.values(about)
             if not numbers:
-                rows.append((None, f"  {about}", told))
+                rows.append((None, f"  {about}", counts_text))
                 continue
             unit = bound_unit(about)
             least, most = (value(unit, n, changes[0].mss) for n in (min(numbers), max(numbers)))
             label = f"  {naming.translate(about, self.names)}"
-            rows.append((None, label, f"{least} to {most}: {told}"))
+            rows.append((None, label, f"{least} to {most}: {counts_text}"))
         return rows
 
     def _row(self, ns: int | None, label: str, text: str, column: int) -> Iterable[str]:

@@ -65,6 +65,6 @@ def document(flow: SampledFlow, between: tuple[int, int] | None) -> dict[str, An
 
 
 def _mode_document(flow: SampledFlow, seen: SeenMode) -> dict[str, Any]:
-    told = asdict(seen)
-    times = [name for name in told if name.endswith("_ns") and told[name] is not None]
-    return told | {name: told[name] - flow.first_ns for name in times}
+    document = asdict(seen)
+    times = [name for name in document if name.endswith("_ns") and document[name] is not None]
+    return document | {name: document[name] - flow.first_ns for name in times}

@@ -45,9 +45,9 @@ def document(story: FlowStory, names: str) -> dict[str, Any]:
 def facts_document(value: object, names: str) -> object:
     """Return typed facts as JSON: records as objects, changes by their event and values."""
     if isinstance(value, Change):
-        told = {"seq": value.seq, "ns": value.ns, "about": value.about, "code": value.name}
-        told |= {"old": value.old, "new": value.new}
-        return {key: _translated(part, names) for key, part in told.items()}
+        document = {"seq": value.seq, "ns": value.ns, "about": value.about, "code": value.name}
+        document |= {"old": value.old, "new": value.new}
+        return {key: _translated(part, names) for key, part in document.items()}
     if is_dataclass(value):
         return {
             field.name: facts_document(getattr(value, field.name), names) for field in fields(value)

@@ -44,7 +44,7 @@ def test_flows_share_a_card_and_keep_their_numbers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(diagnosis, "diagnose", lambda con, run_id: made)
     run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
     section = diagnosis.findings_section(cast(duckdb.DuckDBPyConnection, None), run)
-    assert [(card.flows, len(card.told)) for card in section.cards] == [
+    assert [(card.flows, len(card.texts)) for card in section.cards] == [
         ("flows 1, 2 and 3", 3),
         ("", 1),
         ("", 1),
@@ -60,7 +60,7 @@ def test_flows_share_a_card_and_keep_their_numbers(monkeypatch: pytest.MonkeyPat
     for finding in made.findings:
         assert all(advice in html for advice in finding.remedies)
     texts = {
-        part for one in section.cards[0].told for part in one.sentence if isinstance(part, str)
+        part for one in section.cards[0].texts for part in one.sentence if isinstance(part, str)
     }
     assert all(text in html.replace("&#39;", "'") for text in texts)
     assert cards[0].count('<p class="cost">') == 3

@@ -141,7 +141,7 @@ def test_the_story_is_told_as_it_happens(capsys: pytest.CaptureFixture[str]) -> 
     told = json.loads((bundle / "manifest.json").read_text())
     printer.begin({**told, "probe": "fentry"})
     for number, batch in enumerate(batches(bundle)):
-        printer.tell(printer.follower.take(batch))
+        printer.say_change(printer.follower.take(batch))
         said = capsys.readouterr().out
         if number == 0:
             assert "Connection entered BBR in STARTUP" in said

@@ -20,7 +20,7 @@ _EACH_ACK = ("cwnd", "extra_acked")
 
 
 @dataclass(frozen=True)
-class Told:
+class ExportedChange:
     """A change or a decision in words.
 
     Attributes:
@@ -50,7 +50,9 @@ class Told:
         }
 
 
-def told(scope: ExportScope, flow: RecordedFlow, decisions: bool = True) -> Iterator[Told]:
+def exported_changes(
+    scope: ExportScope, flow: RecordedFlow, decisions: bool = True
+) -> Iterator[ExportedChange]:
     """Yield what happened to a flow in the window, in the order of its events.
 
     Without `decisions` the story alone: phases, bounds, time-outs and what else `explain` tells.
@@ -60,7 +62,9 @@ def told(scope: ExportScope, flow: RecordedFlow, decisions: bool = True) -> Iter
     for change in _changes(scope, flow, decisions):
         reasons = change.reasons
         function = kernel_function(reasons[0].code, version) if reasons else ""
-        yield Told(change, printable(table.what(change)), printable(table.why(change)), function)
+        yield ExportedChange(
+            change, printable(table.what(change)), printable(table.why(change)), function
+        )
 
 
 def _changes(scope: ExportScope, flow: RecordedFlow, decisions: bool) -> list[Change]:
@@ -77,14 +81,14 @@ def _changes(scope: ExportScope, flow: RecordedFlow, decisions: bool) -> list[Ch
 def _decisions(scope: ExportScope, flow: EventFlow, taken: set[tuple[int, int]]) -> list[Change]:
     """The decisions that the story leaves out."""
     chosen = [code for code in CODES.values() if scope.everything or _worth(code)]
-    found = [
+    changes = [
         decision_change(seq, number, evidence)
         for seq, decided in decisions_at(scope.con, flow, chosen, scope.window).items()
         for number, evidence in decided
         if (seq, number) not in taken
     ]
-    facts = EventFacts.of(scope.con, flow, [change.seq for change in found])
-    return [facts.attach(change) for change in found]
+    facts = EventFacts.of(scope.con, flow, [change.seq for change in changes])
+    return [facts.attach(change) for change in changes]
 
 
 def _worth(code: Code) -> bool:
