@@ -316,5 +316,5 @@ def _contents(manifest: dict[str, Any]) -> str:
         if tag[-1] not in "123456789" and tag[:2] not in NO_EVENTS
     )
     completeness = manifest.get("completeness")
-    flows = completeness["sockets"] if isinstance(completeness, dict) else 0
+    flows = completeness["flows"] if isinstance(completeness, dict) else 0
     return f"{events} events of {flows} flows"

@@ -28,6 +28,7 @@ UNNUMBERED = -1
 class Completeness:
     """What the rows say about what is missing.
 
+    `sockets` counts addresses of sockets, `flows` those who had them, one after the other.
     `sequence_missing` counts the numbers that no event of a socket carries; `chain_breaks` the
     calls of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
     went unseen, or the segment size changed); `calls` counts calls of main() and init() by the tag
@@ -37,6 +38,7 @@ class Completeness:
 
     events: int = 0
     sockets: int = 0
+    flows: int = 0
     sequence_missing: int = 0
     chain_breaks: int = 0
     calls: dict[str, int] = field(default_factory=dict)
@@ -156,6 +158,9 @@ class Checker:
         socket = self._sockets.get(sk)
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(number)
+            self.result.flows += 1
+        elif number == 0:
+            self.result.flows += 1
         self.result.events += 1
         if number != socket.next and socket.next != UNNUMBERED:
             self._jump(socket, number, values[plan.ns], sk)
