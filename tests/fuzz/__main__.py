@@ -1,12 +1,13 @@
 """Try mutated inputs: ``python -m tests.fuzz --inputs 10000``; exit status 1 if any got through.
 
-Every batch of inputs is a process of its own, watched from here for its time.
+Some batches of inputs share a process, watched from here for its time and memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -15,12 +16,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Thread
+from threading import Lock, Thread
 
-from .worker import BATCH
+from .worker import BATCH, MEMORY
 
 # A step that takes this long on the clock hangs, whatever else the machine does [s].
-WALL = 120
+WALL = 300
+# A process of more than this is ended before the machine suffers [bytes].
+ENDED = 3 * MEMORY
+# Batches that a process tries: imports and compiled code are loaded once for them.
+BATCHES = 2
 
 
 @dataclass
@@ -30,8 +35,9 @@ class Campaign:
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     peak: int = 0
+    done: int = 0
 
-    def batch(self, seed: int, first: int, count: int, folder: Path) -> None:
+    def batches(self, seed: int, first: int, count: int, folder: Path) -> None:
         """Try inputs `first` to `first` + `count` in a process of their own."""
         words = [sys.executable, "-m", "tests.fuzz.worker", *map(str, (seed, first, count, folder))]
         with (folder / "stderr").open("w+") as errors:
@@ -41,22 +47,35 @@ class Campaign:
                 errors.seek(0)
                 self.failures.append(("died", last, errors.read()[-3000:]))
 
+    def add(self, part: Campaign, inputs: int) -> None:
+        """Count in what a part of the inputs gave."""
+        self.failures += part.failures
+        self.counts.update(part.counts)
+        self.peak = max(self.peak, part.peak)
+        self.done += inputs
+
     def _watch(self, process: subprocess.Popen[str]) -> str:
         """Take in what a worker tells, and end it if it falls silent; return its last step."""
         lines: Queue[str] = Queue()
         assert process.stdout is not None
         stream = process.stdout
         Thread(target=lambda: [*map(lines.put, stream), lines.put("")], daemon=True).start()
-        last = ""
+        last, began = "", time.monotonic()
         while True:
             try:
-                line = lines.get(timeout=WALL)
+                line = lines.get(timeout=1)
             except Empty:
-                self.failures.append(("hang", last, f"no end after {WALL} s"))
+                if time.monotonic() - began > WALL:
+                    self.failures.append(("hang", last, f"no end after {WALL} s"))
+                elif _resident(process.pid) > ENDED:
+                    self.failures.append(("memory", last, f"over {ENDED >> 20} MiB"))
+                else:
+                    continue
                 process.kill()
                 return last
             if not line:
                 return last
+            began = time.monotonic()
             what, shown, more = json.loads(line)
             if what == "total":
                 accepted, refused, commands, peak = json.loads(more)
@@ -67,15 +86,24 @@ class Campaign:
             else:
                 self.failures.append((what, shown, more))
 
-    def told(self, inputs: int, seconds: float) -> str:
+    def told(self, seconds: float) -> str:
         """Return the campaign in one paragraph."""
         by_kind = Counter(what for what, _, _ in self.failures)
         bad = ", ".join(f"{n} {what}" for what, n in by_kind.items()) or "no failure"
         return (
-            f"{inputs} inputs ({self.counts['accepted']} loaded, {self.counts['refused']} refused),"
-            f" {self.counts['commands']} commands, {seconds:.0f} s, largest process"
-            f" {self.peak >> 20} MiB: {bad}"
+            f"{self.done:,} inputs ({self.counts['accepted']:,} loaded,"
+            f" {self.counts['refused']:,} refused), {self.counts['commands']:,} steps, {seconds:.0f} s,"
+            f" largest process {self.peak >> 20} MiB: {bad}"
         )
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has now; 0: it ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
 
 
 def main() -> None:
@@ -85,20 +113,36 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="other inputs [1]")
     parser.add_argument("--first", type=int, default=0, help="number of the first input [0]")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no batch after these")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once [1]")
     parser.add_argument("--quiet", action="store_true", help="print the end alone")
     options = parser.parse_args()
-    campaign, began, done = Campaign(), time.monotonic(), 0
-    while done < options.inputs and time.monotonic() - began < options.seconds:
-        count = min(BATCH, options.inputs - done)
-        with tempfile.TemporaryDirectory(prefix="bbrscope-fuzz-") as folder:
-            known = len(campaign.failures)
-            campaign.batch(options.seed, options.first + done, count, Path(folder))
-        done += count
-        for what, shown, more in campaign.failures[known:]:
-            print(f"--- {what} {shown}\n{more}", flush=True)
-        if not options.quiet:
-            print(campaign.told(done, time.monotonic() - began), flush=True)
-    print(campaign.told(done, time.monotonic() - began))
+    campaign, began, lock = Campaign(), time.monotonic(), Lock()
+    end, size = options.first + options.inputs, BATCH * BATCHES
+    starts = iter(range(options.first, end, size))
+
+    def some() -> None:
+        """Try one part of the inputs after the other, beside other threads of this kind."""
+        while time.monotonic() - began < options.seconds:
+            with lock:
+                first = next(starts, None)
+            if first is None:
+                return
+            with tempfile.TemporaryDirectory(prefix="bbrscope-fuzz-") as folder:
+                part = Campaign()
+                part.batches(options.seed, first, min(size, end - first), Path(folder))
+            with lock:
+                campaign.add(part, min(size, end - first))
+                for what, shown, more in part.failures:
+                    print(f"--- {what} {shown}\n{more}", flush=True)
+                if not options.quiet:
+                    print(campaign.told(time.monotonic() - began), flush=True)
+
+    threads = [Thread(target=some) for _ in range(options.jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(campaign.told(time.monotonic() - began))
     sys.exit(bool(campaign.failures))
 
 

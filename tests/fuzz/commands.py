@@ -98,22 +98,36 @@ def later_commands(store: Path, runs: Sequence[str], folder: Path) -> Iterator[W
     yield ("diagnose", *at)
     for number, run in enumerate(runs):
         yield from about(run, at, folder / str(number))
+        yield from exports((run,), at, folder / str(number))
+    yield from exports(runs[:3], at, folder / "several")
     yield ("runs", *at)
-    yield ("replay", *at, "--json", "--names", "draft")
-    yield ("diagnose", *at, "--format", "json")
+    yield ("replay", *at, "--json", "--names", "draft", "--", *runs)
+    yield ("diagnose", *at, "--format", "json", "--", *runs)
     yield ("metrics", *at, "--by", "run", "--format", "csv")
     yield ("diff", *at, "--all", "--", runs[0], runs[-1])
     yield ("diff", *at, "--format", "json", "--a", runs[0], "--b", runs[-1])
-    yield ("report", *at, "-o", str(folder / "several.html"), "--", *runs)
-    yield ("report", *at, "--force", "-o", str(folder / "several.html"), "--where", "flows >= 0")
-    yield ("plot", *at, "-o", str(folder / "scatter.svg"), "--", "scatter", *runs)
-    yield ("export", *at, "--views", "--parquet", str(folder / "lab"))
+    yield ("report", *at, "-o", str(folder / "several.html"), "--", *runs[:3])
+    yield ("plot", *at, "-o", str(folder / "scatter.svg"), "--", "scatter", *runs[:3])
+    yield ("export", *at, "--format", "parquet", "--views", "-o", str(folder / "lab"))
     yield ("model", "ware", *at, "--all")
     yield ("model", "cliff", *at, "--scenario", "cao-cliff")
     for scenario in ("song-single-buffer", "song-cubic"):
         yield ("study", *at, "--quick", "-o", str(folder / f"{scenario}.html"), scenario)
         yield ("study", *at, "--full", "--format", "csv", scenario)
-    yield ("schema", "events")
+    yield ("simulate", "--fidelity", *at)
+
+
+def exports(runs: Sequence[str], at: WORDS, path: Path) -> Iterator[WORDS]:
+    """The other tools' formats, of one run or several."""
+    for form, ending in (("perfetto", "pftrace"), ("qlog", "qlog"), ("openmetrics", "om")):
+        yield ("export", *at, "--format", form, "-o", f"{path}.{ending}", "--", *runs)
+    if len(runs) == 1:
+        yield ("export", *at, "--format", "xplot", "-o", f"{path}.xpl", "--", *runs)
+        old = ("--dialect", "0.3", "-o", f"{path}.sqlog")
+        yield ("export", *at, "--format", "qlog", *old, "--", *runs)
+        bundle = str(Path(at[1]).parent / runs[0])
+        yield ("export", *at, "--format", "pcapng", "--capture", bundle, "-o", f"{path}.pcapng",
+               "--", *runs)  # fmt: skip
 
 
 def about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
@@ -126,9 +140,12 @@ def about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
         yield ("metrics", *at, "--by", by, "--", run)
     for rules in (("--as", "v1"), ("--as", "v2"), ("--as", "v3"), ("--set", "cwnd_min_target=8")):
         yield ("replay", *at, *rules, "--", run)
+    yield ("what-if", *at, "--as", "v3", "--seeds", "1", "--json", "--", run)
     yield ("replay", *at, "--", run)
     yield ("report", *at, "-o", f"{folder}.html", "--", run)
     yield ("report", *at, "--between", "0.1s", "0.2s", "-o", f"{folder}b.html", "--", run)
     for chart in CHARTS:
         yield ("plot", *at, "--spec", "--", chart, run)
     yield ("model", "ware", *at, "--capacity", "10mbit", "--rtt", "40ms", "--", run)
+    lake = str(folder) + ".lake"
+    yield ("lake", "add", lake, "--salvage", "--jobs", "1", "--", str(Path(at[1]).parent / run))
