@@ -13,8 +13,9 @@ is used, so that the import costs next to nothing.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+# As typing's, which takes longer to import than all else that a program needs to begin.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .probes.base.errors import BbrscopeError as BbrscopeError
     from .reports.api.recordings import Recordings as Recordings

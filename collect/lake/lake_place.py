@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
-from ...probes.base.scratch import ScratchFolder
+from ...probes.base.scratch import ScratchFolder, remove_abandoned
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -203,6 +203,8 @@ def _make(place: LakePlace) -> None:
             raise StoreError(
                 f"there is no folder {root.parent}", f"make it: mkdir -p {root.parent}"
             )
+        if root.is_dir():
+            remove_abandoned(root)  # of one that was killed while it made the lake
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise StoreError(f"{place.shown} is there, and is no lake", "name an empty folder")
         root.mkdir(exist_ok=True)

@@ -5,11 +5,10 @@ What the flight recorder and the live views have in common.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ...probes.base.scratch import ScratchFolder
 from ..bundle.bundle import EVENTS
 from ..bundle.rungs import RUNGS
 from .attaching import Attaching
@@ -26,12 +25,12 @@ class ScratchPlace:
 
     def __init__(self, outputs: Outputs) -> None:
         self.outputs = outputs
-        self.folder = Path(tempfile.mkdtemp(prefix="bbrscope-"))
+        self._scratch = ScratchFolder()
 
     @property
     def probe(self) -> Path:
         """The file from which bpftrace reads the program."""
-        return self.folder / PROBE
+        return self._scratch.path / PROBE
 
     def write_probe(self, program: str) -> None:
         """Write that file."""
@@ -44,7 +43,7 @@ class ScratchPlace:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()
 
 
 class Watching:

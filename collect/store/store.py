@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import functools
 import os
-import secrets
-import tempfile
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
-from ...probes.base.scratch import ScratchFolder
+from ...probes.base.scratch import ScratchFolder, remove_abandoned
 from ..bundle.bundle import RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
@@ -227,7 +227,9 @@ def connect_in_memory() -> duckdb.DuckDBPyConnection:
 @functools.cache
 def spill_folder() -> str:
     """Return where queries of this process may spill: connections to one file must agree on it."""
-    return str(Path(tempfile.gettempdir()) / f"bbrscope-spill-{secrets.token_hex(8)}")
+    scratch = ScratchFolder()
+    atexit.register(scratch.close)
+    return str(scratch.path / "spill")
 
 
 def _seal(store: Store, output: Path | None) -> None:
@@ -240,12 +242,21 @@ def _seal(store: Store, output: Path | None) -> None:
         if output is not None:
             raise StoreError(f"{store.path} is open already", "close it first, then export")
         return
+    if not store.read_only:
+        _clear_abandoned(store)
     folders = [] if store.read_only else [store.parts]
     if output is not None:
         folders.append(output.absolute())
     listed = ", ".join(quoted(str(folder)) for folder in folders)
     store.con.execute(f"SET allowed_directories = [{listed}]")
     store.con.execute("SET enable_external_access = false")
+
+
+def _clear_abandoned(store: Store) -> None:
+    """Remove what a process that was killed while it wrote has left; nobody else has the store."""
+    for folder in (store.path.with_name(f"{store.path.name}.tmp"), store.parts):
+        shutil.rmtree(folder, ignore_errors=True)
+    remove_abandoned(store.path.absolute().parent)
 
 
 def quoted(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from threading import Lock, Thread
 
 from .worker import BATCH, MEMORY
 
-# A step that takes this long on the clock hangs, whatever else the machine does [s].
-WALL = 300
+# A step that takes so much CPU time hangs, and one that waits so long on the clock [s].
+CPU, WALL = 60, 1800
 # A process of more than this is ended before the machine suffers [bytes].
 ENDED = 3 * MEMORY
 # Batches that a process tries: imports and compiled code are loaded once for them.
@@ -60,13 +61,14 @@ class Campaign:
         assert process.stdout is not None
         stream = process.stdout
         Thread(target=lambda: [*map(lines.put, stream), lines.put("")], daemon=True).start()
-        last, began = "", time.monotonic()
+        last, began, spent = "", time.monotonic(), 0.0
         while True:
             try:
                 line = lines.get(timeout=1)
             except Empty:
-                if time.monotonic() - began > WALL:
-                    self.failures.append(("hang", last, f"no end after {WALL} s"))
+                used = _cpu_seconds(process.pid) - spent
+                if used > CPU or time.monotonic() - began > WALL:
+                    self.failures.append(("hang", last, f"no end after {used:.0f} s of CPU"))
                 elif _resident(process.pid) > ENDED:
                     self.failures.append(("memory", last, f"over {ENDED >> 20} MiB"))
                 else:
@@ -75,7 +77,7 @@ class Campaign:
                 return last
             if not line:
                 return last
-            began = time.monotonic()
+            began, spent = time.monotonic(), _cpu_seconds(process.pid)
             what, shown, more = json.loads(line)
             if what == "total":
                 accepted, refused, commands, peak = json.loads(more)
@@ -92,9 +94,18 @@ class Campaign:
         bad = ", ".join(f"{n} {what}" for what, n in by_kind.items()) or "no failure"
         return (
             f"{self.done:,} inputs ({self.counts['accepted']:,} loaded,"
-            f" {self.counts['refused']:,} refused), {self.counts['commands']:,} steps, {seconds:.0f} s,"
-            f" largest process {self.peak >> 20} MiB: {bad}"
+            f" {self.counts['refused']:,} refused), {self.counts['commands']:,} steps,"
+            f" {seconds:.0f} s, largest process {self.peak >> 20} MiB: {bad}"
         )
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time that a process has taken so far; 0: it ended."""
+    try:
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(pid: int) -> int:

@@ -81,6 +81,19 @@ def _tracebacks() -> Iterator[None]:
             os.environ["BBRSCOPE_TRACEBACK"] = before
 
 
+# Runs that are diagnosed at once: it takes some tenths of a second for each.
+DIAGNOSED = 20
+
+
+def commands_on_all(store: Path, runs: Sequence[str]) -> Iterator[WORDS]:
+    """Yield the command lines by which every run of a store is replayed, diagnosed and listed."""
+    at = ("--store", str(store))
+    yield ("runs", *at, "--format", "json")
+    yield ("replay", *at, "--fields")
+    for first in range(0, len(runs), DIAGNOSED):
+        yield ("diagnose", *at, "--", *runs[first : first + DIAGNOSED])
+
+
 CHARTS = (
     "lanes rates volumes rtt loss rounds sequence wire queue shares jain convergence scatter "
     "rtt-cdf goodput-box inflight-cdf"
@@ -88,14 +101,11 @@ CHARTS = (
 
 
 def later_commands(store: Path, runs: Sequence[str], folder: Path) -> Iterator[WORDS]:
-    """Yield every command line that a user may type once these runs are in the store.
+    """Yield every other command line that a user may type once these runs are in the store.
 
     Files go below `folder`. Run names that look like options come after ``--``.
     """
     at = ("--store", str(store))
-    yield ("runs", *at, "--format", "json")
-    yield ("replay", *at, "--fields")
-    yield ("diagnose", *at)
     for number, run in enumerate(runs):
         yield from about(run, at, folder / str(number))
         yield from exports((run,), at, folder / str(number))

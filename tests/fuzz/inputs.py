@@ -50,6 +50,13 @@ def _manifest(recording: str, name: str) -> dict[str, Any]:
     return {**found, "name": name}
 
 
+def bundle_of(folder: Path, recording: str, rows: int) -> Path:
+    """Write the first rows of a shipped recording as a bundle."""
+    text = _plain(fixtures.path(recording) / "events.csv.zst", 64 << 20).decode()
+    heads, found = split(text.splitlines())
+    return _bundle(folder, recording, [*heads, *found[:rows]])
+
+
 def _bundle(folder: Path, recording: str, lines: list[str] | None = None) -> Path:
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(_manifest(recording, folder.name)))

@@ -20,7 +20,7 @@ from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.choose import by_condition
 
 from . import inputs
-from .commands import WORDS, Outcome, later_commands, run
+from .commands import WORDS, Outcome, commands_on_all, later_commands, run
 
 # CPU time of one step [s], and memory of the process [bytes].
 SECONDS, MEMORY = 10, 1 << 30
@@ -65,14 +65,14 @@ class Worker:
             shutil.rmtree(folder)
 
     def _later(self, first: int, path: Path, out: Path) -> None:
-        """Later commands: three about all runs, and some of those about some runs."""
+        """Later commands: those about all runs, and some of those about some."""
         random = Random(f"{self.seed}.{first}")
         with open_store(path, read_only=True) as opened:
             runs = opened.runs()
         chosen = random.sample(runs, min(len(runs), 8))
-        later = list(later_commands(path, chosen, out))
+        later = random.sample(list(later_commands(path, chosen, out)), self.later)
         out.mkdir()
-        for words in (*later[:3], *random.sample(later[3:], self.later)):
+        for words in (*commands_on_all(path, runs), *later):
             self.step(words, f"{first}: {' '.join(words)}", usage=False)
 
     def _load(self, number: int, folder: Path, store: Store) -> None:

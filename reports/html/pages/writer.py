@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from ....probes.base.errors import BbrscopeError
+from ....probes.base.scratch import ScratchFolder
 
 
 def check_free(path: Path, force: bool) -> None:
@@ -45,24 +44,17 @@ def write_bytes(path: Path, content: bytes) -> None:
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Give a file that takes the place of `path` at the end; after an error it is removed.
 
+    Of a process that was killed, the next one that writes into the folder removes it.
+
     Raises:
         BbrscopeError: it cannot be written; what lay at `path` is untouched.
     """
-    aside = None
     try:
-        number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        aside = Path(name)
-        with os.fdopen(number, "wb") as file:
-            yield file
-        # mkstemp keeps others out; a report is as readable as any file one makes.
-        mask = os.umask(0)
-        os.umask(mask)
-        aside.chmod(0o666 & ~mask)
-        aside.replace(path)
-        aside = None
+        with ScratchFolder(path.parent) as scratch:
+            aside = scratch.path / "whole"
+            with aside.open("wb") as file:
+                yield file
+            aside.replace(path)
     except OSError as error:
         way = "write elsewhere with -o, or make room"
         raise BbrscopeError(f"cannot write {path}: {error.strerror}", way) from error
-    finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
