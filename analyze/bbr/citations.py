@@ -21,7 +21,7 @@ class Source:
 
     Attributes:
         repository: on github.com.
-        revision: commit, or tag of a release.
+        revision: the commit, in full.
         file: path in it.
         functions: the functions (and macros) of the file that are cited.
     """
@@ -37,7 +37,8 @@ class Source:
         return f"https://github.com/{self.repository}/blob/{self.revision}/{self.file}"
 
 
-_MAINLINE = ("torvalds/linux", "v6.1")
+# Linux 6.1, whose tag v6.1 names this commit.
+_MAINLINE = ("torvalds/linux", "830b3c68c1fb1e9176028d02ef86f3cf76aa2476")
 _V2ALPHA = ("google/bbr", "8d11b540f0078078c0ab02a4c76c246773ce2135")
 _V3 = ("google/bbr", "001a430b3ddbbc6d9173061a74d8b580c757b91b")
 

@@ -167,5 +167,5 @@ def test_v2_functions_carry_their_own_prefix() -> None:
 
 def test_a_source_is_pinned_to_a_commit_or_to_a_release() -> None:
     for source in citations.SOURCES.values():
-        assert re.fullmatch(r"[0-9a-f]{40}|v\d+\.\d+", source.revision)
+        assert re.fullmatch(r"[0-9a-f]{40}", source.revision)
         assert source.url.endswith(f"{source.revision}/{source.file}")

@@ -21,7 +21,7 @@ PAGE = """
 {% macro prose(parts) -%}
 {% for part in parts %}{{ part if part is string else part.text }}{% endfor %}
 {%- endmacro %}
-{% macro told(parts) %}<p>{{ prose(parts) }}</p>{% endmacro %}
+{% macro linked(parts) %}<p>{{ prose(parts) }}</p>{% endmacro %}
 {% include "findings.html.j2" %}
 """
 
