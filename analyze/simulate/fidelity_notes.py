@@ -48,7 +48,7 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     if "v3" in versions and not setup.path.loss:
         why.append(_V3)
     if None in versions:
-        why.append("CUBIC was compared beside BBR in one scenario, Reno never")
+        why.append("CUBIC was compared beside BBR in one scenario, Reno and Vegas never")
     if any(flow.kind in ("fixed-size", "on-off") for flow in setup.flows):
         why.append("transfers of fixed size and pauses were never compared")
     return why

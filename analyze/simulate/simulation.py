@@ -22,12 +22,13 @@ Take = Callable[[Array, Array, Array], None]
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a run came to; arrays as the engine left them."""
+    """What a run came to; arrays as the engine left them. `reached` is [seconds, flows]."""
 
     setup: Setup
     flows: Array
     events: Array
     samples: Array
+    reached: Array
 
 
 def simulate(setup: Setup, take: Take | None = None) -> Simulated:
@@ -52,7 +53,8 @@ def simulate(setup: Setup, take: Take | None = None) -> Simulated:
                 "a smaller buffer, rate or round trip needs fewer",
             )
     samples = memory.parts["samples"][: int(memory.world["sampled"][0])]
-    return Simulated(setup, memory.parts["flows"], memory.parts["events"], samples)
+    reached = memory.parts["reached"].reshape(-1, len(setup.flows))
+    return Simulated(setup, memory.parts["flows"], memory.parts["events"], samples, reached)
 
 
 def _begin(memory: Arrays, setup: Setup) -> None:

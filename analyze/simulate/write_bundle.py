@@ -14,10 +14,11 @@ from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params
 from .fidelity_notes import statement
+from .iperf_report import report
 from .sender.estimator import EPOCH_NS
 from .simulation import Simulated, goodput_mbps, simulate
 from .world.world_setup import Setup, rules_of
-from .write_events import SERVER_PORT, EventWriter, local_port
+from .write_events import EventWriter
 
 # Any date will do; a simulation has none.
 _REALTIME_NS = 1_700_000_000 * 10**9
@@ -77,7 +78,7 @@ def _write(
         rows = dict(writer.rows)
     _write_queue(outcome, aside)
     for number, rate in enumerate(goodput_mbps(outcome), 1):
-        text = json.dumps(_iperf(outcome, number, rate))
+        text = json.dumps(report(outcome, number, rate))
         (aside / f"iperf{number}.json").write_text(text)
     manifest = _manifest(setup, version, name, rows) | extra
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1, default=str) + "\n")
@@ -92,23 +93,6 @@ def _write_queue(outcome: Simulated, aside: Path) -> None:
         lines.append(f"{at_s:.2f},tbf,{sent * 1514},{sent},{dropped},0,0,{size},{packets}")
     text = ("\n".join(lines) + "\n").encode()
     (aside / QUEUE).write_bytes(zstandard.ZstdCompressor(level=3).compress(text))
-
-
-def _iperf(outcome: Simulated, number: int, rate_mbps: float) -> dict[str, Any]:
-    """What iperf3 would say of a flow, as far as bbrscope reads it."""
-    flow, row = outcome.setup.flows[number - 1], outcome.flows[number - 1]
-    end_us = int(row["done_ns"]) // 1000 or min(flow.stop_us, outcome.setup.duration_us)
-    seconds = max(end_us - flow.start_us, 1) / 1e6
-    size = int(rate_mbps * 1e6 / 8 * (flow.stop_us - flow.start_us) / 1e6)
-    received = {"bytes": size, "seconds": seconds, "bits_per_second": size * 8 / seconds}
-    sent = {**received, "retransmits": int(row["retrans_segs"])}
-    ports = {"local_port": local_port(number - 1), "remote_port": SERVER_PORT}
-    return {
-        "start": {"connected": [{"socket": 5, **ports}]},
-        "intervals": [],
-        "end": {"sum_sent": sent, "sum_received": received},
-        "server_output_json": {"intervals": [], "end": {"sum_received": received}},
-    }
 
 
 def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]) -> dict[str, Any]:

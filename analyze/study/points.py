@@ -46,7 +46,7 @@ WITH spans AS (
 SELECT f.*,
   coalesce(f.bbr_version, CASE f.cc WHEN 'bbr2' THEN 'v2' WHEN 'bbr3' THEN 'v3' ELSE f.cc END)
     AS algo,
-  f.cc LIKE 'bbr%' AS bbr, NULL::VARCHAR AS label, f.goodput_bps / 1e6 AS goodput_mbps,
+  f.cc LIKE '%bbr%' AS bbr, NULL::VARCHAR AS label, f.goodput_bps / 1e6 AS goodput_mbps,
   t.bits / nullif(sum(t.bits) OVER (PARTITION BY f.run_id), 0) AS share,
   f.retransmits / nullif(f.bytes / {payload} + f.retransmits, 0) AS loss_rate,
   m.cwnd_packets, m.inflight_packets, m.rtt_mean_us / 1e3 AS rtt_mean_ms,

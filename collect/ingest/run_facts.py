@@ -88,10 +88,13 @@ def without_events(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
 
 
 # A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
-# began (iperf3 tells whole seconds).
+# began (iperf3 tells whole seconds). Of a simulated one the lab knows whether it was a variant, which
+# is of no version.
 LAB_FLOWS = """
 UPDATE lab_flows SET
-  flow = f.flow, bbr_version = r.version,
+  flow = f.flow, bbr_version = CASE WHEN EXISTS (
+    SELECT 1 FROM lab_runs l WHERE l.run_id = $run_id AND l.place = 'simulation'
+  ) THEN bbr_version ELSE r.version END,
   stop_s = stop_s - start_s + began, start_s = began
 FROM (
   SELECT run_id, flow, local_port, first_ns FROM flows

@@ -22,7 +22,8 @@ SHAPERS = ("tbf", "htb")
 CHANGES = ("rate", "rtt", "loss", "outage")
 
 _PARAMETER = re.compile(r"\$([\w-]*)")
-_CC = re.compile(r"[a-z][a-z0-9_-]{0,15}")
+# A kernel's names have 16 characters at most; those of simulated variants are longer.
+_CC = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
 NAME_LENGTH = 100
 MOST_FLOWS = 500
 LONGEST_VALUE = 1000

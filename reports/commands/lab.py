@@ -136,6 +136,7 @@ def run_scenario(
     sudo bbrscope lab run cao-cliff --set loss=0,1%,5% --cc bbr,cubic --reps 1
     sudo bbrscope lab run ./mine.toml
     bbrscope lab run song-single-buffer --engine sim --cc bbr,bbr2,bbr3 --jobs 2
+    bbrscope lab run lanigan-single --engine sim --cc bbr-prime,delay-bbr --no-events
     """
     if kernel is not None and not vm:
         raise click.UsageError("--kernel goes with --vm: a host has the kernel that it runs")

@@ -79,7 +79,7 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
             {
                 "flow_no": flow.flow_no,
                 "cc": flow.cc,
-                "bbr_version": flow_setup.version,
+                "bbr_version": None if flow_setup.variant else flow_setup.version,
                 "kind": flow.kind,
                 "start_s": flow.start_us / 1e6,
                 "extra_rtt_us": flow.extra_rtt_us,

@@ -1,4 +1,4 @@
-"""CUBIC and Reno beside BBR: tcp_cubic.c, tcp_cong.c, and proportional rate reduction."""
+"""CUBIC, Reno and Vegas beside BBR: tcp_cubic.c, tcp_cong.c, proportional rate reduction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from ....probes.base.jit import jit
 from ...bbr.records import TCP_CA_CWR, TCP_CA_RECOVERY
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.places import Sim, event_of, flow_of
-from ..world.world_records import CC_BBR, CC_CUBIC, F_ACKED, F_SACKED, F_UNA, US
+from ..world.world_records import CC_BBR, CC_CUBIC, CC_VEGAS, F_ACKED, F_SACKED, F_UNA, US
+from .vegas import (
+    vegas_has_samples,
+    vegas_is_above_gamma,
+    vegas_is_round_over,
+    vegas_round_done,
+    vegas_sample,
+    vegas_state,
+    vegas_step,
+)
 
 _BETA = 717  # of 1024
 _BETA_SCALE = 15  # 8 * (1024 + 717) / 3 / (1024 - 717)
@@ -137,18 +146,33 @@ def _hystart(s: Sim, i: int, rtt_us: int) -> None:
 
 
 @jit
+def _is_cwnd_limited(s: Sim, i: int) -> bool:
+    """tcp_is_cwnd_limited()."""
+    tp = event_of(s, i).tp
+    if tp.snd_cwnd < tp.snd_ssthresh:
+        return tp.snd_cwnd < 2 * tp.max_packets_out
+    return tp.is_cwnd_limited != 0
+
+
+@jit
+def _slow_start(s: Sim, i: int, acked: int) -> int:
+    """tcp_slow_start(): what is left of `acked` for additive steps."""
+    tp = event_of(s, i).tp
+    cwnd = min(tp.snd_cwnd + acked, tp.snd_ssthresh)
+    left = acked - (cwnd - tp.snd_cwnd)
+    tp.snd_cwnd = cwnd
+    return left
+
+
+@jit
 def _grow(s: Sim, i: int, acked: int) -> None:
     """Slow start, then additive steps."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     slow = tp.snd_cwnd < tp.snd_ssthresh
-    if slow and tp.snd_cwnd >= 2 * tp.max_packets_out:
-        return
-    if not slow and not tp.is_cwnd_limited:
+    if not _is_cwnd_limited(s, i):
         return
     if slow:
-        cwnd = min(tp.snd_cwnd + acked, tp.snd_ssthresh)
-        acked -= cwnd - tp.snd_cwnd
-        tp.snd_cwnd = cwnd
+        acked = _slow_start(s, i, acked)
         if acked == 0:
             return
     w = _cubic_update(s, i, acked) if f.cc == CC_CUBIC else tp.snd_cwnd
@@ -163,6 +187,27 @@ def _grow(s: Sim, i: int, acked: int) -> None:
 
 
 @jit
+def _vegas_grow(s: Sim, i: int, acked: int) -> None:
+    """tcp_vegas_cong_avoid(): once a round by the queue, in slow start with each ACK, too."""
+    tp = event_of(s, i).tp
+    if not vegas_state(s, i):
+        _grow(s, i, acked)
+        return
+    slow = tp.snd_cwnd < tp.snd_ssthresh
+    if not vegas_is_round_over(s, i):
+        if slow:
+            _slow_start(s, i, acked)
+        return
+    if not vegas_has_samples(s, i):
+        _grow(s, i, acked)
+    elif not slow:
+        vegas_step(s, i)
+    elif not vegas_is_above_gamma(s, i):
+        _slow_start(s, i, acked)
+    vegas_round_done(s, i)
+
+
+@jit
 def loss_based_cong_control(s: Sim, i: int, delivered: int, lost: int) -> None:
     """tcp_cong_control() of what has no cong_control(): PRR in a reduction, else growth."""
     f, ev = flow_of(s, i), event_of(s, i)
@@ -173,9 +218,14 @@ def loss_based_cong_control(s: Sim, i: int, delivered: int, lost: int) -> None:
             f.ca_delay_min = ev.rs.rtt_us
         if tp.snd_cwnd < tp.snd_ssthresh:
             _hystart(s, i, ev.rs.rtt_us)
+    if f.cc == CC_VEGAS and ev.rs.rtt_us > 0:
+        vegas_sample(s, i, ev.rs.rtt_us)
     if state in (TCP_CA_CWR, TCP_CA_RECOVERY):
         _prr(s, i, delivered, lost)
     elif f.flag & F_ACKED or (f.reordering > 3 and f.flag & F_SACKED):
-        _grow(s, i, delivered)
+        if f.cc == CC_VEGAS:
+            _vegas_grow(s, i, delivered)
+        else:
+            _grow(s, i, delivered)
     rate = tp.snd_cwnd * 1448 * (200 if tp.snd_cwnd < tp.snd_ssthresh // 2 else 120) // 100
     tp.sk_pacing_rate = rate * 8_000_000 // tp.srtt_us if tp.srtt_us else rate

@@ -19,6 +19,7 @@ from .world_records import (
     GOT,
     OUT,
     PACKET,
+    REACHED,
     SAMPLE,
     SEG,
     Coming,
@@ -27,6 +28,7 @@ from .world_records import (
     Packet,
     PathStep,
     QueueRow,
+    Reached,
     SackBlock,
     Seg,
     SimFlow,
@@ -48,6 +50,7 @@ class Sim(NamedTuple):
         changes: CHANGE [c], of the path.
         out_events, out_states, out_rows: [r] of EVENT, STATE and OUT: the recording.
         samples: SAMPLE [s], of the queue.
+        reached: REACHED [n seconds], each flow at each full second.
         callbacks: the variants' callbacks, by slot.
     """
 
@@ -66,6 +69,7 @@ class Sim(NamedTuple):
     out_states: Any
     out_rows: Any
     samples: Any
+    reached: Any
     callbacks: Any
 
 
@@ -176,6 +180,12 @@ def change_of(s: Sim, k: int) -> PathStep:
 def sample_of(s: Sim, k: int) -> QueueRow:
     """A sample of the queue."""
     return _at(s.samples, k, SAMPLE)  # type: ignore[no-any-return]
+
+
+@jit
+def reached_of(s: Sim, k: int) -> Reached:
+    """How far a flow had come at a full second."""
+    return _at(s.reached, k, REACHED)  # type: ignore[no-any-return]
 
 
 @jit

@@ -16,7 +16,7 @@ from ..sender.rack import tcp_rack_detect_loss
 from ..sender.timers import tcp_rearm_rto
 from .coming import drop_first, schedule
 from .path import change_path, enter_queue, send_from_queue
-from .places import Sim, coming_of, event_of, flow_of, sample_of, world_of
+from .places import Sim, coming_of, event_of, flow_of, reached_of, sample_of, world_of
 from .receiver import data_arrives, delayed_ack
 from .world_records import (
     EV_ACK,
@@ -38,6 +38,7 @@ from .world_records import (
 )
 
 SAMPLE_NS = 100_000_000
+_SAMPLES_PER_SECOND = 10
 # Rows of the recording that one event can fill: a recovery of a whole window.
 SPARE_ROWS = 4096
 
@@ -82,7 +83,7 @@ def _reorder_timeout(s: Sim, i: int) -> None:
 
 @jit
 def _sample(s: Sim) -> None:
-    """Note the queue's length."""
+    """Note the queue's length, and at full seconds how far each flow has come."""
     w = world_of(s)
     if w.sampled < w.n_samples:
         sample = sample_of(s, w.sampled)
@@ -92,7 +93,18 @@ def _sample(s: Sim) -> None:
         sample.sent = w.sent_packets
         sample.dropped = w.dropped_packets
         w.sampled += 1
+        if w.sampled % _SAMPLES_PER_SECOND == 0:
+            _note_reached(s, (w.sampled // _SAMPLES_PER_SECOND - 1) * w.n_flows)
     schedule(s, w.now + SAMPLE_NS, EV_SAMPLE, 0)
+
+
+@jit
+def _note_reached(s: Sim, first: int) -> None:
+    w = world_of(s)
+    for i in range(w.n_flows):
+        f, row = flow_of(s, i), reached_of(s, first + i)
+        row.rcv_nxt = f.rcv_nxt
+        row.retrans_segs = f.retrans_segs
 
 
 @jit

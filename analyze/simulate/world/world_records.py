@@ -13,7 +13,7 @@ from typing import Protocol
 from ...bbr.records import Four, record_of
 
 # Kinds of congestion control: BBR is whatever callbacks the flow's slot has.
-CC_BBR, CC_CUBIC, CC_RENO = range(3)
+CC_BBR, CC_CUBIC, CC_RENO, CC_VEGAS = range(4)
 # Kinds of application.
 APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 # Kinds of events on the heap.
@@ -102,6 +102,7 @@ class World(Protocol):
     n_out: int
     n_samples: int
     bits: int  # log2 of a ring's size
+    n_flows: int
     sent_packets: int
     dropped_packets: int
     # addresses of the arrays (places.Sim)
@@ -119,6 +120,7 @@ class World(Protocol):
     out_states: int
     out_rows: int
     samples: int
+    reached: int
     callbacks: Four
 
 
@@ -355,6 +357,13 @@ class QueueRow(Protocol):
     dropped: int
 
 
+class Reached(Protocol):
+    """How far a flow has come at a full second."""
+
+    rcv_nxt: int
+    retrans_segs: int
+
+
 class Out(Protocol):
     """A row of the recording, beyond the inputs and the state before the callback."""
 
@@ -373,5 +382,5 @@ class Out(Protocol):
     wnd: int
 
 
-_ALL = (World, SimFlow, Seg, Packet, Got, SackBlock, Coming, PathStep, QueueRow, Out)
-WORLD, FLOW, SEG, PACKET, GOT, BLOCK, COMING, CHANGE, SAMPLE, OUT = map(record_of, _ALL)
+_ALL = (World, SimFlow, Seg, Packet, Got, SackBlock, Coming, PathStep, QueueRow, Reached, Out)
+WORLD, FLOW, SEG, PACKET, GOT, BLOCK, COMING, CHANGE, SAMPLE, REACHED, OUT = map(record_of, _ALL)

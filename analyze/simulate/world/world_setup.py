@@ -22,7 +22,7 @@ from . import world_records as rec
 from .places import Sim
 from .world_records import FLOW, NS, PACKET, US, WORLD
 
-LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO}
+LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO, "vegas": rec.CC_VEGAS}
 VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3", "v1": "v1", "v2": "v2"} | {
     "v3": "v3"
 }
@@ -194,8 +194,9 @@ def arrays(setup: Setup, record: bool) -> Arrays:
         "out_states": np.zeros(rows, STATE),
         "out_rows": np.zeros(rows, rec.OUT),
         "samples": np.zeros(setup.duration_us // 100_000 + 2, rec.SAMPLE),
+        "reached": np.zeros((setup.duration_us // 1_000_000 + 1) * n, rec.REACHED),
     }
-    world["bits"] = bits
+    world["bits"], world["n_flows"] = bits, n
     for name, part in {"n_changes": "changes", "n_heap": "heap"}.items():
         world[name] = len(parts[part])
     world["n_out"], world["n_samples"] = rows, len(parts["samples"])

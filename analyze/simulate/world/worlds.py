@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ....collect.lab import units
-from ....collect.lab.lab_points import LabPoint, PathSpec
+from ....collect.lab.lab_points import FlowSpec, LabPoint, PathSpec
 from ....probes.base.errors import ScenarioError
 from ..sender.own_variant import is_variant, own_variant
 from .world_setup import FlowSetup, PathSetup, Setup
@@ -19,24 +20,26 @@ _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 
 def of_point(point: LabPoint, rules: dict[str, Any] | None = None) -> Setup:
     """The world of one run of the lab; a parameter of `rules` holds for every flow with BBR."""
-    flows = tuple(
-        FlowSetup(
-            cc=flow.cc,
-            start_us=flow.start_us,
-            stop_us=flow.stop_us,
-            kind=flow.kind,
-            rate_bps=flow.rate_bps,
-            size_bytes=flow.size_bytes,
-            on_us=flow.on_us,
-            off_us=flow.off_us,
-            extra_rtt_us=flow.extra_rtt_us,
-            rules=rules or {},
-        )
-        for flow in point.flows
-    )
+    flows = tuple(_flow(flow, rules or {}) for flow in point.flows)
     path = _path(point.path)
     changes = tuple((change.at_us, change.what, change.value) for change in point.changes)
     return Setup(replace(path, changes=changes), flows, point.duration_us, point.seed)
+
+
+def _flow(flow: FlowSpec, rules: Mapping[str, Any]) -> FlowSetup:
+    made = FlowSetup(
+        cc=flow.cc,
+        start_us=flow.start_us,
+        stop_us=flow.stop_us,
+        kind=flow.kind,
+        rate_bps=flow.rate_bps,
+        size_bytes=flow.size_bytes,
+        on_us=flow.on_us,
+        off_us=flow.off_us,
+        extra_rtt_us=flow.extra_rtt_us,
+        rules=rules,
+    )
+    return with_control(made, flow.cc) if is_variant(flow.cc) else made
 
 
 def _path(link: PathSpec) -> PathSetup:
