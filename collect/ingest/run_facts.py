@@ -88,8 +88,8 @@ def without_events(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
 
 
 # A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
-# began (iperf3 tells whole seconds). Of a simulated one the lab knows whether it was a variant, which
-# is of no version.
+# began (iperf3 tells whole seconds). Of a simulated one the lab knows whether it was a variant,
+# which is of no version.
 LAB_FLOWS = """
 UPDATE lab_flows SET
   flow = f.flow, bbr_version = CASE WHEN EXISTS (

@@ -6,7 +6,7 @@ A guest has Python and click alone: what opens stores is imported where one is o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -239,14 +239,20 @@ def _record_each(
 
 def load(bundle: Path, store: Path) -> None:
     """Ingest a run and say what it reached."""
+    load_all([bundle], store)
+
+
+def load_all(bundles: Sequence[Path], store: Path) -> None:
+    """Ingest runs, the store opened once for all, and say of each what it reached."""
     from ...analyze.views.store_with_views import open_for_loading
     from ...collect.ingest.ingest import ingest
 
     with open_for_loading(store) as opened:
-        outcome = ingest(opened, bundle)
-        rates = opened.con.execute(
-            "SELECT cc, goodput_bps FROM lab_flows WHERE run_id = ? ORDER BY flow_no LIMIT 8",
-            [outcome.run_id],
-        ).fetchall()
-    shown = ", ".join(f"{cc} {(rate or 0) / 1e6:.2f} Mbit/s" for cc, rate in rates)
-    say(f"{outcome.run}: {shown}")
+        for bundle in bundles:
+            outcome = ingest(opened, bundle)
+            rates = opened.con.execute(
+                "SELECT cc, goodput_bps FROM lab_flows WHERE run_id = ? ORDER BY flow_no LIMIT 8",
+                [outcome.run_id],
+            ).fetchall()
+            shown = ", ".join(f"{cc} {(rate or 0) / 1e6:.2f} Mbit/s" for cc, rate in rates)
+            say(f"{outcome.run}: {shown}")

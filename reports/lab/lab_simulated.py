@@ -6,11 +6,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError, HostError
 from ..text.screen import say
-from .lab_runs import load, missing_points
+from .lab_runs import load_all, missing_points
 
 if TYPE_CHECKING:
     from ...collect.lab.lab_points import LabPoint
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # What stands where other runs have `uname -rv`; its first word ends the runs' names.
 KERNEL = "sim bbrscope"
+# What is simulated but not loaded yet when the lab ends, its next run loads.
+_LOAD_EVERY_S = 10
 _say_aside = partial(say, err=True)
 
 
@@ -29,7 +32,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
     """
     missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
     request.output.mkdir(parents=True, exist_ok=True)
-    failed = 0
+    failed, waiting, loaded_at = 0, list[Path](), monotonic()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = {
             pool.submit(_simulate, point, request.output, request.no_events): point
@@ -39,10 +42,13 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
             point = running[done]
             _say_aside(f"{number}/{len(missing)} {point.label}, repetition {point.rep}")
             try:
-                load(done.result(), request.store)
+                waiting.append(done.result())
             except BbrscopeError as error:
                 failed += 1
                 _say_aside(f"  failed: {error.fact}")
+            if waiting and (number == len(missing) or monotonic() - loaded_at > _LOAD_EVERY_S):
+                load_all(waiting, request.store)
+                waiting, loaded_at = [], monotonic()
     if failed:
         raise HostError(f"{failed} of {len(missing)} runs could not be simulated", "see above")
 
