@@ -98,17 +98,19 @@ def missing_points(
         HostError: one that is there is of another kernel of the same release, by uname -rv.
     """
     kernels = _stored_kernels(store)
-    missing, ready = [], 0
+    missing, unloaded, ready = [], list[Path](), 0
     for number, point in enumerate(scenario.points(chosen)):
         name = point.run_name(kernel.split(" ")[0])
         if name in kernels:
             _require_same_kernel(name, kernels[name], kernel)
             ready += 1
         elif run.finished(output / name):
-            load(output / name, store)
+            unloaded.append(output / name)
             ready += 1
         else:
             missing.append((number, point))
+    if unloaded:
+        load_all(unloaded, store)
     if ready:
         _say_aside(f"{ready} of {ready + len(missing)} runs are there already")
     return missing, ready
