@@ -1,0 +1,72 @@
+"""`lab run --engine sim`: variants by name, Vegas, goodput by the second, and going on later."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
+SCENARIO = """
+title = "One flow"
+source = "this test"
+duration = "3s"
+[path]
+rate = "2mbit"
+rtt = "20ms"
+buffer = "100pkt"
+[params]
+cc = "bbr"
+[[flow]]
+cc = "$cc"
+[sweep]
+cc = ["vegas", "bbr-prime"]
+"""
+QUEUE = """
+SELECT max(q.backlog_bytes) / 1514 AS packets FROM queue_samples q JOIN runs r USING (run_id)
+WHERE r.run LIKE '%vegas%' AND q.ns::BIGINT - r.traffic_start_ns::BIGINT > 2e9
+"""
+
+
+def _bbrscope(folder: Path, *words: str) -> tuple[str, str]:
+    environment = {**os.environ, "BBRSCOPE_PLAIN": "1", "BBRSCOPE_STORE": str(folder / "s.duckdb")}
+    done = subprocess.run(
+        [*BBRSCOPE, *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_variants_and_vegas_are_simulated_and_told_by_the_second(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(SCENARIO)
+    lab = ("lab", "run", "./mine.toml", "--engine", "sim", "--no-events")
+    _bbrscope(tmp_path, *lab)
+
+    def rows(query: str) -> list[dict[str, object]]:
+        answer: list[dict[str, object]] = json.loads(
+            _bbrscope(tmp_path, "sql", query, "--format", "json")[0]
+        )
+        return answer
+
+    flows = rows(
+        "SELECT f.cc, f.bbr_version, f.bytes, f.retransmits, count(*) AS seconds,"
+        " sum(i.goodput_bps * i.seconds / 8)::BIGINT AS by_second"
+        " FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) GROUP BY ALL ORDER BY f.cc"
+    )
+    assert [flow["cc"] for flow in flows] == ["bbr-prime", "vegas"]
+    for flow in flows:
+        assert flow["bbr_version"] is None  # a variant is of no version
+        assert flow["seconds"] == 3
+        assert flow["by_second"] == flow["bytes"]
+        assert int(str(flow["bytes"])) * 8 > 0.85 * 3 * 2e6
+    # tcp_vegas keeps alpha (2) to beta (4) packets in the queue, and loses none.
+    assert flows[1]["retransmits"] == 0
+    assert 1 <= float(str(rows(QUEUE)[0]["packets"])) <= 7
+    assert "2 of 2 runs are there already" in _bbrscope(tmp_path, *lab)[1]
