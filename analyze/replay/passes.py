@@ -15,6 +15,7 @@ from ..bbr.log import COLUMNS, MAX_PER_EVENT
 from ..bbr.plain import records
 from ..bbr.records import STATE, STATE_COLUMNS
 from ..bbr.replay_loop import Loop, Memory, Recorded, Results, replay_loop
+from ..bbr.variants.own_variant import is_variant, own_variant
 from ..bbr.versions import v1, v2, v3
 from .prepare import FlowEvents
 
@@ -83,9 +84,9 @@ class Workspace:
 
 
 @cache
-def loop_of(version: str) -> Loop:
-    """The version's replay loop; nothing is compiled before its first call."""
-    variant = {"v1": v1, "v2": v2, "v3": v3}[version]
+def loop_of(rules: str) -> Loop:
+    """The replay loop of a version, a variant or a user's file; its first call compiles it."""
+    variant = own_variant(rules) if is_variant(rules) else {"v1": v1, "v2": v2, "v3": v3}[rules]
     return replay_loop(variant.bbr_init, variant.dispatch)
 
 

@@ -15,12 +15,14 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ...probes.fields import with_role
-from ..bbr import params
+from ..bbr import codes, params
 from ..bbr.records import INIT
+from ..bbr.variants.own_process import guarded
+from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
 from .parameter_settings import apply_settings
-from .passes import Array, run_pass
+from .passes import Array, Pass, run_pass
 from .prepare import FlowEvents, has_values, prepare
 from .replay_runs import RunInfo, load_flow
 
@@ -33,7 +35,7 @@ LEAST_EVENTS = 100
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The answer for one flow."""
+    """The answer for one flow; `decided` counts the decisions under the other rules, by code."""
 
     run: str
     flow: int
@@ -43,6 +45,7 @@ class WhatIf:
     first_decision: Moment | None
     drift: Drift
     caveats: list[str]
+    decided: dict[str, int]
 
 
 def ask(
@@ -56,20 +59,26 @@ def ask(
     """Replay one flow twice in free run, as recorded and under other rules, and compare.
 
     Raises:
-        BbrscopeError: the recording lacks inputs that the other version's rules need.
+        BbrscopeError: the recording lacks inputs that the other rules need, or a user's file
+            cannot be loaded or run.
     """
     target = as_version or info.version
+    needs = base_of(target)
     own = run_params.of_flow(
         con, info.run_id, flow, run_params.of_run(con, info.run_id, info.flavour)
     )
-    base = own if target == info.version else params.DEFAULTS[target] | {"HZ": own["HZ"]}
-    other = apply_settings(base, settings)
+    other = apply_settings(_rules(target, info.version, own), settings)
     columns, record = load_flow(con, info.run_id, flow), params.make(own)
     events = prepare(columns, info.version, record, info.last_exit_ns)
-    caveats = _caveats(events, info, target, columns)
+    caveats = _caveats(events, info, needs, columns)
     recorded, _ = run_pass(events, info.version, record, "free-run", True, watch=WATCHED)
     open_loop = _open_loop(events, other, seed)  # after the first pass, which finds the draws
-    replayed, _ = run_pass(open_loop, target, params.make(other), "free-run", True, watch=WATCHED)
+
+    def replay() -> Pass:
+        record = params.make(other)
+        return run_pass(open_loop, target, record, "free-run", True, watch=WATCHED)[0]
+
+    replayed = guarded([target], replay, len(events.events))
     return WhatIf(
         info.run,
         flow,
@@ -79,7 +88,22 @@ def ask(
         first_other_decision(events, recorded, replayed),
         measure_drift(events, recorded, replayed),
         caveats,
+        _decided(replayed),
     )
+
+
+def _rules(target: str, version: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    if is_variant(target):
+        return own_variant(target).rules_for(version, own)
+    return own if target == version else params.DEFAULTS[target] | {"HZ": own["HZ"]}
+
+
+def _decided(replayed: Pass) -> dict[str, int]:
+    """How often each code was decided, by name, in the order of their numbers."""
+    assert replayed.decisions is not None
+    numbers, counts = np.unique(replayed.decisions[:, 1], return_counts=True)
+    pairs = zip(numbers.tolist(), counts.tolist(), strict=True)
+    return {codes.CODES[number].name: count for number, count in pairs}
 
 
 def busy_flows(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, ...]:

@@ -12,12 +12,12 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from ..bbr.records import MAIN
+from ..bbr.variants.own_variant import is_variant, own_variant
 from ..replay.parameter_settings import apply_settings
 from .fidelity_notes import statement
-from .own_process import watched
 from .recorded_world import METRICS, RecordedWorld
-from .sender.own_variant import is_variant, own_variant
 from .simulation import Array, simulate
+from .watched import watched
 from .world.world_setup import LOSS_BASED, Setup
 
 LEAST_SEEDS = 20
@@ -102,8 +102,8 @@ def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Set
         base, hz = dict(flow.rules), {"HZ": flow.rules["HZ"]}
         if version is not None and is_variant(version):
             own = own_variant(version)
+            base = own.rules_for(flow.version, flow.rules)
             flow = replace(flow, cc=own.base, variant=version)
-            base = own.rules | hz
         elif version is not None and version != flow.version:
             flow = replace(flow, cc=version)
             base = params.DEFAULTS[version] | hz

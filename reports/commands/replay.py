@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...analyze.bbr.variants.catalogue import help_text
 from ..options import gather, names_option, runs_argument, store_option
 from ..text import agreement
 from ..text.screen import say
@@ -36,7 +37,7 @@ class ReplayRequest:
     names: str
 
 
-@click.command()
+@click.command(epilog=help_text())
 @runs_argument
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -54,8 +55,8 @@ class ReplayRequest:
 @click.option(
     "--as",
     "as_version",
-    type=click.Choice(["v1", "v2", "v3"]),
-    help="What if this version's rules had been in force?",
+    metavar="RULES",
+    help="What if these rules had been in force: v1, v2, v3, a variant (below), ./mybbr.py?",
 )
 @names_option
 @click.option("--flow", type=int, default=None, help="With --set or --as: this flow only.")
@@ -78,11 +79,13 @@ def command(
 
     With --set or --as the recorded inputs are replayed under other rules instead (open loop: once
     an output differs, the recorded inputs are no longer those that these rules would have seen).
+    It names the first decision that differs, and with --as which codes these recordings exercise.
 
     \b
     bbrscope replay v2_single_1bdp
     bbrscope replay v2_single_1bdp --set loss_thresh=5% --set inflight_headroom=0
     bbrscope replay v2_single_1bdp --as v3
+    bbrscope replay --as ./mybbr.py
     bbrscope replay --json | jq '.runs[].flows[] | {flow, mode, events, exact}'
     """
     if plain:

@@ -84,9 +84,9 @@ def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
         return
     setup = _setup(request)
     from ...analyze.simulate.fidelity_notes import statement
-    from ...analyze.simulate.own_process import watched
     from ...analyze.simulate.simulation import simulate
     from ...analyze.simulate.summary import flows_of
+    from ...analyze.simulate.watched import watched
     from ...analyze.simulate.write_bundle import write_bundle
 
     output = request.output
@@ -163,7 +163,7 @@ def _setup(request: SimulateRequest) -> Setup:
 
 def _set_aside(controls: str | None) -> tuple[str | None, dict[str, str]]:
     """--cc with names that a scenario takes in place of variants, and what they stand for."""
-    from ...analyze.simulate.sender.own_variant import is_variant
+    from ...analyze.bbr.variants.own_variant import is_variant
 
     if controls is None:
         return None, {}

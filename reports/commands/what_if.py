@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...analyze.bbr.variants.catalogue import VARIANTS, help_text
+from ...analyze.bbr.variants.catalogue import help_text
 from ..options import store_option
 from ..text.screen import say
 
 if TYPE_CHECKING:
     from ...analyze.simulate.closed_loop import CounterfactualAnswer
 
-VERSIONS = ("v1", "v2", "v3")
 _WORDS = {"goodput_mbps": "goodput, Mbit/s", "lost_packets": "packets lost"} | {
     "rtt_p50_ms": "RTT median, ms",
     "rtt_p95_ms": "RTT 95 %, ms",
@@ -63,10 +62,7 @@ def command(
     """
     if as_version is None and not settings:
         raise click.UsageError("say other rules: --as v3, or --set loss_thresh=5%")
-    if as_version not in (None, *VERSIONS, *VARIANTS) and not str(as_version).endswith(".py"):
-        raise click.UsageError(
-            f"--as {as_version}: neither v1, v2, v3, a file *.py nor one of {', '.join(VARIANTS)}"
-        )
+    from ...analyze.bbr.variants.own_variant import base_of
     from ...analyze.replay import replay_runs
     from ...analyze.replay.parameter_settings import parse_settings
     from ...analyze.simulate.closed_loop import predict
@@ -74,9 +70,10 @@ def command(
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
 
+    base = "" if as_version is None else base_of(as_version)
     with open_store(store, read_only=True) as opened:
         info = replay_runs.run_info(opened.con, opened.run_id(run))
-        values = parse_settings(settings, as_version if as_version in VERSIONS else info.flavour)
+        values = parse_settings(settings, info.flavour if as_version is None else base)
         world = recorded_world(opened.con, info)
     with progress(2 * seeds, "simulating") as advance:
         answer = predict(world, as_version, values, seeds, advance)

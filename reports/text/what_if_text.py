@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ...analyze.replay.exercised import exercised_by
 from .screen import say
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def show(
     vocabulary: str,
 ) -> None:
     """Ask for each flow of the runs and print the answers."""
+    from ...analyze.bbr.variants.own_variant import base_of
     from ...analyze.replay import replay_runs as session
     from ...analyze.replay import what_if
     from ...analyze.replay.parameter_settings import parse_settings
@@ -35,10 +38,11 @@ def show(
     from ...probes.base.errors import BbrscopeError
 
     answers = []
+    base = None if as_version is None else base_of(as_version)
     with open_store(path, read_only=True) as store:
         for name in names or store.runs():
             info = session.run_info(store.con, store.run_id(name))
-            values = parse_settings(settings, as_version or info.flavour)
+            values = parse_settings(settings, base or info.flavour)
             chosen = (flow,) if flow is not None else what_if.busy_flows(store.con, info)
             if flow is not None and flow not in info.flows:
                 raise BbrscopeError(
@@ -52,10 +56,15 @@ def show(
         say(translate(text, vocabulary))
 
     if as_json:
-        say_translated(json.dumps({"what_if": [asdict(answer) for answer in answers]}))
+        document: dict[str, object] = {"what_if": [asdict(answer) for answer in answers]}
+        if base is not None:
+            document |= asdict(exercised_by([answer.decided for answer in answers], base))
+        say_translated(json.dumps(document))
         return
     for answer in answers:
         _print(answer, say_translated)
+    if base is not None:
+        _print_exercised(answers, base, say_translated)
 
 
 def _seconds(moment: Moment) -> str:
@@ -101,6 +110,22 @@ def _print_trust(drift: Drift, say: Callable[[str], None]) -> None:
     say("  are those of packets sent under the old rules (open loop); cwnd and pacing stay")
     say(f"  within 5 % of the recorded ones on {close:.1f} % of events, and the phase is the same")
     say(f"  on {100 * drift.same_phase_share:.1f} %.")
+
+
+def _print_exercised(answers: Sequence[WhatIf], base: str, say: Callable[[str], None]) -> None:
+    """Print which codes the recordings exercise under the other rules."""
+    found = exercised_by([answer.decided for answer in answers], base)
+    known = len(found.never) + len(found.exercised)
+    runs = len({answer.run for answer in answers})
+    say(f"{runs} recordings, {len(answers)} flows: under these rules they exercise")
+    say(
+        f"{len(found.exercised)} of {known} codes ({base}'s, and those of its own that it decided):"
+    )
+    for words in (
+        ", ".join(f"{name} {count}" for name, count in found.exercised.items()),
+        f"never decided: {', '.join(found.never) or '(none)'}",
+    ):
+        say(textwrap.fill(words, 100, initial_indent="  ", subsequent_indent="  "))
 
 
 def _without(names: list[str], others: list[str]) -> list[str]:

@@ -15,8 +15,8 @@ from ...bbr.modes.transition import NO_MODE
 from ...bbr.params import PARAMS, Params
 from ...bbr.records import EVENT, INIT, STATE, Bbr, Event
 from ...bbr.replay_loop import Dispatch, Init
+from ...bbr.variants.own_variant import is_variant, own_variant
 from ...bbr.versions import v1, v2, v3
-from .own_variant import is_variant, own_variant
 
 Callback = Callable[[Bbr, Event, Params], int]
 SLOTS = 4  # variants in one world

@@ -9,7 +9,7 @@ from typing import Any
 from ....collect.lab import units
 from ....collect.lab.lab_points import FlowSpec, LabPoint, PathSpec
 from ....probes.base.errors import ScenarioError
-from ..sender.own_variant import is_variant, own_variant
+from ...bbr.variants.own_variant import is_variant, own_variant
 from .world_setup import FlowSetup, PathSetup, Setup
 
 # A full packet on the wire.

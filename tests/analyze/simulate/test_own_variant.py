@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from bbrscope.analyze.bbr import params
+from bbrscope.analyze.bbr.variants.own_variant import own_variant
 from bbrscope.analyze.simulate.closed_loop import under
-from bbrscope.analyze.simulate.sender.own_variant import own_variant
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.probes.base.errors import BbrscopeError
 

@@ -6,34 +6,33 @@ import multiprocessing
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
-from ...probes.base.errors import BbrscopeError
-from .sender.slots import callback
-from .world.world_setup import Setup
+from ....probes.base.errors import BbrscopeError
 
 T = TypeVar("T")
 _WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN=1"
-# Far below what compiled code (a million packets per second) and plain Python (some 2,000) need.
-_SECONDS, _PACKETS_PER_SECOND = 60, 500
-_PACKET_BITS = 12_000
+# Far below what compiled code (a million packets or events per second) and plain Python (some
+# 2,000) do.
+_SECONDS, _STEPS_PER_SECOND = 60, 500
 
 
-def watched(setup: Setup, work: Callable[[], T]) -> T:
-    """What `work` returns, which simulates `setup`; apart from this process if a file takes part.
+def guarded(names: Iterable[str], work: Callable[[], T], steps: int) -> T:
+    """What `work` returns; it runs apart from this process if one of the variants is a file.
+
+    Args:
+        names: of the versions and variants whose callbacks `work` calls.
+        steps: about how many packets or events it goes through.
 
     Raises:
         BbrscopeError: the user's file raised, ended the process, or did not come back.
     """
-    files = sorted({flow.variant for flow in setup.flows if flow.variant.endswith(".py")})
+    files = sorted({name for name in names if name.endswith(".py")})
     if not files:
         return work()
-    for name in files:
-        callback(name)  # compiled here, for all runs to come
-    packets = setup.path.rate_bps * setup.duration_us // 1_000_000 // _PACKET_BITS
-    return run_apart(", ".join(files), work, _SECONDS + packets // _PACKETS_PER_SECOND)
+    return run_apart(", ".join(files), work, _SECONDS + steps // _STEPS_PER_SECOND)
 
 
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:

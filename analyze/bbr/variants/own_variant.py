@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ....probes.base.errors import BbrscopeError
-from ...bbr import params
-from ...bbr.replay_loop import Dispatch, Init
-from ...bbr.variants import catalogue
+from .. import params
+from ..replay_loop import Dispatch, Init
+from . import catalogue
 
 _HELP = "analyze/bbr/README.md shows one: BASE = 'v3', bbr_init, dispatch, and PARAMS if it has any"
+
+_BASES = ("v1", "v2", "v3")
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,37 @@ class OwnVariant:
     bbr_init: Init
     dispatch: Dispatch
 
+    def rules_for(self, version: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Its parameters in place of a recording's; what it leaves alone of its base stays."""
+        if version != self.base:
+            return self.rules | {"HZ": recorded["HZ"]}
+        usual = params.DEFAULTS[self.base]
+        changed = {name: value for name, value in self.rules.items() if usual.get(name) != value}
+        return {**recorded, **changed}
+
 
 def is_variant(name: str) -> bool:
     """Is this the name of a variant, or a file of the user's own?"""
     return name in catalogue.VARIANTS or name.endswith(".py")
+
+
+def require_rules(name: str) -> None:
+    """Refuse what is neither a version nor a variant; a file is looked at when it is loaded.
+
+    Raises:
+        BbrscopeError: it is not.
+    """
+    if name not in _BASES and not is_variant(name):
+        known = ", ".join([*_BASES, *catalogue.VARIANTS])
+        raise BbrscopeError(
+            f"there are no rules {name!r:.60}", f"use {known}, or a file of your own: ./mybbr.py"
+        )
+
+
+def base_of(name: str) -> str:
+    """v1, v2 or v3: the version itself, or what a variant begins from. Raises BbrscopeError."""
+    require_rules(name)
+    return own_variant(name).base if is_variant(name) else name
 
 
 @cache
@@ -61,7 +91,7 @@ def own_variant(path: str) -> OwnVariant:
 
 def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
     base = names.get("BASE")
-    if base not in ("v1", "v2", "v3"):
+    if base not in _BASES:
         raise BbrscopeError(f"{path}: BASE must be 'v1', 'v2' or 'v3'", _HELP)
     if not callable(names.get("bbr_init")) or not callable(names.get("dispatch")):
         raise BbrscopeError(f"{path} has no functions bbr_init and dispatch", _HELP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from bbrscope.analyze.simulate.own_process import run_apart
+from bbrscope.analyze.bbr.variants.own_process import run_apart
 from bbrscope.probes.base.errors import BbrscopeError
 
 
