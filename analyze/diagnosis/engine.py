@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...collect.store.query import rows
-from ..story.completeness import RunCompleteness, completeness_of
+from ...collect.store.arrow import registered
+from ...collect.store.query import Row
+from ..story.completeness import RunCompleteness, completeness_of_many
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
-from .tables import prepare
+from .tables import Prepared, prepare
 
 if TYPE_CHECKING:
     import duckdb
 
 # Shares of a flow's time from which on a cost is called severe or moderate; below: minor.
 SEVERE, MODERATE = 0.2, 0.05
+# Runs are looked at together while they are so few, and have so few events, which takes ~100 MB:
+# planning the queries takes as long for many small runs as for one.
+RUNS_TOGETHER, EVENTS_TOGETHER = 32, 300_000
 
 
 @dataclass(frozen=True)
@@ -119,49 +123,76 @@ def diagnose(
 
     Findings on a flow that another finding on it explains are left out.
     """
-    asked = rules() if chosen is None else tuple(chosen)
-    prepare(con, run_id, sorted({code for rule in asked for code in rule.codes}))
-    diagnosis = _subject(con, run_id)
-    missing = lacking(con)
-    findings: list[Finding] = []
-    for rule in asked:
-        why = (
-            _not_applicable(rule, diagnosis)
-            if diagnosis.flows
-            else ("not applicable", "no flow has data")
-        )
-        why = why or _not_checked(rule, missing)
-        if why:
-            diagnosis.checks.append(Check(rule, *why))
-            continue
-        new = _ask(con, rule, diagnosis)
-        findings += new
-        diagnosis.checks.append(Check(rule, "found" if new else "clear"))
-    explained = {(name, finding.flow) for finding in findings for name in finding.rule.explains}
-    diagnosis.findings = sorted(
-        (finding for finding in findings if (finding.rule.name, finding.flow) not in explained),
-        key=_rank,
-    )
-    return diagnosis
+    return diagnose_together(con, [run_id], chosen)[0]
 
 
 def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[Diagnosis]:
-    """Run all rules over several runs, as many at a time as there are CPUs.
-
-    Most of the time goes into planning queries, which DuckDB does on one CPU each.
-    """
-    workers = min(len(run_ids), len(os.sched_getaffinity(0)))
+    """Run all rules over several runs, as many groups of them at a time as there are CPUs."""
+    groups = list(together(con, run_ids))
+    workers = min(len(groups), len(os.sched_getaffinity(0)))
     # Temporary views, which a store of another bbrscope gets, are this connection's alone.
-    (own,) = con.execute("SELECT count(*) FROM duckdb_views() WHERE temporary").fetchall()[0]
+    query = "SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name NOT LIKE 'these_%'"
+    (own,) = con.execute(query).fetchall()[0]
     if workers < 2 or own:
-        return [diagnose(con, run_id) for run_id in run_ids]
+        return [diagnosis for group in groups for diagnosis in diagnose_together(con, group)]
 
-    def task(run_id: int) -> Diagnosis:
+    def task(group: Sequence[int]) -> list[Diagnosis]:
         with con.cursor() as cursor:
-            return diagnose(cursor, run_id)
+            return diagnose_together(cursor, group)
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(task, run_ids))
+        return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
+
+
+def together(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[list[int]]:
+    """Divide runs, in their order, into groups that `diagnose_together` is to be asked of."""
+    sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
+    group: list[int] = []
+    held = 0
+    for run_id in run_ids:
+        if group and (len(group) == RUNS_TOGETHER or held + sizes[run_id] > EVENTS_TOGETHER):
+            yield group
+            group, held = [], 0
+        group.append(run_id)
+        held += sizes[run_id]
+    if group:
+        yield group
+
+
+def diagnose_together(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], chosen: Sequence[Rule] | None = None
+) -> list[Diagnosis]:
+    """Run rules (None: all) over runs, each rule over all of them at once.
+
+    The tables of `tables.TABLES` are then of these runs.
+    """
+    asked = rules() if chosen is None else tuple(chosen)
+    tables = prepare(con, run_ids, sorted({code for rule in asked for code in rule.codes}))
+    subjects = _subjects(con, run_ids)
+    missing = lacking(tables)
+    findings: dict[int, list[Finding]] = {run_id: [] for run_id in run_ids}
+    for rule in asked:
+        applies = {}
+        for run_id, diagnosis in subjects.items():
+            why = _not_asked(rule, diagnosis, missing[run_id])
+            if why:
+                diagnosis.checks.append(Check(rule, *why))
+            else:
+                applies[run_id] = diagnosis
+        for run_id, new in _ask(tables, rule, applies).items():
+            findings[run_id] += new
+            applies[run_id].checks.append(Check(rule, "found" if new else "clear"))
+    _count_codes(con, findings)
+    for run_id, diagnosis in subjects.items():
+        diagnosis.findings = _ranked(findings[run_id])
+    return [subjects[run_id] for run_id in run_ids]
+
+
+def _ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings by rank, without those that another one on the same flow explains."""
+    explained = {(name, finding.flow) for finding in findings for name in finding.rule.explains}
+    kept = (finding for finding in findings if (finding.rule.name, finding.flow) not in explained)
+    return sorted(kept, key=_rank)
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
@@ -169,54 +200,64 @@ def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
     return not finding.rule.setup, cost_s is None, -(cost_s or 0), finding.t0_ns
 
 
-def _subject(con: duckdb.DuckDBPyConnection, run_id: int) -> Diagnosis:
-    run = con.execute(
-        "SELECT run, coalesce(version, ''), rung FROM runs WHERE run_id = ?", [run_id]
-    ).fetchall()[0]
-    zero = con.execute("SELECT zero_ns FROM this_run").fetchall()
-    flows = con.execute(
-        "SELECT flow, first_ns, last_ns, duration_s, rate, capacity IS NOT NULL, goodput,"
-        " (SELECT 1 - sum(short_bytes) / nullif(sum(full_bytes), 0) FROM this_seconds s"
-        " WHERE s.flow = this_flows.flow) FROM this_flows"
+def _subjects(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, Diagnosis]:
+    """Return what is known of runs before any rule was asked."""
+    listed = list(run_ids)
+    runs = con.execute(
+        "SELECT run_id, run, coalesce(version, ''), coalesce(zero_ns, 0)::BIGINT, rung, compared,"
+        " exact FROM (SELECT run_id, run, version, rung FROM runs WHERE run_id IN (SELECT"
+        " unnest($runs))) LEFT JOIN (SELECT run_id, zero_ns FROM these_run) USING (run_id)"
+        " LEFT JOIN (SELECT run_id, sum(events)::BIGINT AS compared, sum(exact)::BIGINT AS exact"
+        " FROM replays WHERE mode = 'step' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id)"
+        " USING (run_id)",
+        {"runs": listed},
     ).fetchall()
-    compared, exact = con.execute(
-        "SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(exact), 0)::BIGINT FROM replays"
-        " WHERE run_id = ? AND mode = 'step'",
-        [run_id],
-    ).fetchall()[0]
-    return Diagnosis(
-        run[0],
-        run[1],
-        int(zero[0][0]) if zero else 0,
-        run[2],
-        {row[0]: Flow(*row) for row in flows},
-        compared,
-        exact,
-        completeness_of(con, run_id),
-    )
+    flows: dict[int, dict[int, Flow]] = {run_id: {} for run_id in run_ids}
+    for run_id, *flow in con.execute(_SUBJECT_FLOWS).fetchall():
+        flows[run_id][flow[0]] = Flow(*flow)
+    complete = completeness_of_many(con, run_ids)
+    return {
+        run_id: Diagnosis(
+            *(name, version, zero_ns, rung, flows[run_id]),
+            *(compared or 0, exact or 0, complete[run_id]),
+        )
+        for run_id, name, version, zero_ns, rung, compared, exact in runs
+    }
 
 
-def _not_applicable(rule: Rule, diagnosis: Diagnosis) -> tuple[str, str] | None:
+_SUBJECT_FLOWS = """
+SELECT run_id, f.flow, first_ns, last_ns, duration_s, rate, capacity IS NOT NULL, goodput, used
+FROM these_flows f LEFT JOIN (
+  SELECT run_id, flow, 1 - sum(short_bytes) / nullif(sum(full_bytes), 0) AS used
+  FROM these_seconds GROUP BY run_id, flow) s USING (run_id, flow)
+ORDER BY run_id, flow
+"""
+
+
+def _not_asked(rule: Rule, diagnosis: Diagnosis, missing: set[str]) -> tuple[str, str] | None:
+    """Return why a rule is not asked of a run, as `Check` says it; None: it is."""
+    if not diagnosis.flows:
+        return "not applicable", "no flow has data"
     if diagnosis.version.removeprefix("v") not in rule.versions:
         versions = " and ".join(f"v{digit}" for digit in rule.versions)
         return "not applicable", f"is about BBR {versions}"
     if len(diagnosis.flows) < rule.flows:
         return "not applicable", f"takes {rule.flows} flows"
-    return None
-
-
-def _not_checked(rule: Rule, missing: set[str]) -> tuple[str, str] | None:
     lacks = [NEEDS[name].words for name in rule.needs if name in missing]
     return ("not checked", f"needs {' and '.join(lacks)}") if lacks else None
 
 
-def _ask(con: duckdb.DuckDBPyConnection, rule: Rule, diagnosis: Diagnosis) -> list[Finding]:
-    return [_finding(con, rule, row, diagnosis) for row in rows(con, rule.sql, **rule.thresholds)]
+def _ask(
+    tables: Prepared, rule: Rule, subjects: Mapping[int, Diagnosis]
+) -> dict[int, list[Finding]]:
+    """Return a rule's findings in each of several runs."""
+    findings: dict[int, list[Finding]] = {run_id: [] for run_id in subjects}
+    for run_id, row in tables.ask(rule.sql, list(subjects), **rule.thresholds):
+        findings[run_id].append(_finding(rule, row, subjects[run_id]))
+    return findings
 
 
-def _finding(
-    con: duckdb.DuckDBPyConnection, rule: Rule, row: dict[str, Any], diagnosis: Diagnosis
-) -> Finding:
+def _finding(rule: Rule, row: Row, diagnosis: Diagnosis) -> Finding:
     flow, t0_ns, t1_ns, cost_s, cost_bytes = (row.pop(column.name) for column in COLUMNS)
     subject = diagnosis.flows.get(flow)
     if cost_s is None and cost_bytes is not None and subject and subject.rate:
@@ -235,7 +276,7 @@ def _finding(
         confidence,
         row,
         _remedies(rule, diagnosis.version, row),
-        _codes(con, rule, flow, t0_ns, t1_ns),
+        {},
     )
 
 
@@ -247,16 +288,35 @@ def _remedies(rule: Rule, version: str, row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _codes(
-    con: duckdb.DuckDBPyConnection, rule: Rule, flow: int | None, t0_ns: int, t1_ns: int
-) -> dict[str, int]:
-    taken = con.execute(
-        "SELECT name, count(*) AS n FROM this_decisions WHERE list_contains(?, name)"
-        " AND flow IS NOT DISTINCT FROM coalesce(?, flow) AND ns BETWEEN ? AND ?"
-        " GROUP BY name ORDER BY n DESC, name",
-        [list(rule.codes), flow, t0_ns, t1_ns],
+def _count_codes(con: duckdb.DuckDBPyConnection, findings: Mapping[int, Sequence[Finding]]) -> None:
+    """Fill `Finding.codes` of the findings of several runs."""
+    import pyarrow as pa
+
+    named = [(run_id, one) for run_id, some in findings.items() for one in some if one.rule.codes]
+    if not named:
+        return
+    asked = pa.table(
+        {
+            "number": pa.array(range(len(named)), pa.int32()),
+            "run_id": pa.array([run_id for run_id, _ in named], pa.int64()),
+            "of_flow": pa.array([one.flow for _, one in named], pa.int32()),
+            "t0_ns": pa.array([one.t0_ns for _, one in named], pa.int64()),
+            "t1_ns": pa.array([one.t1_ns for _, one in named], pa.int64()),
+            "codes": pa.array([one.rule.codes for _, one in named], pa.list_(pa.string())),
+        }
     )
-    return dict(taken.fetchall())
+    with registered(con, "asked_codes", asked):
+        counts = con.execute(_CODES).fetchall()
+    for number, name, count in counts:
+        named[number][1].codes[name] = count
+
+
+_CODES = """
+SELECT number, name, count(*) AS n FROM asked_codes JOIN these_decisions USING (run_id)
+WHERE list_contains(codes, name) AND (of_flow IS NULL OR flow = of_flow)
+  AND ns BETWEEN t0_ns AND t1_ns
+GROUP BY number, name ORDER BY number, n DESC, name
+"""
 
 
 def _severity(cost_s: float | None, duration_s: float) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import duckdb
+from .tables import Prepared
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ NEEDS = {
 }
 
 
-def lacking(con: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return the needs that this run's recording does not meet."""
-    met = ", ".join(f"coalesce({need.sql}, false)" for need in NEEDS.values())
-    (row,) = con.execute(f"SELECT {met}").fetchall()
-    return {name for name, there in zip(NEEDS, row, strict=True) if not there}
+def lacking(tables: Prepared) -> dict[int, set[str]]:
+    """Return the needs that each run's recording does not meet."""
+    met = ", ".join(f'coalesce({need.sql}, false) AS "{name}"' for name, need in NEEDS.items())
+    there = tables.ask(f"SELECT {met}", tables.run_ids)
+    return {run_id: {name for name in NEEDS if not row[name]} for run_id, row in there}

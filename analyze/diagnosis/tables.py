@@ -1,6 +1,8 @@
-"""What rules ask: one run's flows, events, phases, limits and surroundings, worked out once.
+"""What rules ask: a run's flows, events, phases, limits and surroundings, worked out once.
 
-Rules are SQL over these temporary tables (names begin with ``this_``) and over the store itself.
+Planning a query costs more than running it over a run of usual size. So the temporary tables here
+(names begin with ``these_``) hold several runs, and have a column run_id. Rules are SQL over one
+run's rows of them (names begin with ``this_``, see `Prepared`) and over the store itself.
 Times are CLOCK_MONOTONIC [ns], rates bytes of payload per second, volumes packets, unless a
 column's name says otherwise. Flows that carried next to nothing (iperf3's control connection) are
 left out, as the report leaves them out.
@@ -9,38 +11,38 @@ left out, as the report leaves them out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...collect.store.query import Row, rows
 from ..views.materialize import narrowed, narrowed_query, stored_views
 from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
 
-_PARAMETER = re.compile(r"\$(\w+)")
-
 # One row: the run, zero of its clock, and when the last of its flows ended; no flow: no row.
 _RUN = """
-SELECT r.run_id, r.run, r.version, r.kernel, r.hz, r.setup, any_value(c.zero_ns) AS zero_ns,
+SELECT run_id, r.run, r.version, r.kernel, r.hz, r.setup, any_value(c.zero_ns) AS zero_ns,
   max(c.last_event_ns) AS last_event_ns, count(*) AS flows
-FROM runs r, this_chosen c WHERE r.run_id = $run_id GROUP BY ALL
+FROM runs r JOIN these_chosen c USING (run_id) GROUP BY ALL
 """
 
 # The flows that carry data and whose callbacks were recorded.
 _CHOSEN = (
-    "SELECT s.flow, s.last_event_ns, s.zero_ns FROM senders s JOIN flows f USING (run_id, flow)"
-    " WHERE s.counts AND f.main > 0"
+    "SELECT run_id, flow, s.last_event_ns, s.zero_ns FROM senders s"
+    " JOIN flows f USING (run_id, flow) WHERE s.counts AND f.main > 0"
 )
 
 # The flows that carry data, of which packets alone tell.
-_OTHER_SENDERS = "SELECT stream FROM senders WHERE flow IS NULL AND counts"
+_OTHER_SENDERS = "SELECT run_id, stream FROM senders WHERE flow IS NULL AND counts"
 
 # When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
 # are compared at no other time.
-_WINDOW = "SELECT start_ns, end_ns, first_s, last_s FROM comparison_windows"
+_WINDOW = "SELECT run_id, start_ns, end_ns, first_s, last_s FROM comparison_windows"
 
-_BASES = "SELECT flow, base_rtt_us AS us, source FROM base_rtts"
+_BASES = "SELECT run_id, flow, base_rtt_us AS us, source FROM base_rtts"
 
 
 def _after(column: str) -> str:
@@ -59,7 +61,7 @@ def _growth(column: str) -> str:
 # bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
 _EVENTS = f"""
 WITH counted AS (
-  SELECT flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
+  SELECT run_id, flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
     coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
     {_after("mode_name(bbr_mode)")} AS mode, tp_mss_cache::BIGINT AS mss,
@@ -86,57 +88,63 @@ WITH counted AS (
     bbr_ecn_eligible = 1 AS ecn_eligible,
     kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start,
     bbr_full_bw_reached = 1 AS full_bw_reached, bbr_lt_use_bw = 1 AS lt_use_bw
-  FROM events JOIN flows USING (run_id, flow)
-  WHERE run_id = $run_id AND flow IN (SELECT flow FROM this_chosen) AND seq >= pre_init
-  WINDOW w AS (PARTITION BY flow ORDER BY seq)
+  FROM events JOIN flows USING (run_id, flow) SEMI JOIN these_chosen USING (run_id, flow)
+  WHERE run_id IN {{chosen}} AND seq >= pre_init
+  WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), linked AS (
-  SELECT start_ns, bits_per_s,
-    coalesce(lead(start_ns) OVER (ORDER BY start_ns), 9223372036854775807) AS end_ns
-  FROM link_rates WHERE run_id = $run_id
+  SELECT run_id, start_ns, bits_per_s,
+    coalesce(lead(start_ns) OVER (PARTITION BY run_id ORDER BY start_ns), 9223372036854775807)
+      AS end_ns
+  FROM link_rates WHERE run_id IN {{chosen}}
+), believed AS (
+  SELECT run_id, flow, max(max_bw) AS most FROM counted GROUP BY run_id, flow
 )
 -- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
 SELECT e.*, l.bits_per_s / 8 * e.mss / frame_bytes(e.mss) AS capacity,
-  coalesce(capacity, (SELECT max(c.max_bw) FROM counted c WHERE c.flow = e.flow)) AS full_rate
-FROM counted e LEFT JOIN linked l ON e.ns >= l.start_ns AND e.ns < l.end_ns
+  coalesce(capacity, b.most) AS full_rate
+FROM counted e JOIN believed b USING (run_id, flow)
+LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
 _FLOWS = """
-SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, (max(ns) - min(ns)) / 1e9 AS duration_s,
-  max(mss) AS mss, sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
+SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
+  (max(ns) - min(ns)) / 1e9 AS duration_s, max(mss) AS mss,
+  sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
   sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, min(rtt_us) AS rtt_min_us,
   coalesce(any_value(base.us), min(rtt_us))::DOUBLE AS base_rtt_us,
   any_value(base.source) IN ('lab', 'setup') AS base_is_known,
   max(max_bw) AS max_bw, max(capacity) AS capacity, coalesce(max(capacity), max(max_bw)) AS rate,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
   sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share
-FROM this_events JOIN this_bases base USING (flow) GROUP BY flow ORDER BY flow
+FROM these_events JOIN these_bases base USING (run_id, flow)
+GROUP BY run_id, flow ORDER BY run_id, flow
 """
 
 _PHASES = """
-SELECT p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
+SELECT p.run_id, p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
   p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
-FROM phases p WHERE p.flow IN (SELECT flow FROM this_chosen) ORDER BY p.flow, p.seq
+FROM phases p SEMI JOIN these_chosen USING (run_id, flow) ORDER BY p.run_id, p.flow, p.seq
 """
 
 _BINDING = """
-SELECT flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
-FROM binding WHERE flow IN (SELECT flow FROM this_chosen)
-ORDER BY flow, seq
+SELECT run_id, flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
+FROM binding SEMI JOIN these_chosen USING (run_id, flow)
+ORDER BY run_id, flow, seq
 """
 
 _BOUNDS = """
-SELECT flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name, e0, e1
-FROM bounds_history WHERE flow IN (SELECT flow FROM this_chosen)
-ORDER BY flow, seq
+SELECT run_id, flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name,
+  e0, e1
+FROM bounds_history SEMI JOIN these_chosen USING (run_id, flow)
+ORDER BY run_id, flow, seq
 """
 
 # Only the decisions that some rule names: the others would be most of the store.
 _DECISIONS = """
-SELECT d.flow, d.seq, d.ord, d.ns::BIGINT AS ns, c.name, d.e0, d.e1, d.e2, d.e3
-FROM decisions d JOIN decision_codes c USING (code)
-WHERE d.run_id = $run_id AND c.name IN (SELECT unnest($codes))
-  AND d.flow IN (SELECT flow FROM this_chosen)
-ORDER BY d.flow, d.seq, d.ord
+SELECT d.run_id, d.flow, d.seq, d.ord, d.ns::BIGINT AS ns, c.name, d.e0, d.e1, d.e2, d.e3
+FROM decisions d JOIN decision_codes c USING (code) SEMI JOIN these_chosen USING (run_id, flow)
+WHERE d.run_id IN {chosen} AND c.name IN (SELECT unnest($codes))
+ORDER BY d.run_id, d.flow, d.seq, d.ord
 """
 
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
@@ -145,134 +153,217 @@ ORDER BY d.flow, d.seq, d.ord
 # the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
 _SECONDS = """
 WITH spans AS (
-  SELECT f.flow, f.rate, second::INTEGER AS second,
+  SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
     (least(f.last_ns, r.zero_ns + (second + 1) * 1000000000)
       - greatest(f.first_ns, r.zero_ns + second * 1000000000)) / 1e9 AS covered_s
-  FROM this_flows f, this_run r, generate_series((f.first_ns - r.zero_ns) // 1000000000,
-    (f.last_ns - r.zero_ns) // 1000000000) AS t(second)
+  FROM these_flows f JOIN these_run r USING (run_id),
+    generate_series((f.first_ns - r.zero_ns) // 1000000000,
+      (f.last_ns - r.zero_ns) // 1000000000) AS t(second)
 ), carried AS (
-  SELECT flow, ((e.ns - r.zero_ns) // 1000000000)::INTEGER AS second,
+  SELECT run_id, flow, ((e.ns - r.zero_ns) // 1000000000)::INTEGER AS second,
     sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
     sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
     min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us
-  FROM this_events e, this_run r GROUP BY ALL
+  FROM these_events e JOIN these_run r USING (run_id) GROUP BY ALL
 ), ours AS (
-  SELECT s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes, coalesce(c.lost, 0) AS lost,
-    coalesce(c.delivered, 0) AS delivered, coalesce(c.full_rate, s.rate) AS full_rate,
-    c.rtt_min_us, c.srtt_us
-  FROM spans s LEFT JOIN carried c USING (flow, second)
+  SELECT run_id, s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes,
+    coalesce(c.lost, 0) AS lost, coalesce(c.delivered, 0) AS delivered,
+    coalesce(c.full_rate, s.rate) AS full_rate, c.rtt_min_us, c.srtt_us
+  FROM spans s LEFT JOIN carried c USING (run_id, flow, second)
 ), theirs AS (
-  SELECT p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
+  SELECT run_id, p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
     sum(p.len)::BIGINT AS bytes
-  FROM packets p JOIN this_other_senders s USING (stream), this_run r
-  WHERE p.run_id = $run_id AND p.direction = 'data'
+  FROM packets p JOIN these_other_senders s USING (run_id, stream) JOIN these_run r USING (run_id)
+  WHERE p.run_id IN {chosen} AND p.direction = 'data'
     AND p.ns BETWEEN r.zero_ns AND r.last_event_ns
   GROUP BY ALL
   UNION ALL
-  SELECT f.flow_no, ((x.traffic_start_ns::BIGINT + i.t_s * 1e9 - r.zero_ns) // 1e9)::INTEGER,
+  SELECT run_id, f.flow_no,
+    ((x.traffic_start_ns::BIGINT + i.t_s * 1e9 - r.zero_ns) // 1e9)::INTEGER,
     sum(i.goodput_bps * i.seconds / 8)::BIGINT
-  FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) JOIN runs x USING (run_id),
-    this_run r
-  WHERE f.run_id = $run_id AND f.flow IS NULL
+  FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) JOIN runs x USING (run_id)
+    JOIN these_run r USING (run_id)
+  WHERE run_id IN {chosen} AND f.flow IS NULL
     AND i.t_s BETWEEN (r.zero_ns - x.traffic_start_ns::BIGINT) / 1e9
       AND (r.last_event_ns - x.traffic_start_ns::BIGINT) / 1e9
-    AND NOT EXISTS (FROM streams WHERE run_id = $run_id)
+    AND run_id NOT IN (SELECT run_id FROM streams)
   GROUP BY ALL
 ), senders AS (
-  SELECT second, count(*) AS senders FROM (
-    SELECT second FROM ours WHERE bytes > 0 UNION ALL SELECT second FROM theirs WHERE bytes > 0)
-  GROUP BY second
+  SELECT run_id, second, count(*) AS senders FROM (
+    SELECT run_id, second FROM ours WHERE bytes > 0
+    UNION ALL SELECT run_id, second FROM theirs WHERE bytes > 0)
+  GROUP BY run_id, second
+), links AS (
+  SELECT run_id, max(capacity) IS NOT NULL AS known FROM these_flows GROUP BY run_id
 ), parts AS (
   -- A link is divided among its senders; what a flow believes in is its own part already.
   SELECT ours.*, coalesce(senders, 1) AS senders, full_rate * covered_s
-    / CASE WHEN (SELECT max(capacity) FROM this_flows) IS NULL THEN 1 ELSE coalesce(senders, 1) END
-    AS full_bytes
-  FROM ours LEFT JOIN senders USING (second)
+    / CASE WHEN links.known THEN coalesce(senders, 1) ELSE 1 END AS full_bytes
+  FROM ours JOIN links USING (run_id) LEFT JOIN senders USING (run_id, second)
 )
-SELECT flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
+SELECT run_id, flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
   full_rate, rtt_min_us, srtt_us, full_bytes, greatest(0, full_bytes - bytes) AS short_bytes
 FROM parts
 UNION ALL
-SELECT NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
-FROM theirs JOIN senders USING (second)
+SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
+FROM theirs JOIN senders USING (run_id, second)
 """
 
-# One row: is it known what else was sending?
+# One row per run: is it known what else was sending?
 _OTHERS = """
-SELECT EXISTS (FROM packets WHERE run_id = $run_id)
-  OR EXISTS (FROM lab_intervals WHERE run_id = $run_id) AS known
+SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen})
+  OR run_id IN (SELECT run_id FROM lab_intervals WHERE run_id IN {chosen}) AS known
+FROM runs WHERE run_id IN {chosen}
 """
 
 # What was missing in each second, laid at the doors of what limited sending then, by their time.
 _SHORT = """
 WITH limits AS (
-  SELECT b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding,
+  SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding,
     min(b.ns) AS first_ns, max(b.ns + b.duration_ns) AS last_ns, sum(b.duration_ns) AS held_ns
-  FROM this_binding b, this_run r GROUP BY ALL
+  FROM these_binding b JOIN these_run r USING (run_id) GROUP BY ALL
 )
-SELECT l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
-  s.short_bytes * l.held_ns / nullif(sum(l.held_ns) OVER (PARTITION BY l.flow, l.second), 0)
-    AS short_bytes, s.senders
-FROM limits l JOIN this_seconds s ON s.flow = l.flow AND s.second = l.second
+SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
+  s.short_bytes * l.held_ns
+    / nullif(sum(l.held_ns) OVER (PARTITION BY l.run_id, l.flow, l.second), 0) AS short_bytes,
+  s.senders
+FROM limits l JOIN these_seconds s USING (run_id, flow, second)
 """
 
 _QUEUE = """
-SELECT ns, held_ns, backlog_bytes, backlog_pkts, dropped, backlog_bytes * 8 / l.bits_per_s AS wait_s
+SELECT q.run_id, ns, held_ns, backlog_bytes, backlog_pkts, dropped,
+  backlog_bytes * 8 / l.bits_per_s AS wait_s
 FROM (
-  SELECT ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+  SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
     coalesce(dropped::BIGINT - lag(dropped) OVER w, 0)::BIGINT AS dropped
-  FROM queue_samples q, this_run r
-  WHERE q.run_id = $run_id AND q.ns BETWEEN r.zero_ns AND r.last_event_ns WINDOW w AS (ORDER BY ns)
-) q ASOF LEFT JOIN (SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id) l
-  ON q.ns >= l.start_ns
-ORDER BY ns
+  FROM queue_samples q JOIN these_run r USING (run_id)
+  WHERE run_id IN {chosen} AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
+  WINDOW w AS (PARTITION BY run_id ORDER BY ns)
+) q ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {chosen}) l
+  ON q.run_id = l.run_id AND q.ns >= l.start_ns
+ORDER BY q.run_id, ns
 """
 
-_FACTS = "SELECT scope, name, value FROM host_facts WHERE run_id = $run_id"
+_FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {chosen}"
 
 TABLES = {
-    "this_chosen": _CHOSEN,
-    "this_other_senders": _OTHER_SENDERS,
-    "this_bases": _BASES,
-    "this_run": _RUN,
-    "this_window": _WINDOW,
-    "this_events": _EVENTS,
-    "this_flows": _FLOWS,
-    "this_phases": _PHASES,
-    "this_binding": _BINDING,
-    "this_bounds": _BOUNDS,
-    "this_decisions": _DECISIONS,
-    "this_others": _OTHERS,
-    "this_seconds": _SECONDS,
-    "this_short": _SHORT,
-    "this_queue": _QUEUE,
-    "this_facts": _FACTS,
+    "chosen": _CHOSEN,
+    "other_senders": _OTHER_SENDERS,
+    "bases": _BASES,
+    "run": _RUN,
+    "window": _WINDOW,
+    "events": _EVENTS,
+    "flows": _FLOWS,
+    "phases": _PHASES,
+    "binding": _BINDING,
+    "bounds": _BOUNDS,
+    "decisions": _DECISIONS,
+    "others": _OTHERS,
+    "seconds": _SECONDS,
+    "short": _SHORT,
+    "queue": _QUEUE,
+    "facts": _FACTS,
 }
 
-
-# Of these, DuckDB is to look at one run's rows only, through the views' windows as well.
-_NARROWED = frozenset(
-    "this_chosen this_other_senders this_bases this_window this_phases this_binding"
-    " this_bounds".split()
-)
+# Of these, DuckDB is to look at the runs' rows only, through the views' windows as well.
+_NARROWED = frozenset("chosen other_senders bases window phases binding bounds".split())
 # Views that several of them read: found once.
 _SHARED = ("senders", "transitions", "phases")
 
 
-def prepare(con: duckdb.DuckDBPyConnection, run_id: int, codes: Sequence[str]) -> None:
-    """Make the tables of `TABLES` about a run; `codes` are the decisions that rules ask for."""
-    values = {"run_id": run_id, "codes": list(codes)}
-    chosen = f"({int(run_id)})"
-    stored = stored_views(con, run_id)
+@dataclass(frozen=True)
+class Prepared:
+    """The tables of `TABLES` about runs, in a connection, until the next are made there."""
+
+    con: duckdb.DuckDBPyConnection
+    run_ids: tuple[int, ...]
+
+    def ask(
+        self, query: str, run_ids: Sequence[int], **values: object
+    ) -> Iterator[tuple[int, Row]]:
+        """Ask a query over tables ``this_`` of each of some runs; yield rows after their run.
+
+        Args:
+            run_ids: some of those that the tables are about.
+            values: the query's parameters.
+        """
+        if len(self.run_ids) > 1:
+            query = _of_each(query, run_ids)
+        for row in rows(self.con, query, **values) if run_ids else ():
+            yield int(row.pop(_ASKED, self.run_ids[0])), row
+
+
+def prepare(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], codes: Sequence[str]
+) -> Prepared:
+    """Make the tables of `TABLES` about runs; `codes` are the decisions that rules ask for.
+
+    Of a single run, there are tables ``this_`` with its rows, too.
+    """
+    chosen = f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
+    stored = stored_views(con, run_ids)
+    _drop_earlier(con)
     for view in VIEWS:
         if view.name in _SHARED and view.name not in stored:
-            table = f"this_shared_{view.name}"
-            query = narrowed(view, chosen, stored)
-            con.execute(f'CREATE OR REPLACE TEMP TABLE "{table}" AS {query}')
+            table = f"these_shared_{view.name}"
+            con.execute(f'CREATE TEMP TABLE "{table}" AS {narrowed(view, chosen, stored)}')
             stored[view.name] = table
     for name, query in TABLES.items():
+        query = query.replace("{chosen}", chosen)
         if name in _NARROWED:
             query = narrowed_query(query, chosen, stored)
-        used = {key: values[key] for key in set(_PARAMETER.findall(query))}
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", used)
+        _make(con, name, query, {"codes": list(codes)} if "$codes" in query else {}, run_ids)
+    return Prepared(con, tuple(run_ids))
+
+
+def _drop_earlier(con: duckdb.DuckDBPyConnection) -> None:
+    """Drop what an earlier call made: a name may have been a table's and become a view's."""
+    made = con.execute(
+        "SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary UNION ALL"
+        " SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary"
+    ).fetchall()
+    for kind, name in made:
+        if name.startswith(("these_", "this_")):
+            con.execute(f'DROP {kind} "{name}"')
+
+
+def _make(
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    query: str,
+    values: Mapping[str, object],
+    run_ids: Sequence[int],
+) -> None:
+    """Make one of the tables; of a single run as rules ask for it, and a view with its run_id."""
+    if len(run_ids) == 1:
+        con.execute(f"CREATE TEMP TABLE this_{name} AS {_of_one(name, f'({query})')}", values)
+        number = "" if name == "run" else f"{int(run_ids[0])} AS run_id, "
+        con.execute(f"CREATE TEMP VIEW these_{name} AS SELECT {number}* FROM this_{name}")
+    else:
+        con.execute(f"CREATE TEMP TABLE these_{name} AS {query}", values)
+
+
+_ASKED = "asked_run_id"
+
+
+def _of_each(query: str, run_ids: Sequence[int]) -> str:
+    """Return a query over tables ``this_`` for each run, with its number before the rows.
+
+    DuckDB takes the lateral join apart: every table is read once for all runs.
+    """
+    words = set(re.findall(r"\w+", query))
+    tables = [
+        f"this_{name} AS NOT MATERIALIZED"
+        f" ({_of_one(name, f'these_{name}')} WHERE run_id = {_ASKED})"
+        for name in TABLES
+        if f"this_{name}" in words
+    ]
+    own = f"WITH {', '.join(tables)} SELECT * FROM ({query})" if tables else query
+    listed = ", ".join(f"({int(run_id)})" for run_id in run_ids)
+    return f"SELECT {_ASKED}, answer.* FROM (VALUES {listed}) t({_ASKED}), LATERAL ({own}) answer"
+
+
+def _of_one(name: str, source: str) -> str:
+    """Return a query for the rows of a table of one run; only table run tells its number."""
+    return f"SELECT {'*' if name == 'run' else '* EXCLUDE (run_id)'} FROM {source}"

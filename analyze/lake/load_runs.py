@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from ...collect.store.rowsets import insert_into
 from ...collect.store.store import quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.scratch import ScratchFolder
-from ..diagnosis.engine import Diagnosis, diagnose
+from ..diagnosis.engine import Diagnosis, diagnose_together, together
 from ..replay import keep_results, replay_runs
 from ..views.materialize import narrowed
 from ..views.store_with_views import open_store
@@ -159,20 +160,22 @@ class _Group:
                 keep_results.keep(self.store, flows)
         for table in (*OWN, *STORED):
             con.execute(table.ddl(temporary=True))
-        for (run_id,) in con.execute("SELECT run_id FROM runs WHERE events > 0").fetchall():
-            self._diagnose(run_id)
+        events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
+        for group in together(con, [run_id for (run_id,) in events]):
+            self._diagnose(group)
         chosen = f"({', '.join(map(str, run_ids)) or 'NULL'})"
         for view in STORED_VIEWS:
             con.execute(f'INSERT INTO "{stored_name(view)}" {narrowed(view, chosen)}')
 
-    def _diagnose(self, run_id: int) -> None:
+    def _diagnose(self, run_ids: Sequence[int]) -> None:
         con = self.store.con
-        diagnosis = diagnose(con, run_id)
-        self.findings[run_id] = finding_rows(diagnosis, run_id)
-        insert_into(con, OWN[0], self.findings[run_id])
+        diagnoses = diagnose_together(con, run_ids)
+        for run_id, diagnosis in zip(run_ids, diagnoses, strict=True):
+            self.findings[run_id] = finding_rows(diagnosis, run_id)
+        insert_into(con, OWN[0], chain.from_iterable(self.findings[run_id] for run_id in run_ids))
         con.execute(
-            f"INSERT INTO {FLOW_LIMITS.name} SELECT {run_id}, flow, binding, sum(held_s),"
-            " sum(short_bytes) FROM this_short GROUP BY flow, binding"
+            f"INSERT INTO {FLOW_LIMITS.name} SELECT run_id, flow, binding, sum(held_s),"
+            " sum(short_bytes) FROM these_short GROUP BY run_id, flow, binding"
         )
 
     def file(self) -> dict[Path, Filed]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from ...collect.store.query import rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,17 +36,30 @@ class RunCompleteness:
 
 def completeness_of(con: duckdb.DuckDBPyConnection, run_id: int) -> RunCompleteness:
     """Return what is known to be missing in a run."""
-    ((gaps, lost, halves, salvaged),) = con.execute(
-        "SELECT (SELECT count(*) FROM gaps WHERE run_id = $1),"
-        " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT,"
-        " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false) FROM runs WHERE run_id = $1",
-        [run_id],
-    ).fetchall()
-    noted = rows(
-        con,
-        "SELECT kind, count(*) AS n FROM capture_quality WHERE run_id = ? GROUP BY kind"
-        " ORDER BY n DESC, kind",
-        run_id,
+    return completeness_of_many(con, [run_id])[run_id]
+
+
+def completeness_of_many(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]
+) -> dict[int, RunCompleteness]:
+    """Return what is known to be missing in each of several runs."""
+    asked = {"runs": list(run_ids)}
+    noted: dict[int, dict[str, int]] = {run_id: {} for run_id in run_ids}
+    kinds = con.execute(
+        "SELECT run_id, kind, count(*) AS n FROM capture_quality"
+        " WHERE run_id IN (SELECT unnest($runs)) GROUP BY run_id, kind ORDER BY n DESC, kind",
+        asked,
     )
-    kinds = {row["kind"]: row["n"] for row in noted}
-    return RunCompleteness(gaps, lost, halves, salvaged, kinds)
+    for run_id, kind, count in kinds.fetchall():
+        noted[run_id][kind] = count
+    lacks = con.execute(
+        "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id),"
+        " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT,"
+        " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false) FROM runs"
+        " WHERE run_id IN (SELECT unnest($runs))",
+        asked,
+    )
+    return {
+        run_id: RunCompleteness(gaps, lost, halves, salvaged, noted[run_id])
+        for run_id, gaps, lost, halves, salvaged in lacks.fetchall()
+    }

@@ -99,8 +99,8 @@ def _needs(query: str, stored: Mapping[str, str]) -> tuple[list[Table], list[tup
     return tables, views[::-1]
 
 
-def stored_views(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
-    """Return the tables that hold a run's rows of views, by the views' names; empty: none do.
+def stored_views(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
+    """Return the tables that hold all these runs' rows of views, by the views' names; or nothing.
 
     A store that is only read, of another bbrscope, has rows of that one's views: temporary views
     stand before its own.
@@ -112,7 +112,8 @@ def stored_views(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
     ).fetchall()[0]
     if not tables or others:
         return {}
-    if not con.execute(f"SELECT 1 FROM {RUNS.name} WHERE run_id = ?", [run_id]).fetchall():
+    query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {_chosen(run_ids)}"
+    if con.execute(query).fetchall() != [(len(set(run_ids)),)]:
         return {}
     return {view.name: stored_name(view) for view in MATERIALIZED_VIEWS}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
+from dataclasses import asdict
+
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose, diagnose_together
 from bbrscope.collect.store.store import Store
 
 # Shipped recording -> findings, by cost. Whether they are true is asked in tests/truth.
@@ -24,9 +26,22 @@ def found(made: Diagnosis) -> list[str]:
     return [finding.rule.name for finding in made.findings]
 
 
+def rounded(value: object) -> object:
+    """A value with its floats to twelve digits, and its dictionaries in their order."""
+    if isinstance(value, dict):
+        return [(key, rounded(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
 def test_the_shipped_recordings_have_what_happened_to_them(shipped: Store) -> None:
-    for run in shipped.runs():
-        assert found(diagnose(shipped.con, shipped.run_id(run))) == EXPECTED[run], run
+    """Asked one by one, and all at once: with the same answers, but for the order of sums."""
+    run_ids = [shipped.run_id(run) for run in shipped.runs()]
+    alone = [diagnose(shipped.con, run_id) for run_id in run_ids]
+    assert {made.run: found(made) for made in alone} == EXPECTED
+    together = diagnose_together(shipped.con, run_ids)
+    assert [rounded(asdict(made)) for made in together] == [rounded(asdict(made)) for made in alone]
 
 
 def test_costs_rank_the_findings(shipped: Store) -> None:
