@@ -18,7 +18,7 @@ RULES = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
 
 @RULES
 def test_the_sentences_name_what_the_query_returns(rule: Rule, shipped: Store) -> None:
-    prepare(shipped.con, shipped.run_id("v2_single_1bdp"), [])
+    prepare(shipped.con, [shipped.run_id("v2_single_1bdp")], [])
     result = shipped.con.execute(f"FROM ({rule.sql}) LIMIT 0", rule.thresholds)
     columns = [column[0] for column in result.description]
     common = {column.name for column in COLUMNS}
