@@ -27,7 +27,11 @@ NEEDS = {
     ),
     "rtt": Need("EXISTS (FROM this_events WHERE rtt_us IS NOT NULL)", "RTT samples"),
     "samples": Need("EXISTS (FROM this_events WHERE sample_bw IS NOT NULL)", "rate samples"),
-    "ce": Need("EXISTS (FROM this_events WHERE ecn_ok IS NOT NULL)", "TCP's ECN flags"),
+    "ce": Need(
+        "EXISTS (FROM this_events WHERE ecn_ok IS NOT NULL)"
+        " OR EXISTS (FROM packets WHERE run_id = (SELECT run_id FROM this_run))",
+        "TCP's ECN flags, or a packet capture",
+    ),
     "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
     "link": Need(
         "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",

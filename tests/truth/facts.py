@@ -262,10 +262,12 @@ class Flow:
 
     @property
     def tail_probes(self) -> list[float]:
-        """Repairs by tail loss probes that v3 told BBR of; earlier: CWR without ECN."""
+        """Repairs by tail loss probes: v3 tells BBR; earlier, one ACK enters CWR and leaves it."""
         told = self.after_init.filter((pl.col("kind") == "E") & (pl.col("event") == TLP_RECOVERY))
-        if told.is_empty() and self.marked == 0:
-            told = self.after_init.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
+        if told.is_empty():
+            entered = (pl.col("kind") == "S") & (pl.col("new_state") == CWR)
+            left = pl.col("kind").shift(-1) == "S"
+            told = self.after_init.filter(entered & left)
         return [self.at(ns) for ns in told["ns"]]
 
     @property

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bbrscope.analyze.diagnosis.engine import Diagnosis
+from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
 
 HERE = Path(__file__).parent
+# What is said of one flow there is true of its run: shares that move move for all.
+OF_ALL = {"not_converged"}
 
 
 def problems() -> dict[str, dict[str, Any]]:
@@ -21,6 +23,13 @@ def problems() -> dict[str, dict[str, Any]]:
 def truth(recording: str) -> dict[str, Any]:
     """Return the reviewed file of a recording: `setup`, and `flows` in the order they began."""
     return tomllib.loads((HERE / "recordings" / f"{recording}.toml").read_text())
+
+
+def about(finding: Finding, numbers: list[int]) -> list[int]:
+    """Return the flows that a finding speaks of: one, the other that it names, or all."""
+    if finding.flow is None or finding.rule.name in OF_ALL:
+        return numbers
+    return [finding.flow, *(finding.values[name] for name in ("short",) if name in finding.values)]
 
 
 @dataclass
@@ -56,7 +65,7 @@ class Score:
         assert len(numbers) == len(reviewed), f"{run}: {numbers}"
         true = dict(zip(numbers, (flow["problems"] for flow in reviewed), strict=True))
         for finding in made.findings:
-            whose = numbers if finding.flow is None else [finding.flow]
+            whose = about(finding, numbers)
             named = [p for p, its in known.items() if finding.rule.name in its["told_by"]]
             self.found[finding.rule.name] += 1
             if any(problem in true[number] for number in whose for problem in named):
@@ -64,7 +73,7 @@ class Score:
             else:
                 self.wrong.append(f"{run}: {finding.rule.name} of flow {finding.flow}")
         for number, its in true.items():
-            told = {f.rule.name for f in made.findings if f.flow in (None, number)}
+            told = {f.rule.name for f in made.findings if number in about(f, numbers)}
             for problem in its:
                 self.true[problem] += 1
                 if told & set(known[problem]["told_by"]):

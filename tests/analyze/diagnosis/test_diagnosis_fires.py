@@ -101,6 +101,13 @@ PUT: dict[str, tuple[str, Sequence[str]]] = {
         "v2_x_spur",
         ["UPDATE events SET icsk_ca_state = 3 WHERE {run} AND kind = 'undo_cwnd'"],
     ),
+    "min_rtt_stale": (
+        HEALTHY,
+        [
+            "UPDATE events SET rs_rtt_us = rs_rtt_us + 80000 WHERE {run} AND rs_rtt_us > 0"
+            " AND ns > {zero} + 8000000000"
+        ],
+    ),
     "startup_never_left": (HEALTHY, ["UPDATE events SET bbr_mode = 0 WHERE {run}"]),
     "probe_rtt_missing": (
         HEALTHY,
