@@ -21,6 +21,8 @@ from .run_metrics import scoped
 if TYPE_CHECKING:
     import duckdb
 
+    from .run_windows import RunWindows
+
 KINDS = ("metric", "phase", "limit", "decision")
 
 
@@ -91,42 +93,42 @@ SELECT run_id, flow, coalesce(goodput_mbps, pkt_goodput_mbps) AS goodput_mbps,
   coalesce(rtt_p50_us, pkt_rtt_p50_us) AS rtt_p50_us
 FROM counted ORDER BY run_id, flow NULLS LAST
 """
-_MAIN = """
-main_flows AS (
-  SELECT f.run_id, f.flow, f.duration_ns FROM flow_summary f
-  JOIN senders c ON c.run_id = f.run_id AND c.flow = f.flow AND c.counts
+# Without a window, all of each run.
+_WHOLE = (
+    "chosen_windows AS (SELECT run_id, 0::BIGINT AS from_ns, 1::BIGINT << 62 AS until_ns FROM runs)"
 )
+_PARTS = """
+main_phases AS (
+  SELECT p.run_id, p.flow, p.phase, w.from_ns, w.until_ns,
+    greatest(least(p.end_ns::BIGINT, w.until_ns) - greatest(p.start_ns::BIGINT, w.from_ns), 0) AS ns
+  FROM phases p JOIN chosen_windows w USING (run_id)
+  JOIN senders c ON c.run_id = p.run_id AND c.flow = p.flow AND c.counts
+), main_flows AS (
+  SELECT run_id, flow, any_value(from_ns) AS from_ns, any_value(until_ns) AS until_ns, sum(ns) AS ns
+  FROM main_phases GROUP BY run_id, flow
+), totals AS (SELECT run_id, sum(ns) AS ns FROM main_flows GROUP BY run_id)
 """
 # kind, name, value; what a run never did has no row.
-_REST = (
-    (
-        "phase",
-        f"""
-WITH {_MAIN} SELECT run_id, phase, sum(p.duration_ns) / any_value(total)
-FROM phases p JOIN main_flows USING (run_id, flow)
-JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
-GROUP BY run_id, phase
+_REST = {
+    "phase": """
+SELECT run_id, phase, sum(p.ns) / nullif(any_value(t.ns), 0)
+FROM main_phases p JOIN totals t USING (run_id) GROUP BY run_id, phase HAVING sum(p.ns) > 0
 """,
-    ),
-    (
-        "limit",
-        f"""
-WITH {_MAIN} SELECT run_id, binding, sum(b.duration_ns) / any_value(total)
-FROM binding_summary b JOIN main_flows USING (run_id, flow)
-JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
-WHERE phase = 'ALL' GROUP BY run_id, binding
+    "limit": """
+SELECT run_id, binding, sum(lasted) / nullif(any_value(t.ns), 0)
+FROM (
+  SELECT b.run_id, b.binding, greatest(least(b.ns::BIGINT + b.duration_ns, f.until_ns)
+    - greatest(b.ns::BIGINT, f.from_ns), 0) AS lasted
+  FROM binding b JOIN main_flows f USING (run_id, flow)
+) JOIN totals t USING (run_id) GROUP BY run_id, binding HAVING sum(lasted) > 0
 """,
-    ),
-    (
-        "decision",
-        f"""
-WITH {_MAIN} SELECT run_id, c.name, count(*) * 6e10 / any_value(total)
-FROM decisions d JOIN main_flows USING (run_id, flow) JOIN decision_codes c USING (code)
-JOIN (SELECT run_id, sum(duration_ns) AS total FROM main_flows GROUP BY run_id) USING (run_id)
-WHERE c.change GROUP BY run_id, c.name
+    "decision": """
+SELECT run_id, c.name, count(*) * 6e10 / nullif(any_value(t.ns), 0)
+FROM decisions d JOIN main_flows f USING (run_id, flow) JOIN decision_codes c USING (code)
+JOIN totals t USING (run_id)
+WHERE c.change AND d.ns >= f.from_ns AND d.ns < f.until_ns GROUP BY run_id, c.name
 """,
-    ),
-)
+}
 _ABOUT = {
     "phase": ("", "share of the time in this phase", True, 0.0),
     "limit": ("", "share of the time in which this limited sending", True, 0.0),
@@ -169,15 +171,22 @@ class Difference:
         return not self.quantity.points and abs(self.a_mean) <= self.quantity.floor
 
 
-def measure(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Measured:
-    """Return every quantity of every run that has it; shares and counts of nothing are 0."""
+def measure(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], windows: RunWindows | None = None
+) -> Measured:
+    """Return every quantity of every run that has it; shares and counts of nothing are 0.
+
+    Of the whole runs, or of a window of each.
+    """
     measured: Measured = {quantity: {} for quantity in METRICS}
-    for run_id, *values in con.execute(scoped(_METRICS, run_ids)).fetchall():
+    for run_id, *values in con.execute(scoped(_METRICS, run_ids, windows)).fetchall():
         for quantity, value in zip(METRICS, values, strict=True):
             if value is not None:
                 measured[quantity][int(run_id)] = float(value)
     replayed = _replayed(con, run_ids)
-    for kind, query in _REST:
+    chosen = windows.table() if windows else _WHOLE
+    for kind, rest in _REST.items():
+        query = f"WITH {chosen}, {_PARTS} {rest}"
         unit, about, points, floor = _ABOUT[kind]
         counted_runs = replayed if kind == "decision" else _with_events(con, run_ids)
         for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from .run_windows import RunWindows
+
 # What `table` can slice by, and the view that does.
 BY = {
     "flow": "metrics_by_flow",
@@ -22,18 +24,27 @@ BY = {
 }
 
 
-def scoped(query: str, run_ids: Sequence[int]) -> str:
-    """Return a query that sees only some runs, so that views read no more than theirs."""
+def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None) -> str:
+    """Return a query that sees only some runs, so that views read no more than theirs.
+
+    With `windows`, views of metrics, of the queue and of the link tell of these alone.
+    """
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
-    return narrowed_query(query, f"({chosen})")
+    return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})
 
 
-def table(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], by: str) -> pa.Table:
+def table(
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    by: str,
+    windows: RunWindows | None = None,
+) -> pa.Table:
     """Return the metrics of runs by flow, phase, second, round or run, as Arrow.
 
-    Columns and units are those of the views in `BY` (``bbrscope schema metrics_by_flow``).
+    Columns and units are those of the views in `BY` (``bbrscope schema metrics_by_flow``); of the
+    whole runs, or of a window of each.
     """
-    return con.sql(scoped(f"FROM {BY[by]}", run_ids)).to_arrow_table()
+    return con.sql(scoped(f"FROM {BY[by]}", run_ids, windows)).to_arrow_table()
 
 
 def convergence(

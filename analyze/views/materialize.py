@@ -64,10 +64,17 @@ def narrowed(view: View, chosen: str, stored: Mapping[str, str] = _NOTHING) -> s
 
 
 def narrowed_query(
-    query: str, chosen: str, stored: Mapping[str, str] = _NOTHING, columns: str = "*"
+    query: str,
+    chosen: str,
+    stored: Mapping[str, str] = _NOTHING,
+    columns: str = "*",
+    instead: Mapping[str, str] = _NOTHING,
 ) -> str:
-    """Return any query over tables and views, narrowed to some runs as `narrowed` does."""
-    tables, views = _needs(query, stored)
+    """Return any query over tables and views, narrowed to some runs as `narrowed` does.
+
+    `instead` are queries that stand in place of those of views, by the views' names.
+    """
+    tables, views = _needs(query, stored, instead)
     inner = [
         f'"{table.name}" AS (SELECT * FROM "{table.name}" WHERE run_id IN {chosen})'
         for table in tables
@@ -82,7 +89,9 @@ def narrowed_query(
     return f"{tables_first}SELECT {columns} FROM ({query})"
 
 
-def _needs(query: str, stored: Mapping[str, str]) -> tuple[list[Table], list[tuple[str, str]]]:
+def _needs(
+    query: str, stored: Mapping[str, str], instead: Mapping[str, str]
+) -> tuple[list[Table], list[tuple[str, str]]]:
     """Return the tables with runs, and name and query of views, that a query reads.
 
     Each comes after those it reads; what `stored` views read is left out.
@@ -92,9 +101,10 @@ def _needs(query: str, stored: Mapping[str, str]) -> tuple[list[Table], list[tup
     # A view is made after those that it reads: going backwards, every word is known in time.
     for view in reversed(VIEWS):
         if view.name in words and view.sql != query:
-            views.append((view.name, view.sql))
+            sql = instead.get(view.name, view.sql)
+            views.append((view.name, sql))
             if view.name not in stored:
-                words.update(re.findall(r"\w+", view.sql))
+                words.update(re.findall(r"\w+", sql))
     tables = [table for table in OTHER_TABLES if table.name in words and has_runs(table)]
     return tables, views[::-1]
 

@@ -121,10 +121,17 @@ class Recordings(Closing):
         """
         return self._table("packets", run)
 
-    def metrics(self, *runs: str, by: By = "flow") -> polars.DataFrame:
+    def metrics(
+        self,
+        *runs: str,
+        by: By = "flow",
+        between: tuple[float, float] | None = None,
+        steady: bool = False,
+    ) -> polars.DataFrame:
         """Return throughput, loss, RTT, queue and inflight of flows; views ``metrics_by_*``.
 
         Columns that begin with ``pkt_`` come from packets alone, the others from kernel events.
+        They are of whole runs, of `between` (seconds of the run's clock), or of the `steady` state.
 
         >>> goodput, rtt = lab.metrics("v2_x_spur").select("goodput_mbps", "rtt_min_us").row(0)
         >>> round(goodput, 2), rtt
@@ -133,10 +140,11 @@ class Recordings(Closing):
         import polars
 
         from ...analyze.compare.run_metrics import table
+        from ..window_options import chosen, nanoseconds
 
-        frame = polars.from_arrow(table(self._store.con, self._ids(runs), by))
-        assert isinstance(frame, polars.DataFrame)
-        return frame
+        ids = self._ids(runs)
+        windows = chosen(self._store, ids, nanoseconds(between), steady)
+        return polars.DataFrame(table(self._store.con, ids, by, windows))
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:
         """Return the result of one SELECT; ``bbrscope schema`` lists tables, views and columns.

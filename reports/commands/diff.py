@@ -15,6 +15,7 @@ from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
 from ..parameter_types import ShareType
 from ..text.screen import say
+from ..window_options import check, chosen, told, window_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,8 @@ class DiffRequest:
     threshold: float
     fail_on: tuple[str, ...]
     everything: bool
+    between: tuple[int, int] | None
+    steady: bool
     output_format: str
 
     def patterns(self) -> tuple[list[str], list[str]]:
@@ -99,6 +102,7 @@ class DiffRequest:
     help="Kinds of differences that make the exit status 1; may be given again.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print what does not differ, too.")
+@window_options
 @format_option()
 @gather(DiffRequest)
 def command(request: DiffRequest) -> None:
@@ -119,14 +123,16 @@ def command(request: DiffRequest) -> None:
     bbrscope diff v2_single_1bdp v2_x_spur
     bbrscope diff 'base_*' 'new_*' --threshold 5%
     bbrscope diff --a monday1 --a monday2 --b tuesday --format json
+    bbrscope diff v2_single_1bdp v2_x_spur --steady
     """
     a, b = request.patterns()
+    check(request.between, request.steady)
     from ...analyze.views.store_with_views import open_store
     from ..text.print_table import write_table
 
     with open_store(request.store, read_only=True) as opened:
         groups = (by_name(opened, a), by_name(opened, b))
-        differences, notes = _compare(opened, groups, request.threshold)
+        differences, notes = _compare(opened, groups, request)
     if request.output_format == "table":
         _print(groups, notes, differences, request.everything)
     else:
@@ -135,7 +141,7 @@ def command(request: DiffRequest) -> None:
 
 
 def _compare(
-    store: Store, groups: tuple[list[str], list[str]], threshold: float
+    store: Store, groups: tuple[list[str], list[str]], request: DiffRequest
 ) -> tuple[list[Difference], list[str]]:
     """Return what differs between two groups of runs, and what the reader must know of them."""
     from ...analyze.compare import groups as compare
@@ -144,8 +150,11 @@ def _compare(
     a, b = ([store.run_id(name) for name in names] for names in groups)
     run_ids = sorted({*a, *b})
     compared = blocks(store.con, a, b)
-    differences = compare.differences(compare.measure(store.con, run_ids), compared, threshold)
-    return differences, [*unlike(store, a, b), *_left_out(store, compared, run_ids)]
+    windows = chosen(store, run_ids, request.between, request.steady)
+    measured = compare.measure(store.con, run_ids, windows)
+    differences = compare.differences(measured, compared, request.threshold)
+    notes = [*unlike(store, a, b), *_left_out(store, compared, run_ids), *told(store, windows)]
+    return differences, notes
 
 
 def _fails(difference: Difference, kinds: Sequence[str]) -> bool:

@@ -9,6 +9,8 @@ import click
 
 from ...probes.base.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
+from ..text.screen import say
+from ..window_options import check, chosen, told, window_options
 
 if TYPE_CHECKING:
     import polars
@@ -51,9 +53,18 @@ SHORT = {
     show_default=True,
     help="One row per flow, per phase, second or round trip of a flow, or per run.",
 )
+@window_options
 @format_option()
 @names_option
-def command(runs: tuple[str, ...], store: Path, by: By, output_format: str, names: str) -> None:
+def command(
+    runs: tuple[str, ...],
+    store: Path,
+    by: By,
+    between: tuple[int, int] | None,
+    steady: bool,
+    output_format: str,
+    names: str,
+) -> None:
     """Print throughput, goodput, loss, RTT, queue, inflight and fairness of runs.
 
     Without RUN, of all. Columns that begin with pkt_ come from the packets alone, the others from
@@ -65,24 +76,36 @@ def command(runs: tuple[str, ...], store: Path, by: By, output_format: str, name
     bbrscope metrics v3_single_1bdp --by phase
     bbrscope metrics v3_single_1bdp --by round
     bbrscope metrics --by run
+    bbrscope metrics v3_single_1bdp --steady
+    bbrscope metrics v3_single_1bdp --between 5s 10s --by phase
     bbrscope metrics v3_single_1bdp --by second --format csv > seconds.csv
     """
     from ..api.recordings import open
     from ..text.print_table import write_table
 
+    check(between, steady)
+    seconds = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(store) as recordings:
-        table = recordings.metrics(*runs, by=by)
+        table = recordings.metrics(*runs, by=by, between=seconds, steady=steady)
         if output_format == "table":
             table = _readable(table, by)
             if table.is_empty():
-                raise _nothing(recordings.store, runs, by)
+                raise _nothing(recordings.store, runs, by, seconds)
+            ids = [recordings.store.run_id(run) for run in runs or recordings.names]
+            for note in told(recordings.store, chosen(recordings.store, ids, between, steady)):
+                say(note)
     write_table(table.to_arrow(), output_format, names)
 
 
-def _nothing(store: Store, runs: tuple[str, ...], by: By) -> BbrscopeError:
+def _nothing(
+    store: Store, runs: tuple[str, ...], by: By, between: tuple[float, float] | None
+) -> BbrscopeError:
     """Say why there is no row to show."""
     from ...analyze.replay.replay_runs import measured_by_the_lab
 
+    if between:
+        fact = f"no flow has anything to measure from {between[0]:g} s to {between[1]:g} s"
+        return BbrscopeError(fact, "see how long each lasted: bbrscope runs; times are the run's")
     if not runs:
         fact = f"no flow in {store.path} has anything to measure"
         return BbrscopeError(fact, "load a run that has: bbrscope ingest BUNDLE")

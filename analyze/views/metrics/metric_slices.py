@@ -56,8 +56,12 @@ begun AS (
 
 # What an event brought belongs to the slice in which it happened, of phases to the one that it
 # found; what held after it until the next is weighted with that time in the slice that follows.
-def _kernel(by: str) -> str:
+def _kernel(by: str, cut: bool) -> str:
     phase_column = "p.phase" if by == "phase" else "s.label"
+    if by == "phase" and cut:
+        phase_column = (
+            "struct_pack(part := coalesce(p.phase, s.label.part), piece := s.label.piece)"
+        )
     return f"""
 rtts AS (
   SELECT run_id, flow, min(rtt_us) AS base FROM flow_steps GROUP BY run_id, flow
@@ -168,7 +172,7 @@ capacities AS (
 """
 
 
-def _select(label: str) -> str:
+def _select(label: str, where: str = "") -> str:
     return f"""
 SELECT x.run_id, n.run, x.flow, x.stream, n."local", n.remote, {label}
   (x.start_ns - n.zero_ns) / 1e9 AS start_s, x.seconds AS duration_s,
@@ -207,13 +211,42 @@ LEFT JOIN capacities c ON c.run_id = x.run_id AND c.label = x.label
   AND c.flow IS NOT DISTINCT FROM x.flow AND c.stream IS NOT DISTINCT FROM x.stream
 LEFT JOIN backlogs b ON b.run_id = x.run_id AND b.label = x.label
   AND b.flow IS NOT DISTINCT FROM x.flow AND b.stream IS NOT DISTINCT FROM x.stream
+{where}
 ORDER BY x.run_id, x.flow NULLS LAST, x.stream, x.label
 """
 
 
-def _sql(by: str, label: str) -> str:
-    parts = (_SLICES[by], _kernel(by), _PACKETS, _SPANS, _LINK)
+# Slices that a run's window goes through are cut there: what is before it, in it, and after it.
+_CUT = """
+slices AS (
+  SELECT * FROM (
+    SELECT u.run_id, u.flow, u.stream, struct_pack(part := u.label, piece := p.piece) AS label,
+      greatest(u.start_ns, [-9223372036854775807, w.from_ns, w.until_ns][p.piece]) AS start_ns,
+      least(u.end_ns, [w.from_ns, w.until_ns, 9223372036854775807][p.piece]) AS end_ns
+    FROM uncut u JOIN chosen_windows w USING (run_id), (VALUES (1), (2), (3)) p(piece)
+  ) WHERE start_ns < end_ns
+)
+"""
+_LABELS = {"flow": "", "second": "t_s", "phase": "phase", "round": "round"}
+
+
+def _sql(by: str) -> str:
+    label = _LABELS[by] and f"x.label AS {_LABELS[by]},"
+    parts = (_SLICES[by], _kernel(by, False), _PACKETS, _SPANS, _LINK)
     return f"WITH {', '.join(parts)} {_select(label)}"
+
+
+def windowed_sql(by: str, windows: str) -> str:
+    """Return the query of a view of metrics over a window of each run, which cuts slices.
+
+    Args:
+        by: flow, second, phase or round.
+        windows: SQL of a table ``chosen_windows``: run_id, from_ns, until_ns (CLOCK_MONOTONIC).
+    """
+    label = _LABELS[by] and f"x.label.part AS {_LABELS[by]},"
+    uncut = _SLICES[by].replace("slices AS (", "uncut AS (")
+    parts = (windows, uncut, _CUT, _kernel(by, True), _PACKETS, _SPANS, _LINK)
+    return f"WITH {', '.join(parts)} {_select(label, 'WHERE x.label.piece = 2')}"
 
 
 METRICS_BY_FLOW = View(
@@ -223,7 +256,7 @@ METRICS_BY_FLOW = View(
     "packets on their own. Connections that only the capture knows, such as a CUBIC competitor, "
     "have flow NULL.",
     metric_columns(()),
-    _sql("flow", ""),
+    _sql("flow"),
     materialized=True,
 )
 
@@ -241,7 +274,7 @@ METRICS_BY_SECOND = View(
             ),
         )
     ),
-    _sql("second", "x.label AS t_s,"),
+    _sql("second"),
     materialized=True,
 )
 
@@ -250,7 +283,7 @@ METRICS_BY_PHASE = View(
     "The same per phase (see phases), all its occurrences together: durations of a flow add up to "
     "its time since init. What an ACK brings counts for the phase that it found.",
     metric_columns((Column("phase", "VARCHAR", "", "see phases"),)),
-    _sql("phase", "x.label AS phase,"),
+    _sql("phase"),
     materialized=True,
 )
 
@@ -259,7 +292,7 @@ METRICS_BY_ROUND = View(
     "The same per packet-timed round of the kernel (see rounds): what the kernel marked lost in it "
     "beside what the capture shows to be sent again, and CE marks on both sides.",
     metric_columns((Column("round", "INTEGER", "", "see rounds; 0: before the first"),)),
-    _sql("round", "x.label AS round,"),
+    _sql("round"),
     materialized=True,
 )
 

@@ -53,31 +53,15 @@ FROM steps WHERE bits_per_s > 0 AND start_ns IS NOT NULL
 """,
 )
 
-QUEUE_METRICS = View(
-    "queue_metrics",
-    "The bottleneck's queue while the run's events lasted, from its samples.",
-    (
-        RUN_ID,
-        RUN,
-        Column("kind", "VARCHAR", "", "qdisc"),
-        Column("samples", "BIGINT", "", "samples"),
-        Column("backlog_mean_bytes", "DOUBLE", "bytes", "mean backlog"),
-        Column("backlog_p5_bytes", "DOUBLE", "bytes", "5th percentile: the standing queue"),
-        Column("backlog_p95_bytes", "DOUBLE", "bytes", "95th percentile"),
-        Column("backlog_max_bytes", "UBIGINT", "bytes", "largest sample"),
-        Column("delay_mean_us", "DOUBLE", "us", "mean backlog at the link's rate; NULL: no rate"),
-        Column("delay_p95_us", "DOUBLE", "us", "its 95th percentile"),
-        Column("sent_bytes", "BIGINT", "bytes", "sent in that time"),
-        Column("dropped_packets", "BIGINT", "packets", "dropped in that time"),
-        Column("utilisation", "DOUBLE", "", "sent_bytes over what the link could have sent"),
-    ),
-    """
+
+def _queue_sql(first: str, last: str, windows: str = "") -> str:
+    return f"""
 WITH q AS (
   SELECT q.run_id, r.run, q.kind, q.ns::BIGINT AS ns, q.backlog_bytes, q.sent_bytes, q.dropped,
     lead(q.ns) OVER w - q.ns AS held, lead(q.sent_bytes) OVER w AS next_sent,
     lead(q.dropped) OVER w AS next_dropped,
-    r.first_ns::BIGINT AS first_ns, r.last_ns::BIGINT AS last_ns
-  FROM queue_samples q JOIN runs r USING (run_id)
+    {first} AS first_ns, {last} AS last_ns
+  FROM queue_samples q JOIN runs r USING (run_id){windows}
   WINDOW w AS (PARTITION BY q.run_id, q.kind ORDER BY q.ns)
 ), priced AS (
   SELECT q.*, l.bits_per_s, q.backlog_bytes * 8e6 / l.bits_per_s AS delay,
@@ -96,7 +80,47 @@ SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
   sum(next_sent::BIGINT - sent_bytes) FILTER (inside)
     / nullif(sum(bits_per_s / 8 * held / 1e9) FILTER (inside), 0) AS utilisation
 FROM priced GROUP BY run_id, run, kind
-""",
+"""
+
+
+def windowed_queue_sql(windows: str) -> str:
+    """Return the query of queue_metrics over a window of each run; see windowed_sql."""
+    first, last = "greatest(r.first_ns::BIGINT, w.from_ns)", "least(r.last_ns::BIGINT, w.until_ns)"
+    query = _queue_sql(first, last, " JOIN chosen_windows w USING (run_id)")
+    return query.replace("WITH q AS (", f"WITH {windows}, q AS (", 1)
+
+
+def windowed_rates_sql(windows: str) -> str:
+    """Return the query of link_rates over a window of each run: its rate at the beginning first."""
+    return f"""
+WITH {windows}, steps AS ({LINK_RATES.sql}), ended AS (
+  SELECT *, lead(start_ns, 1, 9223372036854775807) OVER (PARTITION BY run_id ORDER BY start_ns)
+    AS end_ns FROM steps
+)
+SELECT run_id, greatest(start_ns, from_ns) AS start_ns, bits_per_s
+FROM ended JOIN chosen_windows USING (run_id) WHERE start_ns < until_ns AND end_ns > from_ns
+"""
+
+
+QUEUE_METRICS = View(
+    "queue_metrics",
+    "The bottleneck's queue while the run's events lasted, from its samples.",
+    (
+        RUN_ID,
+        RUN,
+        Column("kind", "VARCHAR", "", "qdisc"),
+        Column("samples", "BIGINT", "", "samples"),
+        Column("backlog_mean_bytes", "DOUBLE", "bytes", "mean backlog"),
+        Column("backlog_p5_bytes", "DOUBLE", "bytes", "5th percentile: the standing queue"),
+        Column("backlog_p95_bytes", "DOUBLE", "bytes", "95th percentile"),
+        Column("backlog_max_bytes", "UBIGINT", "bytes", "largest sample"),
+        Column("delay_mean_us", "DOUBLE", "us", "mean backlog at the link's rate; NULL: no rate"),
+        Column("delay_p95_us", "DOUBLE", "us", "its 95th percentile"),
+        Column("sent_bytes", "BIGINT", "bytes", "sent in that time"),
+        Column("dropped_packets", "BIGINT", "packets", "dropped in that time"),
+        Column("utilisation", "DOUBLE", "", "sent_bytes over what the link could have sent"),
+    ),
+    _queue_sql("r.first_ns::BIGINT", "r.last_ns::BIGINT"),
     materialized=True,
 )
 

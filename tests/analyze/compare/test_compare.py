@@ -167,6 +167,16 @@ def test_few_runs_have_no_interval() -> None:
     assert 8 <= low < 10 < high <= 12
 
 
+def test_the_interval_is_that_of_all_resamples() -> None:
+    """Of three and three runs there are 27 x 27 resamples: their quantiles, without chance."""
+    a, b = [1.0, 2.0, 4.0], [9.0, 15.0, 16.0]
+    means = [[mean(one) for one in itertools.product(group, repeat=3)] for group in (a, b)]
+    apart = sorted(y - x for x in means[0] for y in means[1])
+    low, high = interval([(a, b)]) or (0, 0)
+    near = [apart[round(share * len(apart))] for share in (0.015, 0.035, 0.965, 0.985)]
+    assert near[0] <= low <= near[1] < near[2] <= high <= near[3]
+
+
 def test_runs_are_compared_with_those_of_their_scenario_and_seed(tmp_path: Path) -> None:
     lab = [
         # run_id, scenario, seed, cc
