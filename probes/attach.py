@@ -11,6 +11,10 @@ from .bbr_layout import Layout
 # do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
 VALUES_ON_STACK = 32
 VALUES_PER_ROW = 62
+# Texts, formats of rows among them, may be as long as they are; bpftrace 0.11 takes 64 bytes with
+# their end.
+LONGEST_TEXT = 1 << 16
+SHORT_TEXT = 63
 
 # x86 pushes the return address at a call; all other 64-bit machines that have kprobes keep it in a
 # register (arm64 lr, riscv ra, s390 r14, ppc64 lr), and the stack pointer stays as it was.
@@ -48,6 +52,7 @@ class Attach:
     values_per_row: int = VALUES_PER_ROW
     return_address_bytes: int = 8
     names_modules: bool = True
+    longest_text: int = LONGEST_TEXT
 
     @property
     def call_at_entry(self) -> str:

@@ -81,12 +81,16 @@ class Row:
         """The line that names the columns."""
         return ",".join([f"#{self.tag}", "ns", "sk", *self.names])
 
+    @property
+    def format(self) -> str:
+        """How the row is written, without its end."""
+        formats = [conversion(name) for name in self.names]
+        return ",".join([self.tag, "%llu", "%llx", *formats])
+
     def printf(self, clock: str) -> str:
         """The statement that prints the row."""
-        formats = [conversion(name) for name in self.names]
-        text = ",".join([self.tag, "%llu", "%llx", *formats])
         values = ",\n    ".join(wrap([clock, "(uint64)$sk", *self.expressions]))
-        return f'  printf("{text}\\n",\n    {values});'
+        return f'  printf("{self.format}\\n",\n    {values});'
 
 
 class RowPrinter:
@@ -116,14 +120,23 @@ class RowPrinter:
 
     def _split(self, tag: str, values: dict[str, str]) -> list[Row]:
         """Rows of about the same length, none longer than this bpftrace can print."""
-        names, expressions = list(values), list(values.values())
         count = -(-len(values) // self.attach.values_per_row)
-        size = -(-len(values) // count)
-        return [
-            Row(
-                f"{tag}{number}" if count > 1 else tag,
-                names[number * size : (number + 1) * size],
-                expressions[number * size : (number + 1) * size],
-            )
-            for number in range(count)
-        ]
+        rows = split(tag, values, count)
+        while any(len(row.format) + 1 > self.attach.longest_text for row in rows):
+            count += 1
+            rows = split(tag, values, count)
+        return rows
+
+
+def split(tag: str, values: dict[str, str], count: int) -> list[Row]:
+    """`count` rows of about the same number of values; the tags of several are numbered."""
+    names, expressions = list(values), list(values.values())
+    size = -(-len(values) // count)
+    return [
+        Row(
+            f"{tag}{number}" if count > 1 else tag,
+            names[number * size : (number + 1) * size],
+            expressions[number * size : (number + 1) * size],
+        )
+        for number in range(-(-len(values) // size))
+    ]

@@ -8,6 +8,7 @@ in what is recorded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from . import bbr_layout as layout
@@ -298,7 +299,10 @@ class Program:
 
     def begin(self) -> str:
         """Name the columns of every row that the probes print."""
-        body = [f'  printf("{row.header}\\n");' for row in self.printer.rows]
+        longest = self.attach.longest_text
+        body = [
+            line for row in self.printer.rows for line in print_text(f"{row.header}\\n", longest)
+        ]
         body.append("  @self[0] = (uint64)pid;")
         if self.backs_off:
             body.append("  @since[0] = (uint64)0; @share[0] = (uint64)1; @share[1] = (uint64)1;")
@@ -348,6 +352,16 @@ class Program:
         maps += ["@listening"] if "@listening" in self.condition else []
         body = [f"  clear({name});" for name in maps]
         return probe("bpftrace prints the maps that are left: the counters.", "END", body)
+
+
+def print_text(text: str, longest: int) -> list[str]:
+    """Statements that print a line of names with commas between, in pieces of so many bytes."""
+    pieces = [""]
+    for name in re.split(r"(?<=,)", text):
+        if len(pieces[-1] + name) > longest:
+            pieces.append("")
+        pieces[-1] += name
+    return [f'  printf("{piece}");' for piece in pieces]
 
 
 def heartbeat(name: str, number: int) -> str:

@@ -94,6 +94,14 @@ try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)ka
 # The time of day: strftime() came with bpftrace 0.12 or so. Before, date tells it.
 by_date=
 try 'printf("%s", strftime("%s", nsecs));' || { by_date=yes; rewrite="$rewrite;/+clock /d;/^  \$now = nsecs;$/d"; }
+# bpftrace 0.11 takes texts of 64 bytes, and leaves BTF alone where a program has types of its own.
+short= force=
+try "printf(\"$(printf '%0180d' 0)\");" || short=-short
+# It knows a type only where it is named.
+bpftrace --help 2>&1 | grep -q 'force BTF' && force=-b &&
+  rewrite="$rewrite;s/\$icsk->icsk_ca_ops->/((struct tcp_congestion_ops *)\$icsk->icsk_ca_ops)->/
+    s/\$sk->__sk_common.skc_net.net->/((struct net *)\$sk->__sk_common.skc_net.net)->/
+    s/\$sk->__sk_common.skc_prot->/((struct proto *)\$sk->__sk_common.skc_prot)->/"
 # Since Linux 6.10 cong_control has ack and flag before the rate sample.
 release=$(uname -r | sed 's/^\([0-9]*\)\.\([0-9]*\).*/\1 \2/')
 set_release() { major=$1 minor=$2; }
@@ -120,7 +128,7 @@ cwnd_events() {
 }
 
 probe() {
-case $rung-$version in
+case $rung-$version$short in
 @PROBES@
 esac
 }
@@ -147,7 +155,7 @@ ended=
 enter=
 [ -d /sys/kernel/tracing/events ] || [ -d /sys/kernel/debug/tracing/events ] || enter=yes
 start_tracer() {
-  set -- bpftrace -B line "$work/probe.bt"
+  set -- bpftrace $force -B line "$work/probe.bt"
   [ -z "$enter" ] || set -- unshare -m sh -c \
     'mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"' sh "$@"
   BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
@@ -194,7 +202,7 @@ for rung in $rungs; do
   # By name alone a kprobe could land in the other BBR.
   [ $rung = kprobe ] && [ "$found" != " $module" ] && continue
   # fentry needs the types of what it attaches to.
-  [ $rung = fentry ] && [ -n "$untyped" ] && continue
+  [ $rung = fentry ] && [ -n "$untyped$short" ] && continue
   probe | sed "$rewrite" | cwnd_events > "$work/probe.bt"
   echo "attaching to BBR $version ($module) by $rung" >&2
   : > "$work/raw"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from bbrscope.collect.record.output import check
-from bbrscope.collect.record.script import script
+from bbrscope.collect.record.script import probe, script
+from bbrscope.probes.attach import LONGEST_TEXT, SHORT_TEXT
 
 from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced
 from tests.recordings import manifest
@@ -141,3 +143,18 @@ def test_the_callbacks_for_cwnd_events_are_those_that_the_kernel_has(
     assert {f"bbr_cwnd{name}": value for name, value in found.items()} == expected
     if callbacks == "cwnd_event":
         assert done.stdout == probe
+
+
+def test_the_bpftrace_of_debian_11_gets_texts_that_it_can_hold() -> None:
+    """0.11 takes 64 bytes: rows are split further, and no column is lost."""
+    old, new = (probe("v1", "kprobe", longest) for longest in (SHORT_TEXT, LONGEST_TEXT))
+    texts = re.findall(r'printf\("((?:[^"\\]|\\.)*)"', old)
+    assert max(len(text.replace("\\n", "\n")) for text in texts if "+clock" not in text) < 64
+    columns = {
+        text: set(re.findall(r"[a-z][\w.\[\]]+", "".join(re.findall(r'printf\("([^"+%]*)"', text))))
+        for text in (old, new)
+    }
+    assert columns[old] == columns[new]
+    assert "bbr.extra_acked[1]" in columns[old]
+    assert '"M5,%llu' in old
+    assert '"M5,%llu' not in new
