@@ -45,6 +45,11 @@ class ZstdFile(Closing):
             raise _unreadable(shown, error) from error
         if magic != MAGIC:
             self._file.close()
+            if not magic:
+                raise BundleError(
+                    f"{shown} is empty: its recorder ended before it had written anything",
+                    "there is nothing to load: record again",
+                )
             raise BundleError(f"{shown} is not a zstd file", "compress it with `zstd FILE`")
         # The decompressor takes a cut-off file for one that ends, so look for the end first.
         self._whole = is_whole(self._file, path.stat().st_size)

@@ -27,6 +27,8 @@ from .flow_lanes import SignalValues, lane, lanes_of, panels_of, signal_values
 from .perfetto_trace import BYTES, COUNT, NANOSECONDS, NO_UNIT, Argument, PerfettoTrace
 
 DECISIONS, LOSSES, ACKS = "decisions", "losses", "ACKs that decisions rest on"
+# Added to the name of a counter whose value may be unset.
+UNSET = " (0: unset)"
 # So long before the run's zero its handshake may have begun.
 LEAD_NS = 1_000_000_000
 # What a step of a panel's unit is in whole numbers of which unit.
@@ -190,14 +192,22 @@ class _RunWriter:
         if not whole:
             factor, unit, unit_name = signal.scale, NO_UNIT, panel.unit
         name = self.scope.translated(signal.label)
+        if signal.shape == "step" and signal.where != "true":
+            name += UNSET
         return _Counter(self.trace.counter(group, name, unit, unit_name, self.rank), factor, whole)
 
     def _count(self, counter: _Counter, values: SignalValues) -> None:
-        """Write where the value changes; a step that has none is unset, and 0."""
+        """Write where the value changes: nothing before there is one, and 0 while it is unset.
+
+        A counter holds until its next value: without one, a bound that was lifted would still be
+        shown.
+        """
         # The queue was sampled long before the run began: a trace has no such time.
         chosen = values.ns + self.shift >= 0
         if values.signal.shape == "line":
             chosen &= values.exists
+        elif counter.last is None:
+            chosen &= np.logical_or.accumulate(values.exists)
         ns, data = values.ns[chosen], values.values[chosen]
         if not len(data):
             return

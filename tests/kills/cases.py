@@ -18,7 +18,7 @@ from tests.fuzz.commands import run
 from tests.fuzz.inputs import bundle_of
 
 # Rows of an event stream that a recording here has: enough for each command to take a second.
-ROWS = 6000
+ROWS = 2000
 Content = dict[str, object]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -53,12 +54,14 @@ def _child(words: list[str], folder: str) -> None:
         os.dup2(said.fileno(), 2)
     from bbrscope.reports.cli import main
 
+    status = 0
     try:
         main(words)
     except SystemExit as ended:
-        sys.stdout.flush()
-        os._exit(ended.code if isinstance(ended.code, int) else 1)
-    os._exit(0)
+        status = ended.code if isinstance(ended.code, int) else 1
+    sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(status)
 
 
 def _serve() -> None:
