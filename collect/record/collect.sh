@@ -152,12 +152,16 @@ trap cleanup EXIT
 ended=
 
 # tracefs is missing under `ip netns exec`, which mounts a new /sys: bpftrace gets one for itself.
-enter=
-[ -d /sys/kernel/tracing/events ] || [ -d /sys/kernel/debug/tracing/events ] || enter=yes
+# That of Debian 11 looks below debugfs alone.
+enter=yes
+for place in /sys/kernel/debug/tracing ${force:-/sys/kernel/tracing}; do
+  [ -d "$place/events" ] && enter=
+done
 start_tracer() {
   set -- bpftrace $force -B line "$work/probe.bt"
   [ -z "$enter" ] || set -- unshare -m sh -c \
-    'mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"' sh "$@"
+    'mount -t tracefs tracefs /sys/kernel/tracing; mount -t debugfs debugfs /sys/kernel/debug 2> /dev/null
+     exec "$@"' sh "$@"
   BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
   BPFTRACE_MAX_MAP_KEYS=65536 "$@" > "$work/raw" 2> "$work/said" &
   tracer=$!
