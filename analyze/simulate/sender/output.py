@@ -86,6 +86,10 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
     for seq in range(first, first + segments):
         seg = seg_of(s, (i << bits) + (seq & mask))
         seg.skb = f.skb
+    if segments > 1:
+        # __tcp_transmit_skb() of an skb of several segments; the flag stays with the last of them.
+        seg = seg_of(s, (i << bits) + ((first + segments - 1) & mask))
+        seg.push = 1
     tcp_rate_skb_sent(s, i, first, segments, now - EPOCH_NS)
     for seq in range(first, first + segments):
         append(s, i, (i << bits) + (seq & mask))

@@ -195,6 +195,7 @@ def tcp_clean_rtx_queue(s: Sim, i: int, prior_una: int, prior_fack: int) -> None
         tcp_rate_skb_delivered(s, i, seq, index)
         remove(s, i, index)
         seg.flags = 0
+        seg.push = 0
         acked += 1
     if acked:
         f.flag = f.flag | F_ACKED | F_UNA

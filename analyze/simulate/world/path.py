@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .coming import draw, free_packet, schedule, take_packet
-from .places import Sim, change_of, flow_of, packet_of, world_of
+from .places import Sim, change_of, flow_of, packet_of, seg_of, world_of
 from .world_records import (
     CHANGE_LOSS,
     CHANGE_OUTAGE,
@@ -21,6 +21,8 @@ from .world_records import (
 )
 
 _PPB = 1_000_000_000
+# One ACK in so many comes late, since the host was busy; the share of `late_ns` has so many steps.
+_SELDOM, _FINE = 40, 1000
 # HEADERS + MSS and HEADERS + COOKIE
 _FULL, _RUNT = 66 + 1448, 66 + 37
 
@@ -36,6 +38,8 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
     if w.outage_until > w.now:
         f.dropped += segments
         return
+    mask = (1 << w.bits) - 1
+    base = i << w.bits
     later = w.reorder_ppb and draw(s, _PPB) >= w.reorder_ppb
     for seq in range(first, first + segments):
         k = take_packet(s)
@@ -46,6 +50,7 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
         packet.stamp = w.now
         packet.echo = f.acked_stamp
         packet.ce = 0
+        packet.push = seg_of(s, base + (seq & mask)).push
         if later:
             schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
         else:
@@ -140,6 +145,8 @@ def ack_delay(s: Sim, i: int) -> int:
     """When an ACK made now reaches the sender [ns]: never before one made earlier."""
     w, f = world_of(s), flow_of(s, i)
     at = w.now + w.rtt_ns + f.extra_ns + w.host_ns + draw(s, w.noise_ns)
+    if draw(s, _SELDOM) == 0:
+        at += draw(s, w.late_ns) * draw(s, _FINE) // _FINE
     if w.jitter_ns:
         at += draw(s, 2 * w.jitter_ns) - w.jitter_ns
     if w.aggregate_ns:

@@ -124,6 +124,7 @@ def data_arrives(s: Sim, k: int) -> None:
     """A segment: in order, out of order, or known already."""
     packet = packet_of(s, k)
     i, seq, ce, echo, stamp = packet.flow, packet.seq, packet.ce, packet.echo, packet.stamp
+    push = packet.push
     free_packet(s, k)
     f = flow_of(s, i)
     mask = (1 << world_of(s).bits) - 1
@@ -145,11 +146,13 @@ def data_arrives(s: Sim, k: int) -> None:
             _remove_blocks(s, i)
         _measure_rtt(s, i, echo)
         _data_recv(s, i, seq > 0)
+        f.pushed |= push
         _adjust_space(s, i)
         if had_holes and f.ooo == 0:
             send_ack(s, i)  # RFC 5681 4.2: a gap is filled
             return
         _ack_snd_check(s, i)
+        _cleanup_rbuf(s, i)
     elif seq > f.rcv_nxt and not got_of(s, base + (seq & mask)).here:
         got = got_of(s, base + (seq & mask))
         got.here = 1
@@ -192,6 +195,14 @@ def _ack_snd_check(s: Sim, i: int) -> None:
 
 
 @jit
+def _cleanup_rbuf(s: Sim, i: int) -> None:
+    """tcp_cleanup_rbuf(): the application has read all, and the last segment had PSH."""
+    f = flow_of(s, i)
+    if f.rcv_nxt > f.rcv_wup and f.pushed:
+        send_ack(s, i)
+
+
+@jit
 def delayed_ack(s: Sim, i: int) -> None:
     """A timer of the receiver fired, if it was not disarmed in between."""
     f, w = flow_of(s, i), world_of(s)
@@ -219,6 +230,7 @@ def send_ack(s: Sim, i: int) -> None:
     f.delack_ns = -1
     f.comp_ns = -1
     f.comp_acks = 0
+    f.pushed = 0
     if f.quick:
         f.quick -= 1
     schedule(s, ack_delay(s, i), EV_ACK, k)

@@ -92,6 +92,7 @@ class World(Protocol):
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
     host_ns: int  # what hosts add to a round trip
     noise_ns: int  # and up to this at random
+    late_ns: int  # and seldom, when a host is busy, up to this
     # the recording
     recorded: int
     record: int
@@ -251,6 +252,7 @@ class SimFlow(Protocol):
     rcv_rtt: int  # us << 3
     rcv_right: int  # right edge advertised, in segments
     quick: int
+    pushed: int  # 1: ICSK_ACK_PUSHED
     ato_ns: int
     delack_ns: int  # -1: not armed
     last_data_ns: int
@@ -290,6 +292,7 @@ class Seg(Protocol):
     previous: int
     following: int
     has: int  # 1: in the list of sent segments
+    push: int  # 1: the last segment of an skb of several; its packet has the PSH flag
 
 
 class Packet(Protocol):
@@ -303,6 +306,7 @@ class Packet(Protocol):
     stamp: int  # timestamp option: when it was sent, ns
     echo: int  # timestamp option: what it echoes, ns
     ce: int
+    push: int
     next: int
     ack: int
     right: int

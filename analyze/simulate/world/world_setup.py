@@ -255,8 +255,9 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
         "aggregate_ns": path.aggregation_us * US,
-        "host_ns": 45_000,
-        "noise_ns": 12_000,
+        "host_ns": 56_000,
+        "noise_ns": 10_000,
+        "late_ns": 800_000,
     }
     for name, value in values.items():
         world[name] = value
