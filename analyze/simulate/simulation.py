@@ -11,7 +11,7 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from .world.coming import schedule
 from .world.world_loop import SAMPLE_NS, run
-from .world.world_records import EV_CHANGE, EV_SAMPLE, EV_START
+from .world.world_records import EV_BUSY, EV_CHANGE, EV_SAMPLE, EV_START
 from .world.world_setup import Arrays, Setup, arrays
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +61,7 @@ def _begin(memory: Arrays, setup: Setup) -> None:
     for index, flow in enumerate(setup.flows):
         schedule(memory.sim, flow.start_us * 1000, EV_START, index)
     schedule(memory.sim, SAMPLE_NS, EV_SAMPLE, 0)
+    schedule(memory.sim, 0, EV_BUSY, 0)
     changes = memory.parts["changes"]
     if len(changes):
         schedule(memory.sim, int(changes["at"][0]), EV_CHANGE, 0)

@@ -10,6 +10,7 @@ from ..world.coming import schedule
 from ..world.path import enter_path
 from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
 from ..world.world_records import (
+    APP_BULK,
     CC_BBR,
     EV_PACE,
     EVER_RETRANS,
@@ -31,6 +32,8 @@ from .timers import set_timer, tcp_rearm_rto, tcp_schedule_loss_probe
 # iperf3 writes 128 KiB; tcp_sendmsg() fills skbs with size_goal, 45 segments of 1448.
 SKB_SEGMENTS = 45
 _MS = 1_000_000
+# tcp_sndbuf_expand(): memory per segment; net.ipv4.tcp_wmem's third value; an skb of 45 segments.
+_PER_MSS, _WMEM, _SKB_TRUESIZE = 4352, 4 << 20, 66_560
 # tcp_update_skb_after_send(): the first ten segments are not paced.
 _UNPACED = 10
 
@@ -130,6 +133,29 @@ def _defers(s: Sim, i: int, in_skb: int, max_segs: int) -> int:
 
 
 @jit
+def _mark_push(s: Sim, i: int, end: int) -> None:
+    """tcp_mark_push(): what a write ends with, or fills the send buffer with, has PSH.
+
+    iperf3 sleeps with a full buffer until a third of it is free again, and then fills that
+    (sk_stream_is_writeable(), tcp_sndbuf_expand()).
+    """
+    f, tp = flow_of(s, i), event_of(s, i).tp
+    if f.app == APP_BULK:
+        if end < f.push_at or (end - 1) % SKB_SEGMENTS:
+            return
+        share = 3 if f.cc == CC_BBR else 2
+        buffer = min(share * max(tp.snd_cwnd, 10) * _PER_MSS, _WMEM)
+        f.sndbuf = max(f.sndbuf, buffer)
+        skbs = (f.sndbuf // 3 + _SKB_TRUESIZE - 1) // _SKB_TRUESIZE
+        f.push_at = end + skbs * SKB_SEGMENTS
+    elif end < f.written:
+        return
+    bits = world_of(s).bits
+    seg = seg_of(s, (i << bits) + ((end - 1) & ((1 << bits) - 1)))
+    seg.push = 1
+
+
+@jit
 def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
     """Send new data; with push_one 2, one skb whatever cwnd says. True if nothing was sent."""
     f, tp = flow_of(s, i), event_of(s, i).tp
@@ -160,6 +186,7 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
                 break
         segments = min(min(in_skb, f.wnd_end - f.nxt), min(quota, max_segs))
         first = f.nxt
+        _mark_push(s, i, first + segments)
         _transmit(s, i, first, segments)
         prior_packets = tp.packets_out
         f.nxt = first + segments

@@ -21,8 +21,6 @@ from .world_records import (
 )
 
 _PPB = 1_000_000_000
-# One ACK in so many comes late, since the host was busy; the share of `late_ns` has so many steps.
-_SELDOM, _FINE = 40, 1000
 # HEADERS + MSS and HEADERS + COOKIE
 _FULL, _RUNT = 66 + 1448, 66 + 37
 
@@ -145,8 +143,6 @@ def ack_delay(s: Sim, i: int) -> int:
     """When an ACK made now reaches the sender [ns]: never before one made earlier."""
     w, f = world_of(s), flow_of(s, i)
     at = w.now + w.rtt_ns + f.extra_ns + w.host_ns + draw(s, w.noise_ns)
-    if draw(s, _SELDOM) == 0:
-        at += draw(s, w.late_ns) * draw(s, _FINE) // _FINE
     if w.jitter_ns:
         at += draw(s, 2 * w.jitter_ns) - w.jitter_ns
     if w.aggregate_ns:

@@ -14,7 +14,7 @@ from ..sender.output import (
 )
 from ..sender.rack import tcp_rack_detect_loss
 from ..sender.timers import tcp_rearm_rto
-from .coming import drop_first, schedule
+from .coming import draw, drop_first, schedule
 from .path import change_path, enter_queue, send_from_queue
 from .places import Sim, coming_of, event_of, flow_of, reached_of, sample_of, world_of
 from .receiver import data_arrives, delayed_ack
@@ -22,6 +22,7 @@ from .world_records import (
     EV_ACK,
     EV_APP,
     EV_ARRIVE,
+    EV_BUSY,
     EV_CHANGE,
     EV_DELACK,
     EV_ENTER,
@@ -122,6 +123,9 @@ def run(s: Sim) -> int:
             return 0
         drop_first(s)
         w.now = at
+        if at < w.busy_until and kind in (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK):
+            schedule(s, w.busy_until, kind, argument)
+            continue
         _do(s, kind, argument)
         if w.overflow:
             return 2
@@ -152,3 +156,5 @@ def _do(s: Sim, kind: int, argument: int) -> None:
         _sample(s)
     elif kind == EV_CHANGE:
         change_path(s)
+    elif kind == EV_BUSY:
+        _busy(s)

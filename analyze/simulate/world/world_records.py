@@ -30,7 +30,7 @@ APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
     EV_CHANGE,
     EV_STOP,
     EV_SAMPLE,
-    EV_CE_DELAY,
+    EV_BUSY,
 ) = range(13)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
@@ -92,7 +92,8 @@ class World(Protocol):
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
     host_ns: int  # what hosts add to a round trip
     noise_ns: int  # and up to this at random
-    late_ns: int  # and seldom, when a host is busy, up to this
+    busy_ns: int  # how long hosts are busy with something else, at most
+    busy_until: int
     # the recording
     recorded: int
     record: int
@@ -175,6 +176,8 @@ class SimFlow(Protocol):
     retrans_hint: int
     data_segs: int
     skb: int  # number of the last skb sent
+    push_at: int  # the application fills its send buffer up to here
+    sndbuf: int  # bytes
     rack_mstamp: int  # ns
     rack_end: int
     rack_rtt: int  # us

@@ -257,7 +257,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "aggregate_ns": path.aggregation_us * US,
         "host_ns": 56_000,
         "noise_ns": 10_000,
-        "late_ns": 800_000,
+        "busy_ns": 800_000,
     }
     for name, value in values.items():
         world[name] = value
