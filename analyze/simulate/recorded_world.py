@@ -17,6 +17,7 @@ from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..replay import run_params
 from ..replay.replay_runs import RunInfo
 from ..replay.what_if import busy_flows
+from .recorded_changes import changes_of, with_reordering
 from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
 from .world.worlds import PATH_PACKET
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import duckdb
 
 METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
-# Words of a set-up that change the path in a way that is not described well enough to repeat.
-_OPAQUE = ("reorder",)
 
 
 @dataclass(frozen=True)
@@ -63,17 +62,14 @@ def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWor
 
 def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
     words = _words(con, info.run_id)
-    for word in _OPAQUE:
-        if words.get(word):
-            raise BbrscopeError(
-                f"{info.run}: the path cannot be fitted: how it was made to {word} is not recorded",
-                "closed loops need a path that the manifest describes",
-            )
-    flows = _flows(con, info, words)
+    flows, origin = _flows(con, info, words)
     duration_us = max(flow.stop_us for flow in flows)
     lost, sent = _losses(con, info)
     path, source = _path(con, info, words, lost, sent)
-    path = replace(path, changes=_changes(words))
+    first = busy_flows(con, info)[0]
+    path = replace(path, changes=changes_of(con, info, words, origin, first))
+    if words.get("reorder"):
+        path = with_reordering(con, info, path, words["reorder"], first)
     setup = Setup(path, tuple(flows), duration_us)
     fitted = {
         "source": source,
@@ -81,6 +77,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
         "base_rtt_ms": path.rtt_us / 1000,
         "buffer_packets": path.limit_packets or path.limit_bytes // PATH_PACKET,
         "loss_share": path.loss,
+        "reordered_share": path.reorder,
         "changes": [list(each) for each in path.changes],
     }
     recorded = _recorded(con, info, setup)
@@ -150,27 +147,10 @@ def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: in
     return PathSetup(rate, round(base), limit_packets=queue, loss=share)
 
 
-def _changes(words: Mapping[str, str]) -> tuple[tuple[int, str, float], ...]:
-    """Changes of the path, and an outage."""
-    changes: list[tuple[int, str, float]] = []
-    for name, text in words.items():
-        if name.startswith("change "):
-            change = json.loads(text)
-            at_us = round(float(change["at_s"]) * 1e6)
-            if "rate" in change:
-                changes.append((at_us, "rate", units.rate(change["rate"])))
-            elif "what" in change:
-                changes.append((at_us, str(change["what"]), float(change["value"])))
-    if words.get("outage"):
-        at, _, seconds = words["outage"].partition(":")
-        changes.append((round(float(at) * 1e6), "outage", float(seconds) * 1e6))
-    return tuple(sorted(changes))
-
-
 def _flows(
     con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
-) -> list[FlowSetup]:
-    """The run's flows with data, and the competitors that the set-up names."""
+) -> tuple[list[FlowSetup], int]:
+    """The run's flows of data and competitors of the set-up; when the first began [ns]."""
     values = run_params.of_run(con, info.run_id, info.flavour)
     limited = _limit_bps(words)
     flows = []
@@ -203,7 +183,7 @@ def _flows(
             report = _report(con, info.run_id, number + 1)
             seconds = report["end"]["sum_received"]["seconds"] if report else 0
             flows.append(FlowSetup(name, start, start + round(seconds * 1e6) or end_us))
-    return flows
+    return flows, origin
 
 
 def _report(con: duckdb.DuckDBPyConnection, run_id: int, number: int) -> dict[str, Any] | None:

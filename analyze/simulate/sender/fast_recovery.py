@@ -33,7 +33,6 @@ from .loss_based import loss_based_ssthresh, loss_based_undo, tcp_end_cwnd_reduc
 from .output import refresh_clock, tcp_retransmit_skb
 from .rack import mark_lost, tcp_identify_packet_loss
 from .sacktag import tcp_check_sack_reordering
-from .sent_list import remove
 from .timers import set_timer
 
 _PERSIST = 16
@@ -339,8 +338,6 @@ def _timeout_mark_lost(s: Sim, i: int) -> None:
             count += 1
         old = f.rack_rtt - (f.mstamp_ns - head.sent_ns) // US <= 0
         if not head.flags & SACKED and (seq == f.una or old):
-            for k in range(seq, seq + count):
-                remove(s, i, base + (k & mask))
             mark_lost(s, i, seq, count)
         seq += count
 

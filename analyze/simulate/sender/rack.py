@@ -82,6 +82,9 @@ def tcp_rack_detect_loss(s: Sim, i: int) -> int:
     index = f.sent_head
     while index >= 0:
         seg = seg_of(s, index)
+        if seg.flags & LOST and not seg.flags & RETRANS_OUT:
+            index = seg.following  # a timeout marked it, and it was not sent again
+            continue
         seq = _sequence(f.una, index, mask)
         if not tcp_skb_sent_after(f.rack_mstamp, seg.sent_ns, f.rack_end, seq + 1):
             break

@@ -10,6 +10,7 @@ from ....probes.base.jit import jit
 from .coming import draw, free_packet, schedule, take_packet
 from .places import Sim, change_of, flow_of, packet_of, seg_of, world_of
 from .world_records import (
+    CHANGE_DOWN,
     CHANGE_LOSS,
     CHANGE_OUTAGE,
     CHANGE_RATE,
@@ -59,6 +60,8 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
 def enter_queue(s: Sim, k: int) -> None:
     """A packet reaches the bottleneck: it is queued, or dropped."""
     w, packet = world_of(s), packet_of(s, k)
+    if w.down_until and (is_cut_off(s, k) or _is_unresolved(s, k)):
+        return
     full = w.limit_packets and w.queue_packets >= w.limit_packets
     full = full or (w.limit_bytes and w.queue_bytes + packet.size > w.limit_bytes)
     if w.policer:
@@ -118,6 +121,44 @@ def send_from_queue(s: Sim) -> None:
 
 
 @jit
+def _empty_queue(s: Sim) -> None:
+    """A link that goes down throws away what it has queued: dev_deactivate(), qdisc_reset()."""
+    w = world_of(s)
+    while w.queue_head >= 0:
+        k = w.queue_head
+        packet = packet_of(s, k)
+        f = flow_of(s, packet.flow)
+        f.dropped += 1
+        w.queue_head = packet.next
+        free_packet(s, k)
+    w.queue_tail = -1
+    w.queue_packets = 0
+    w.queue_bytes = 0
+
+
+@jit
+def _is_unresolved(s: Sim, k: int) -> bool:
+    """Does the packet wait for ARP? A link that was down has forgotten its neighbour."""
+    w = world_of(s)
+    if w.resolved_at < 0:
+        w.resolved_at = w.now + w.rtt_ns
+    if w.now >= w.resolved_at:
+        return False
+    schedule(s, w.resolved_at, EV_ENTER, k)
+    return True
+
+
+@jit
+def is_cut_off(s: Sim, k: int) -> bool:
+    """Is the link down for this packet, or was it while the packet was delayed? Then it is gone."""
+    w, packet = world_of(s), packet_of(s, k)
+    if packet.stamp >= w.down_until:
+        return False
+    free_packet(s, k)
+    return True
+
+
+@jit
 def change_path(s: Sim) -> None:
     """Make the next change of the path, and schedule the one after it."""
     w = world_of(s)
@@ -131,6 +172,9 @@ def change_path(s: Sim) -> None:
         w.loss_ppb = value
     elif what == CHANGE_OUTAGE:
         w.outage_until = w.now + value
+    elif what == CHANGE_DOWN:
+        w.down_until, w.resolved_at = w.now + value, -1
+        _empty_queue(s)
     else:
         w.rtt_ns = value
     w.next_change += 1

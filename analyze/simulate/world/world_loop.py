@@ -15,7 +15,7 @@ from ..sender.output import (
 from ..sender.rack import tcp_rack_detect_loss
 from ..sender.timers import tcp_rearm_rto
 from .coming import draw, drop_first, schedule
-from .path import change_path, enter_queue, send_from_queue
+from .path import change_path, enter_queue, is_cut_off, send_from_queue
 from .places import Sim, coming_of, event_of, flow_of, reached_of, sample_of, world_of
 from .receiver import data_arrives, delayed_ack
 from .world_records import (
@@ -125,6 +125,8 @@ def run(s: Sim) -> int:
         w.now = at
         if at < w.busy_until and kind in (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK):
             schedule(s, w.busy_until, kind, argument)
+            continue
+        if w.down_until and kind in (EV_ACK, EV_ARRIVE) and is_cut_off(s, argument):
             continue
         _do(s, kind, argument)
         if w.overflow:

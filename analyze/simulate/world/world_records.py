@@ -35,7 +35,7 @@ APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
 # What of a path changes.
-CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE = range(4)
+CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE, CHANGE_DOWN = range(5)
 # TCPCB_*: flags of a segment on the scoreboard.
 SACKED, RETRANS_OUT, LOST, EVER_RETRANS = 1, 2, 4, 8
 # FLAG_*: what an ACK brought.
@@ -83,7 +83,9 @@ class World(Protocol):
     link_waits: int  # 1: a departure is scheduled
     rtt_ns: int
     loss_ppb: int  # share of skbs in 1e-9
-    outage_until: int
+    outage_until: int  # the sender's skbs are lost
+    down_until: int  # the link is down: queue, data and delayed ACKs are lost
+    resolved_at: int  # when ARP has an answer after that, -1: not asked yet
     jitter_ns: int
     reorder_ppb: int
     reorder_ns: int

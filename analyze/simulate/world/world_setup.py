@@ -33,6 +33,7 @@ APPS = {"bulk": rec.APP_BULK, "rate-limited": rec.APP_RATE} | {
 CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
     "loss": rec.CHANGE_LOSS,
     "outage": rec.CHANGE_OUTAGE,
+    "down": rec.CHANGE_DOWN,
 }
 Array = np.ndarray[Any, Any]
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
@@ -51,7 +52,8 @@ class PathSetup:
     """The path: rate in bit/s on the wire, times in us, buffer in packets or bytes (0: no limit).
 
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
-    (0: none), `reorder` the share of skbs that wait half a round trip.
+    (0: none), `reorder` the share of skbs that overtake: all others wait for `reorder_us` of the
+    round trip (0: half of it).
     """
 
     rate_bps: int
@@ -62,6 +64,7 @@ class PathSetup:
     loss: float = 0.0
     jitter_us: int = 0
     reorder: float = 0.0
+    reorder_us: int = 0
     aggregation_us: int = 0
     policer: bool = False
     marks_us: int = 0
@@ -231,12 +234,13 @@ def rules_of(flow: FlowSetup) -> dict[str, Any]:
 
 
 def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
-    scaled = {"rate": 1, "rtt": US, "outage": US, "loss": _PPB}[what]
+    scaled = {"rate": 1, "rtt": US, "outage": US, "down": US, "loss": _PPB}[what]
     return at_us * US, CHANGES[what], round(value * scaled)
 
 
 def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
     burst_ns = path.burst_bytes * 8 * NS // path.rate_bps
+    wait_us = path.reorder_us or path.rtt_us // 2
     values = {
         "random": (setup.seed * 0x5DEECE66D + 0x1234ABCD) & 0xFFFFFFFFFFFF,
         "end_ns": setup.duration_us * US,
@@ -247,11 +251,11 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "limit_bytes": path.limit_bytes,
         "queue_head": -1,
         "queue_tail": -1,
-        "rtt_ns": (path.rtt_us - (path.rtt_us // 2 if path.reorder else 0)) * US,
+        "rtt_ns": (path.rtt_us - (wait_us if path.reorder else 0)) * US,
         "loss_ppb": round(path.loss * _PPB),
         "jitter_ns": path.jitter_us * US,
         "reorder_ppb": round(path.reorder * _PPB),
-        "reorder_ns": path.rtt_us * US // 2,
+        "reorder_ns": wait_us * US,
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
         "aggregate_ns": path.aggregation_us * US,
