@@ -39,6 +39,8 @@ from .world_records import (
 )
 
 SAMPLE_NS = 100_000_000
+_BUSY_EVERY_NS = 60_000_000  # on average
+_FINE = 1000
 _SAMPLES_PER_SECOND = 10
 # Rows of the recording that one event can fill: a recovery of a whole window.
 SPARE_ROWS = 4096
@@ -106,6 +108,14 @@ def _note_reached(s: Sim, first: int) -> None:
         f, row = flow_of(s, i), reached_of(s, first + i)
         row.rcv_nxt = f.rcv_nxt
         row.retrans_segs = f.retrans_segs
+
+
+@jit
+def _busy(s: Sim) -> None:
+    """The machine does something else for a while; what is due then waits for its end."""
+    w = world_of(s)
+    w.busy_until = w.now + draw(s, w.busy_ns) * draw(s, _FINE) // _FINE
+    schedule(s, w.now + draw(s, 2 * _BUSY_EVERY_NS), EV_BUSY, 0)
 
 
 @jit
