@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.store.arrow import registered
 from ...collect.store.query import Row
+from ...probes.base.errors import BbrscopeError
 from ..story.completeness import RunCompleteness, completeness_of_many
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
@@ -251,8 +252,18 @@ def _ask(
     tables: Prepared, rule: Rule, subjects: Mapping[int, Diagnosis]
 ) -> dict[int, list[Finding]]:
     """Return a rule's findings in each of several runs."""
+    import duckdb
+
     findings: dict[int, list[Finding]] = {run_id: [] for run_id in subjects}
-    for run_id, row in tables.ask(rule.sql, list(subjects), **rule.thresholds):
+    try:
+        answer = list(tables.ask(rule.sql, list(subjects), **rule.thresholds))
+    except (duckdb.ProgrammingError, duckdb.DataError) as error:
+        text = " ".join(str(error).split())
+        raise BbrscopeError(
+            f"the rule {rule.name} cannot be asked: {text[:400]}",
+            f"mend its sql: analyze/diagnosis/rules/{rule.name}.toml",
+        ) from error
+    for run_id, row in answer:
         findings[run_id].append(_finding(rule, row, subjects[run_id]))
     return findings
 
