@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose, diagnose_together
+from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
+from bbrscope.probes.base.errors import BbrscopeError
 
 # Shipped recording -> findings, by cost. Whether they are true is asked in tests/truth.
 EXPECTED: dict[str, list[str]] = {
@@ -91,3 +94,10 @@ def test_the_decisions_behind_a_finding_are_those_that_were_taken(shipped: Store
     assert dict(taken).items() <= policer.codes.items()
     # PROBE_RTT interrupts a rate in use: it is entered again without a decision.
     assert len(policer.values["entries_at"]) >= sum(dict(taken).values())
+
+
+def test_a_query_that_fails_names_its_rule(shipped: Store) -> None:
+    sql = "SELECT no_such FROM this_run"
+    rule = replace(rules()[0], versions="123", flows=1, needs=(), sql=sql)
+    with pytest.raises(BbrscopeError, match=f"the rule {rule.name} cannot be asked.*no_such"):
+        diagnose(shipped.con, shipped.run_id("v2_x_spur"), [rule])
