@@ -88,7 +88,7 @@ def expected(verdict: Verdict) -> str:
 def _facts(study: Study) -> list[tuple[str, str]]:
     runs = study.runs.to_pylist()
     kernels = sorted({str(run["kernel"]) for run in runs})
-    where = {"vm": "in guests in virtual time", "host": "on hosts"}
+    where = {"vm": "in guests in virtual time", "host": "on hosts", "simulation": "simulated"}
     places = sorted({where.get(run["place"], str(run["place"])) for run in runs})
     form = "quick form" if study.chosen.quick else "full form"
     facts = [("Source", study.scenario.source)]
