@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,8 @@ class EventReader:
         self._plan: Plan = make_plan(self.header, self._assembler.offsets)
         self._batch: Batch = self._assembler.new_batch()
         self._memory = PairingMemory(self.header, self._source.line, suspect)
+        # Without a way back to this reader, whose batches would wait for the collector of cycles.
+        self._refuse = partial(_refuse, self._lines, self._memory)
         self._connections = Connections(self._memory, self._refuse)
 
     @property
@@ -281,11 +284,6 @@ class EventReader:
                 row = {name: value for name, value in row.items() if value}
             self._connections.identify(row, number)
 
-    def _refuse(self, what: str, number: int) -> None:
-        """Raise, or with --salvage drop the row and say so."""
-        self._lines.refuse(what, number)
-        self._memory.suspect()
-
     def _note_cut(self) -> None:
         if self._source.cut:
             self._memory.suspect()
@@ -327,3 +325,9 @@ class EventReader:
             single.add(side[side[:, 0] == index])
         for row in side[~np.isin(side[:, 0], list(self.single_rows))]:
             self._connections.take_row(self.header.tags[int(row[0])], row, self._source.text)
+
+
+def _refuse(lines: LineNotes, memory: PairingMemory, what: str, number: int) -> None:
+    """Raise, or with --salvage drop the row and say so."""
+    lines.refuse(what, number)
+    memory.suspect()

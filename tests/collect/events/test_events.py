@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,17 @@ def test_a_shipped_recording_reads_as_a_simple_reader_reads_it(
 ) -> None:
     folder = fixtures.path(name)
     assert read(folder)[0] == plain_events(read_lines(folder))
+
+
+def test_a_readers_batches_go_with_it_and_do_not_wait_for_the_collector_of_cycles() -> None:
+    gc.disable()
+    try:
+        reader = read(fixtures.path("v1_x_lt"))[1]
+        gone = weakref.ref(reader)
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow
