@@ -35,6 +35,14 @@ from .lake_tables import FILED, FLOW_LIMITS, OWN, STORED, STORED_VIEWS, stored_n
 if TYPE_CHECKING:
     import duckdb
 
+# A group's store is thrown away once its rows are Parquet: they are compressed only where there are
+# many, and the disk is not waited for. A worker has one CPU.
+_SCRATCH_SETTINGS = (
+    "SET checkpoint_threshold = '32MB'",
+    "PRAGMA disable_checkpoint_on_shutdown",
+    "SET fsync_mode = 'NONE'",
+    "SET threads = 1",
+)
 # Rows of Parquet that are read or left as a whole: a few seconds of a busy flow.
 ROW_GROUP = 50_000
 
@@ -121,6 +129,8 @@ class _Group:
         path = folder / "one.duckdb"
         path.write_bytes(_empty_store())
         self.store = open_store(path, output=self.written)
+        for setting in _SCRATCH_SETTINGS:
+            self.store.con.execute(setting)
 
     def load(self, paths: Sequence[Path]) -> list[Path]:
         """Load bundles; return those whose run has the name of another's here."""
