@@ -1,0 +1,95 @@
+"""An hour of a flow with a fault in it, at the speed of this machine: the minute before is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bbrscope.collect.bundle.bundle import EVENTS
+from bbrscope.collect.flight import flight_recorder
+from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
+from bbrscope.collect.flight.triggers import of_rows
+from bbrscope.collect.record.host.clocks import ClockReading
+from bbrscope.collect.record.output import check
+from bbrscope.collect.record.plan import RecordingPlan
+
+from tests.recordings import manifest, text
+
+SECOND = 1_000_000_000
+HOUR_S, FAULT_S, PER_SECOND = 3600, 2520, 10
+LAST_S, MEMORY = 60.0, 4_000_000
+HEADERS = (
+    b"#M0,ns,sk,seqno,tp.delivered,tp.mss_cache,rs.acked_sacked,icsk_ca_state\n"
+    b"#M1,ns,sk,bbr.mode\n#X,ns,sk,tp.snd_cwnd\n#S,ns,sk,seqno,new_state,icsk_ca_state\n"
+    b"#I,ns,sk,sport,dport,daddr,family,saddr,seqno\n#IX,ns,sk,tp.snd_cwnd\n"
+)
+
+
+def looks() -> Iterator[tuple[int, bytes]]:
+    """Half a second of rows at a time, and the time then: one flow, a timeout at FAULT_S."""
+    number, rows = 1, [b"I,%d,ff,1,2,3,2,4,0\nIX,%d,ff,10\n" % (SECOND, SECOND + 1)]
+    for step in range(2 * HOUR_S):
+        begin = SECOND + step * SECOND // 2
+        for i in range(PER_SECOND // 2):
+            ns = begin + (i + 1) * SECOND // PER_SECOND - SECOND // 20
+            if step == 2 * FAULT_S and i == 0:
+                rows.append(b"S,%d,ff,%d,4,0\n" % (ns - 500, number))
+                number += 1
+            delivered = step * PER_SECOND // 2 + i
+            rows.append(b"M0,%d,ff,%d,%d,1448,1,0\n" % (ns, number, delivered))
+            rows.append(b"M1,%d,ff,%d\nX,%d,ff,10\n" % (ns + 100, step % 4, ns + 200))
+            number += 1
+        yield begin + SECOND // 2, b"".join(rows)
+        rows = []
+
+
+def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    now = SimpleNamespace(ns=0)
+    monkeypatch.setattr(
+        flight_recorder.clocks, "sample", lambda: ClockReading(now.ns, now.ns, now.ns, 0)
+    )
+    trigger = of_rows("rto")
+    assert trigger is not None
+    flight = FlightPlan(LAST_S, MEMORY, (("rto", trigger),))
+    recorder: Any = FlightRecorder(RecordingPlan(tmp_path / "edge"), flight, said.append)
+    recorder.watching.place.close()
+    ring = recorder.rings.open(EVENTS)
+    ring.write(HEADERS)
+    coming: list[bytes] = []
+    heads = HEADERS.splitlines(keepends=True)
+    recorder.watching = SimpleNamespace(
+        rows=SimpleNamespace(take=lambda: [coming.pop() for _ in range(len(coming))]),
+        headers=heads,
+        lost=0,
+        place=SimpleNamespace(program=""),
+    )
+    facts = {"format": "bbrscope-bundle", "version": 1, "bbr": "v1", "constants": {"HZ": 250}}
+    clocks = {"start": {"realtime_ns": 0, "monotonic_ns": 0}}
+    recorder._writer = SimpleNamespace(
+        limit_notes=[], of_dump=lambda name, *_: {**facts, "name": name, "clocks": clocks}
+    )
+    most = 0
+    for now.ns, rows in looks():
+        ring.write(rows)
+        coming[:] = rows.splitlines(keepends=True)[::-1]
+        recorder.look(now.ns)
+        most = max(most, recorder.rings.size)
+    (dump,) = recorder.dumps
+    told, found = manifest(dump)["flight"], check.check(dump / "events.csv.zst")
+    assert told["trigger"] == "rto"
+    assert most < MEMORY
+    assert sum(path.stat().st_size for path in dump.iterdir()) < MEMORY
+    assert told["until_ns"] - told["from_ns"] == int((LAST_S + flight.after_s) * SECOND)
+    fault = SECOND + FAULT_S * SECOND
+    assert fault < told["until_ns"] < fault + 3 * SECOND
+    assert abs(found.events - (LAST_S + 1) * PER_SECOND) <= 2
+    assert (found.sequence_missing, found.chain_breaks, found.exits_missing) == (0, 0, {})
+    rows_kept = text(dump / "events.csv.zst").splitlines()
+    assert rows_kept[len(heads) + 1].startswith("N1,")
+    assert [line for line in rows_kept if line.startswith("S,")]
