@@ -19,6 +19,8 @@ from .beside import HEIGHT, ScatterRow, sided
 PADDING = {"left": 62, "right": 14, "top": 8, "bottom": 22}
 # Most flows cruise most of the time: those bands must not drown the others.
 BAND_OPACITY, QUIET_OPACITY = 0.22, 0.05
+# A lossy recording has thousands of gaps: lines between them must be seen.
+GAP_OPACITY = 0.16
 QUIET = ["PROBE_BW_CRUISE", "PROBE_BW_1.0"]
 LANE_HEIGHT = 22
 
@@ -142,9 +144,9 @@ def _gaps() -> alt.Chart:
         .mark_rect(
             clip=True,
             fill=variable("gap"),
-            fillOpacity=0.35,
+            fillOpacity=GAP_OPACITY,
             stroke=variable("gap"),
-            strokeOpacity=0.5,
+            strokeOpacity=GAP_OPACITY,
         )
         .encode(x=_time("a"), x2="b:Q")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .flow_panels import FLOW_PANELS, LOSS, VOLUMES
+from .flow_panels import FLOW_PANELS, LOSS, RTT, VOLUMES
 from .signals import Panel, Signal
 
 _IN_FLIGHT = replace(
@@ -58,7 +58,25 @@ _LOSS = replace(
         ),
     ),
 )
-_OWN = {panel.key: panel for panel in (_IN_FLIGHT, _LOSS)}
+# First what the table and the story tell of: its queue may lie before the capture point.
+_RTT = replace(
+    RTT,
+    signals=(
+        Signal(
+            "echo_rtt",
+            "RTT by timestamps",
+            "from when the sender stamped data to the ACK that echoes the stamp",
+            "rtt_us",
+            1e-3,
+            "line",
+            source="echoes",
+            width=1.0,
+            colour="rtt",
+        ),
+        *(signal for signal in RTT.signals if signal.source == "acks"),
+    ),
+)
+_OWN = {panel.key: panel for panel in (_IN_FLIGHT, _LOSS, _RTT)}
 
 
 def _panel(panel: Panel) -> Panel:

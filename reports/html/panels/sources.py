@@ -97,7 +97,15 @@ _SAMPLES = """
 SELECT *, ns AS seq FROM samples WHERE run_id = $run_id AND flow = $flow AND ns IS NOT NULL
 """
 
+# What timestamps tell of the whole path, the sender's way to the capture point included.
+_ECHOES = """
+SELECT a.ns, a.packet AS seq, a.rtt_us FROM captured_acks a
+JOIN senders s ON s.run_id = a.run_id AND s.stream = a.stream AND s.direction = a.direction
+WHERE a.run_id = $run_id AND s.flow = $flow AND a.rtt_us IS NOT NULL AND a.ns IS NOT NULL
+"""
+
 SOURCES = {
+    "echoes": _ECHOES,
     "rounds": _ROUNDS,
     "segments": _SEGMENTS,
     "acks": _ACKS,

@@ -326,6 +326,20 @@ def _changes(
     return tables
 
 
+def _change(quantity: compare.Quantity, first: float, value: float) -> str:
+    """The change in % or points; from next to nothing, which has no percentage, as it is.
+
+    >>> _change(compare.METRICS[0], 10.0, 9.0), _change(compare.METRICS[0], 0.0, 9.0)
+    ('-10 %', '+9 Mbit/s')
+    """
+    if not quantity.points and abs(first) <= quantity.floor:
+        apart = number_of(abs(value - first), quantity.unit, quantity.share)
+        return f"{'-' if value < first else '+'}{apart}" if value != first else apart
+    unit = "points" if quantity.points else "%"
+    percent = 100 * compare.relative(quantity, first, value)
+    return f"{round(percent):+} {unit}".replace("+0 ", "0 ")
+
+
 def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_id: int) -> Cell:
     if run_id not in values:
         return Cell("\u2013")
@@ -333,8 +347,7 @@ def _cell(quantity: compare.Quantity, values: dict[int, float], first: int, run_
     if run_id == first or first not in values:
         return Cell(text)
     change = compare.relative(quantity, values[first], values[run_id])
-    unit = "points" if quantity.points else "%"
-    change_text = f"{round(100 * change):+} {unit}".replace("+0 ", "0 ")
+    change_text = _change(quantity, values[first], values[run_id])
     if abs(change) <= WORTH_TELLING or quantity.better == 0:
         return Cell(text, change_text)
     return Cell(text, change_text, "good" if change * quantity.better > 0 else "bad")

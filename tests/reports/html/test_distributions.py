@@ -9,10 +9,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import zstandard
+from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.plot import command
+from bbrscope.reports.html.charts import figure
 from bbrscope.reports.html.data import convergence, distributions, select
 from bbrscope.reports.html.sections.compared_stills import stills
 from click.testing import CliRunner, Result
@@ -125,3 +128,19 @@ def test_the_chart_of_convergence_shows_known_shares(tmp_path: Path) -> None:
     assert parts[0] == 15_000
     assert parts[3] == round(1e4 * (3000 + 2100) / 4000)
     assert parts[4] == 10_500
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark: apt-get install tshark")
+def test_packets_alone_draw_the_rtt_that_their_table_tells(tmp_path: Path) -> None:
+    packed = fixtures.path(RUN) / "packets.pcap.zst"
+    capture = tmp_path / "alone.pcap"
+    with open(packed, "rb") as source, open(capture, "wb") as target:
+        zstandard.ZstdDecompressor().copy_stream(source, target)
+    with open_store(tmp_path / "store.duckdb") as store:
+        run_id = ingest(store, capture).run_id
+        told = store.con.execute(
+            "SELECT max(pkt_rtt_p99_us) / 1e3 FROM metrics_by_flow WHERE run_id = ?", [run_id]
+        ).fetchall()[0][0]
+        rows = figure.figure(store.con, "rtt", [run_id]).rows
+    drawn = [row["value"] for row in rows if row["signal"] == "echo_rtt"]
+    assert max(drawn) >= told > 1.2 * min(drawn)
