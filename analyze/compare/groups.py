@@ -33,7 +33,7 @@ class Quantity:
     Attributes:
         better: 1 if more is better, -1 if less, 0 if neither.
         floor: changes are relative to this where the first group's mean is smaller, so that a
-            change from next to nothing to hardly anything is not told as a large one.
+            change from next to nothing to hardly anything is not reported as a large one.
         points: a share, whose change is a difference of shares.
         share: it reads best as a percentage.
     """

@@ -52,7 +52,7 @@ class Rule:
         codes: decisions behind it: the rows of this_decisions.
         catalogue: findings of the experiments' catalogue that it tells.
         confidence: how sure a finding is, unless the query says.
-        setup: a mistake in the set-up, which makes whatever else was found doubtful: told first.
+        setup: a mistake in the set-up, which makes every other finding doubtful: listed first.
         explains: rules whose findings on the same flow are consequences of this one.
         thresholds: the query's parameters. Why they are what they are is said beside them.
     """

@@ -1,6 +1,6 @@
 """Finding what a recording lacks, from the data itself.
 
-A gap needs two witnesses: a counter that says a call is missing, and a state that does not follow
+A gap needs two signs: a counter that says that a call is missing, and a state that does not follow
 from the one before. Counters alone may jump for other reasons (repacketization after an MTU change
 moves tp.delivered); a broken state alone is a divergence, not a gap, unless the recording itself
 reports that rows were lost.

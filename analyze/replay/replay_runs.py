@@ -299,7 +299,7 @@ def replay_runs(
 ) -> Iterator[list[FlowReplay]]:
     """Replay runs, flows in parallel; yields one list of flows per run, in order.
 
-    `advance` is told how many events were finished, for a progress bar.
+    `advance` is called with how many events were finished, for a progress bar.
     """
     infos = [run_info(con, run_id) for run_id in run_ids]
     shared = [run_params.of_run(con, info.run_id, info.flavour) for info in infos]

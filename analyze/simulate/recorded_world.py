@@ -48,7 +48,7 @@ def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWor
     """The world of a run.
 
     Raises:
-        BbrscopeError: the path cannot be told, or the recording has no inputs.
+        BbrscopeError: the path is not known, or the recording has no inputs.
     """
     try:
         return _recorded_world(con, info)

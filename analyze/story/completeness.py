@@ -1,4 +1,4 @@
-"""What a recording lacks, and what ingest noted of it: asked once, told the same everywhere."""
+"""What a recording lacks, and what ingest noted of it: asked once, reported alike everywhere."""
 
 from __future__ import annotations
 

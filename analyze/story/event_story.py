@@ -2,7 +2,7 @@
 
 Everything here is read from the store: the events are the kernel's own, the decisions are those of
 the replay, which agrees with the kernel bit for bit or says where it does not. Nothing is guessed:
-a change without a recorded decision is told as such.
+a change without a recorded decision is reported as such.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from .changes import BOUNDS, Change
 
 _LONGEST_CYCLE = 24
-# A cycle must repeat this often to be told once.
+# A cycle must repeat this often to be folded into one line.
 _REPEATS = 3
-# A stretch of PROBE_BW with fewer lines is told.
+# A stretch of PROBE_BW with fewer lines is written out.
 _RESTLESS = 12
 
 

@@ -1,7 +1,7 @@
 """What the kernel's events show beside BBR's decisions: timeouts, segment sizes, pacing caps, TLP.
 
 TCP and the application act around BBR; none of this is a decision of the replay, and all of it is
-read off the recorded events. Each kind is a `Code` like a decision's, so that it is told alike.
+read off the recorded events. Each kind is a `Code` like a decision's, so that it is reported alike.
 """
 
 from __future__ import annotations

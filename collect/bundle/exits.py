@@ -32,7 +32,7 @@ class MissingExits:
 
     @property
     def sentence(self) -> str:
-        """What a user is told."""
+        """What is printed to the user."""
         return (
             f"{self.name}() was recorded at entry {self.entries} times and at exit {self.exits}"
             " times: what the other calls left behind is not known"

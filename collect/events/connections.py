@@ -2,7 +2,7 @@
 
 An init row names the connection of its own flow. An N row comes before the first event of a socket
 whose init was not recorded, and of a flow whose beginning was not kept it says what else the
-beginning told.
+beginning said.
 """
 
 from __future__ import annotations

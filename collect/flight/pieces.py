@@ -35,7 +35,7 @@ class PieceRing:
     """Keeps pieces until they are older than `span_ns`, and never more than `most_bytes` of them.
 
     `covered_from_ns` is the time from which on nothing has been dropped; `overrun` tells whether
-    memory, and not age, was the reason; `forget` is told of each piece that goes.
+    memory, and not age, was the reason; `forget` is called with each piece that goes.
     """
 
     def __init__(

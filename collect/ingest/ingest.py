@@ -308,7 +308,7 @@ class _Loader:
             keep_notes(self.con, run_id, notes)
 
     def _load_run(self, found: dict[str, Any]) -> None:
-        """Write the run's own row: `found` is what the events told of it."""
+        """Write the run's own row: `found` is what the events say of it."""
         manifest = self.bundle.manifest
         row = {
             "run_id": self.run_id,

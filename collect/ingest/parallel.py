@@ -37,7 +37,7 @@ def worthwhile_jobs(paths: Sequence[Path]) -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """What `ingest.ingest` is told of every bundle."""
+    """The arguments that `ingest.ingest` gets for every bundle."""
 
     replace: bool = False
     salvage: bool = False

@@ -138,7 +138,7 @@ def _flow(plan: _Reader, report: _Reader | None) -> Row:
     row: Row = {
         "flow_no": plan.whole("flow_no", MOST_FLOWS),
         "cc": plan.text("cc"),
-        # Of the kernel, if it could be told; the recording, if there is one, says it again.
+        # Of the kernel, if it was known; the recording, if there is one, says it again.
         "bbr_version": plan.text("bbr_version") if plan.raw.get("bbr_version") else None,
         "kind": plan.text("kind"),
         "extra_rtt_us": plan.whole("extra_rtt_us"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...probes.base.errors import ScenarioError
 
-# So many known names are told in full where one is unknown.
+# So many known names are listed in full where one is unknown.
 FEW = 6
 
 

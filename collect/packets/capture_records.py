@@ -1,6 +1,6 @@
 """Find the packets in a capture's bytes, and which of them belong to one connection.
 
-The two formats are told apart by the caller; everything here is compiled, and nothing in a capture
+The caller knows which format it is; everything here is compiled, and nothing in a capture
 is believed: what does not fit is STRANGE, and what lies beyond the bytes at hand is PARTIAL.
 """
 

@@ -27,7 +27,7 @@ from .tshark import tshark_version
 if TYPE_CHECKING:
     import duckdb
 
-# The offset of the clocks may wander this much over a recording before a reader is told: NTP slews
+# The offset of the clocks may wander this much over a recording before a note says so: NTP slews
 # by at most 500 ppm, and a step is larger than any ACK's way through the sender.
 TOLERATED_DRIFT_NS = 1_000_000
 # What DuckDB may hold of the packets; more goes to files beside the store meanwhile.

@@ -51,7 +51,7 @@ FROM sides JOIN stream_numbers USING (stream)
 
 # A packet seen by two taps comes twice within a moment, the same in every header field; TCP itself
 # never sends an IPv4 packet twice under one identification, apart from 0 (don't fragment).
-# After a hundred packets of a connection the other end has answered, out of the capture's sight.
+# After a hundred packets of a connection the other end has answered, unseen by the capture.
 STAGED = """
 WITH steps AS MATERIALIZED (
   SELECT packet, realtime_ns AS rt,

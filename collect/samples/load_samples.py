@@ -33,7 +33,7 @@ class Sample:
         ends: whose it is.
         cookie: tells connections of the same ends apart, if it is printed.
         look: number of the look at all flows, or of the line.
-        time: ns and the clock they are of, ``monotonic`` or ``realtime``; None: not told.
+        time: ns and the clock they are of, ``monotonic`` or ``realtime``; None: not recorded.
         values: columns of table samples.
     """
 
@@ -132,7 +132,7 @@ def _life_of(same: list[_Life], sample: Sample) -> _Life | None:
     """Return whose sample it is among connections of the same ends; None: a new one's.
 
     The ends of a connection are used again after it: then the cookie is another, or a counter fell
-    back. Where the sender's port is not told, several may live at once: the sample belongs to the
+    back. Without the sender's port, several may live at once: the sample belongs to the
     one that had got furthest, but not further.
     """
     if sample.ends.local_port is None:

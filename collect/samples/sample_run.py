@@ -39,7 +39,7 @@ _WHAT = {
     "kernel_log": "v2alpha's debug lines in a kernel's log",
     "tcp_info": "snapshots of M-Lab's tcp-info, written when something changed,",
 }
-# ss is run again and again; a flow that goes on unseen for so much longer is told of.
+# ss is run again and again; a flow that goes on unseen for so much longer is noted.
 GAP_NS = 5_000_000_000
 GAP_LOOKS = 20
 

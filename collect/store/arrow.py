@@ -24,7 +24,7 @@ def registered(
     try:
         yield
     finally:
-        # A statement that fails voids the transaction, and its error is the one to be told.
+        # A statement that fails voids the transaction, and its error is the one to report.
         with suppress(duckdb.TransactionException):
             con.unregister(name)
 

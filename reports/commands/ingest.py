@@ -60,7 +60,7 @@ class IngestRequest:
     "--type",
     "kind",
     type=click.Choice(["bundle", "pcap", "ss", "kernel_log", "tcp_info"]),
-    help="What the files are [told by their content].",
+    help="What the files are [recognised by their content].",
 )
 @click.option(
     "--jobs",

@@ -71,7 +71,7 @@ def command() -> None:
     "--type",
     "kind",
     type=click.Choice(["bundle", "pcap", "ss", "kernel_log", "tcp_info"]),
-    help="What the files are [told by their content].",
+    help="What the files are [recognised by their content].",
 )
 @click.option("--no-packets", is_flag=True, help="Leave packet captures aside: much faster.")
 @gather(AddRequest)

@@ -29,7 +29,7 @@ from .exported_changes import exported_changes
 _ADVANCE = 65_536
 
 # An ACK is seen before the event that it causes; so is the loss's ACK, which marks packets lost
-# before it calls main(). Packets of a connection are told apart by their flow.
+# before it calls main(). Packets of a connection are separated by their flow.
 _PACKETS_OF_EVENTS = """
 WITH asked AS (
   SELECT seq, ns::BIGINT AS ns, kind::VARCHAR AS kind FROM events

@@ -29,7 +29,7 @@ def become_eligible(bbr: Bbr, p: Params, log: Log) -> None:
 
 @jit
 def delivered_since_update(bbr: Bbr, tp: Socket) -> int:
-    """Packets delivered since ecn_alpha was last updated, 0 if their marks cannot be told.
+    """Packets delivered since ecn_alpha was last updated, 0 if their marks are not known.
 
     The kernel warns where a counter has run backwards.
     """

@@ -20,7 +20,7 @@ from .place import Place
 # 22 + 40 + 60 = 122.
 HEADERS = 128
 # Ends tcpdump when the collector dies: it gives up its privileges, and with them the request to be
-# told of its parent's death (PR_SET_PDEATHSIG in prctl(2)).
+# sent a signal when its parent dies (PR_SET_PDEATHSIG in prctl(2)).
 GUARD = 'read -r line || kill -TERM "$1"'
 
 

@@ -94,7 +94,7 @@ def queue_rows(place: Place) -> str:
 def ss_lines(prefix: list[str], expression: list[str], pids: Sequence[int] = ()) -> str:
     """`ss` output under a line that says when it was taken (CLOCK_MONOTONIC).
 
-    `expression` is ss's own filter, which the kernel applies; processes are told by their names
+    `expression` is ss's own filter, which the kernel applies; processes are known by their names
     for sockets, which only `ss -p` knows.
     """
     before = time.monotonic_ns()

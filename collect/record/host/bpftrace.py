@@ -1,4 +1,4 @@
-"""The bpftrace at hand: where it is, what it can do, how it is spoken to."""
+"""The bpftrace at hand: where it is, what it can do, how it is called."""
 
 from __future__ import annotations
 

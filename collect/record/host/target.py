@@ -41,7 +41,7 @@ class NotLoadedError(HostError):
 
 
 class UnclearError(HostError):
-    """Which BBR is meant, or where its probes would land, cannot be told."""
+    """Which BBR is meant, or where its probes would attach, is not known."""
 
 
 def candidates(types: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[Target]:
@@ -63,7 +63,7 @@ def candidates(types: btf.Btf, folder: Path = Path("/sys/kernel/btf")) -> list[T
 def _in_types(
     types: btf.Btf, blob: btf.Btf, module: str, symbols: list[tuple[str, str]]
 ) -> list[Target]:
-    """The BBRs whose types are in one blob, told by the size of struct bbr."""
+    """The BBRs whose types are in one blob, recognised by the size of struct bbr."""
     targets = []
     sizes = {blob.size(i): i for i in blob.find(btf.STRUCT, "bbr")}
     priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")

@@ -60,7 +60,7 @@ SELECT flow, stream, (ns::BIGINT - $zero) // $bin_ns AS bin,
   min(first_ns)::BIGINT AS first_ns, max(last_ns)::BIGINT AS last_ns
 FROM (FROM acked UNION ALL FROM passed) GROUP BY ALL
 """
-# Of events: tp.delivered counts what SACKs told as well.
+# Of events: tp.delivered counts what SACKs acknowledged as well.
 _BY_EVENTS = f"""
 WITH acked AS (
   SELECT e.flow, e.ns, f.first_ns, f.last_ns, {_GREW.format("e.tp_snd_una")} AS grew,
@@ -82,7 +82,7 @@ def swatch(place: int) -> str:
 
 
 def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
-    """Return the signal of one of several that stand side by side, told apart by their place."""
+    """Return the signal of one of several that stand side by side, in colours of their own."""
     return Signal(
         key,
         label,

@@ -5,7 +5,7 @@ Each query knows $run_id and, but for the queue, $flow; those of bins also $bin_
 
 from __future__ import annotations
 
-# Packet-timed rounds, told apart by the tp.delivered that ends them (bbr_update_model() of
+# Packet-timed rounds, separated by the tp.delivered that ends them (bbr_update_model() of
 # net/ipv4/tcp_bbr.c); one row each, at its first event.
 _ROUNDS = """
 WITH grown AS (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # More runs than this are in the tables, but not drawn; and so many flows of each are.
 MOST_DRAWN, MOST_FLOWS = compared_stills.MOST_DRAWN, 6
-# Bins of goodput in a run: coarse, so that runs laid over each other can be told apart.
+# Bins of goodput in a run: coarse, so that runs laid over each other can be distinguished.
 MOST_BINS = 200
 # So many runs stand side by side in the table of numbers; more stand one below the other.
 MOST_BESIDE = 7

@@ -19,7 +19,7 @@ from ..print_table import printable
 from ..quantities import clock, plural, quantity, seconds, share
 from .completeness_text import completeness
 
-# So many of a list of times are told, the others counted.
+# So many of a list of times are printed, the others counted.
 MOST_TIMES = 5
 LEAST_COST_S = 0.001
 

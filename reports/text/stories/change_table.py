@@ -22,7 +22,7 @@ from ..quantities import fixed
 from .phrases import counted
 from .story_prose import value_of
 
-# A longer story is folded: its repeating cycles are told once.
+# A longer story is folded: its repeating cycles are printed once.
 PAGE = 100
 # What a change is called that has no old and new value.
 _LABELS = {

@@ -1,4 +1,4 @@
-"""Text with places in time: what is told, and where in the run it can be seen."""
+"""Text with places in time: what is said, and where in the run it can be seen."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from ..quantities import clock, plural, quantity, seconds, share, times
 from .phrases import counted, phrase
 from .prose import Prose, TimedText
 
-# So many episodes, stalls, probes' ends and times in PROBE_RTT are told one by one.
+# So many episodes, stalls, probes' ends and times in PROBE_RTT are listed one by one.
 MOST_EPISODES, MOST_STALLS, MOST_ENDS, MOST_SPANS = 3, 3, 3, 6
 # What is shown around a change of a bound [ns].
 _AROUND_NS = 250_000_000
-# What is shorter is told as an instant [ns].
+# What is shorter is printed as an instant [ns].
 _INSTANT_NS = 10_000_000
 
 
@@ -44,7 +44,7 @@ class StoryWords:
         return [[totals(self.facts.totals)], *self.beyond_totals()]
 
     def beyond_totals(self) -> list[Prose]:
-        """Return the story without the totals, for where these are told already."""
+        """Return the story without the totals, for where these are printed already."""
         facts = self.facts
         prose: list[Prose] = []
         prose += [self._gaps(facts.gaps)] if facts.gaps else []
