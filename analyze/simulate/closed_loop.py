@@ -15,12 +15,14 @@ from ..bbr.records import MAIN
 from ..bbr.variants.own_variant import is_variant, own_variant
 from ..replay.parameter_settings import apply_settings
 from .fidelity_notes import statement
-from .recorded_world import METRICS, RecordedWorld
+from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .watched import watched
 from .world.world_setup import LOSS_BASED, Setup
 
 LEAST_SEEDS = 20
+# Beyond such a share of what was recorded, a path was not fitted but guessed wrong.
+_MOST_OFF = {"goodput_mbps": 0.10, "rtt_p50_ms": 0.25}
 Interval = tuple[float, float, float]
 
 
@@ -121,17 +123,38 @@ def predict(
     """Simulate a recorded world under its own rules and under others, over seeds.
 
     Raises:
-        BbrscopeError: fewer seeds than an interval needs, or the world cannot be simulated.
+        BbrscopeError: fewer seeds than an interval needs, or the world cannot be simulated, or
+            the path that was fitted is not the recording's.
     """
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
     own = over_seeds(world.setup, seeds, advance)
+    check_fit(world, own)
     changed = under(world.setup, version, settings)
     other = over_seeds(changed, seeds, advance)
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
-    holds = statement(world.setup, changed)
+    guessed = world.fitted["source"] == FROM_RECORDING
+    holds = statement(world.setup, changed, guessed=guessed)
     return CounterfactualAnswer(world, rules, own, other, verdicts, holds)
+
+
+def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
+    """Refuse a path fitted from the recording alone on which its own rules come out elsewhere.
+
+    Raises:
+        BbrscopeError: goodput or the RTT's median is off by more than _MOST_OFF.
+    """
+    if world.fitted["source"] != FROM_RECORDING:
+        return
+    for name, most in _MOST_OFF.items():
+        recorded, middle = world.recorded[name], own[name][1]
+        if abs(middle - recorded) > most * recorded:
+            raise BbrscopeError(
+                f"{world.run}: the path cannot be fitted from the recording alone: under its own"
+                f" rules {name} comes out at {middle:.4g}, recorded is {recorded:.4g}",
+                "write rate, delay, limit and loss into the setup of the run's manifest",
+            )
 
 
 def _verdict(

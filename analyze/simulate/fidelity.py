@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
-from .closed_loop import LEAST_SEEDS, Interval, over_seeds
+from .closed_loop import LEAST_SEEDS, Interval, check_fit, over_seeds
 from .recorded_world import METRICS, recorded_world
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def compare(
         try:
             world = recorded_world(con, replay_runs.run_info(con, run_id))
             simulated = over_seeds(world.setup, seeds)
+            check_fit(world, simulated)
         except BbrscopeError as error:
             yield Compared(name, {}, {}, error.fact)
         else:

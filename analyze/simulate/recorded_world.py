@@ -24,6 +24,7 @@ from .world.worlds import PATH_PACKET
 if TYPE_CHECKING:
     import duckdb
 
+FROM_RECORDING = "the recording"
 METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
 
 
@@ -111,7 +112,7 @@ def _path(
         return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
         return _described(words), "the manifest's set-up"
-    return _measured(con, info, lost, sent), "the recording"
+    return _measured(con, info, lost, sent), FROM_RECORDING
 
 
 def _described(words: Mapping[str, str]) -> PathSetup:

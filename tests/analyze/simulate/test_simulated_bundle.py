@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bbrscope.probes.base.errors import BbrscopeError
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
 # Loss, reordering, a shallow buffer and a window of time for PROBE_RTT to be due later: most
@@ -82,6 +84,24 @@ def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     assert made["flows"]["hz"][0] == made["params"]["HZ"][0] == 250
     assert made["params"]["beta"][0] == 51
     assert made["params"]["full_loss_cnt"][0] == params.V3["full_loss_cnt"]
-    # v3 alone is known to come out too high; v1 is not, but its answer rests on v3's, too.
-    assert "v3 probes too high" not in statement(world)
-    assert "v3 probes too high" in statement(world, under(world, "v3", {}))
+    # Under loss v2 is known to carry too little; v1 is not, but its answer rests on v2's, too.
+    lossy = replace(world, path=replace(world.path, loss=0.01))
+    assert "v2 carries 4 % too little" not in statement(lossy)
+    assert "v2 carries 4 % too little" in statement(lossy, under(lossy, "v2", {}))
+    assert "fitted from the recording alone" in statement(world, guessed=True)
+
+
+def test_a_path_that_was_guessed_wrong_is_refused() -> None:
+    from bbrscope.analyze.simulate.closed_loop import check_fit
+    from bbrscope.analyze.simulate.recorded_world import FROM_RECORDING, METRICS, RecordedWorld
+    from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+
+    setup = Setup(PathSetup(10_000_000, 40_000), (FlowSetup("v1", 0, 10**6),), 10**6)
+    recorded = dict.fromkeys(METRICS, 10.0)
+    near = dict.fromkeys(METRICS, (9.0, 9.5, 10.0))
+    far = near | {"goodput_mbps": (15.0, 15.0, 15.0)}
+    guessed = RecordedWorld("x", "v1", setup, recorded, {"source": FROM_RECORDING})
+    check_fit(guessed, near)
+    check_fit(replace(guessed, fitted={"source": "the manifest's set-up"}), far)
+    with pytest.raises(BbrscopeError, match="goodput_mbps comes out at 15, recorded is 10"):
+        check_fit(guessed, far)
