@@ -167,15 +167,19 @@ start_tracer() {
   tracer=$!
 }
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US" without bpftrace. The reading with the least
-# between its clocks is the one that was interrupted least: starting date takes a moment.
+# between its clocks is the one that was interrupted least: to start date takes a moment, bash 5
+# knows the time itself.
+read_once='
+  while read -r word _ now _; do [ "$word" != now ] || break; done < /proc/timer_list
+  real=${EPOCHREALTIME:-}; [ -n "$real" ] || real=$(($(date +%s%N) / 1000))
+  read -r up _ < /proc/uptime
+  case $real in *[.,]*) real=${real%[.,]*}${real#*[.,]} ;; esac
+  echo "$real" "$now" "${up%.*}${up#*.}0000000"'
 read_clock() {
-  for _ in 1 2 3 4 5 6 7; do
-    while read -r word _ now _; do [ "$word" != now ] || break; done < /proc/timer_list
-    echo "$(($(date +%s%N) - now)) $now"
-  done | sort -n | { read -r ahead now
-    read -r up _ < /proc/uptime; suspended=$((${up%.*}${up#*.}0000000 - now))
-    [ $suspended -gt 100000000 ] || suspended=0
-    echo "+clock $1 $((now + suspended)) $now $(((now + ahead) / 1000))"; }
+  for _ in 1 2 3 4 5 6 7; do "$(command -v bash || echo sh)" -c "$read_once"; done |
+    while read -r real now up; do echo "$((real * 1000 - now)) $real $now $up"; done | sort -n |
+    { read -r _ real now up; suspended=$((up - now)); [ $suspended -gt 100000000 ] || suspended=0
+      echo "+clock $1 $((now + suspended)) $now $real"; }
 }
 attached() { grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; }
 sample_queue() {
