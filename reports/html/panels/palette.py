@@ -93,8 +93,8 @@ COLOURS: dict[str, tuple[str, str]] = {
     "flow2": ("#d55e00", "#ff8f4a"),
     "flow3": ("#00875f", "#2fc79a"),
     "flow4": ("#a2297b", "#f09ad0"),
-    "flow5": ("#b37700", "#f0b93a"),
-    "flow6": ("#5b4db5", "#a79bff"),
+    "flow5": ("#5a3d00", "#ffe27a"),
+    "flow6": ("#3b2a8c", "#7a6cf0"),
     "together": ("#8b95a1", "#7f8995"),
     "jain": ("#0072b2", "#56b4e9"),
     # congestion controls side by side, what a model says of them, and who is ahead
