@@ -39,8 +39,24 @@ _CHOSEN = (
 _OTHER_SENDERS = "SELECT run_id, stream FROM senders WHERE flow IS NULL AND counts"
 
 # When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
-# are compared at no other time.
-_WINDOW = "SELECT run_id, start_ns, end_ns, first_s, last_s FROM comparison_windows"
+# are compared at no other time. As comparison_windows has it, but where no packets were captured, a
+# lab's other flows count, too: their iperf3 says when they sent.
+_WINDOW = """
+WITH sent AS (
+  SELECT run_id, first_ns, last_ns, zero_ns FROM senders WHERE counts
+  UNION ALL
+  SELECT run_id, (x.traffic_start_ns + 1e9 * min(i.t_s))::BIGINT,
+    (x.traffic_start_ns + 1e9 * max(i.t_s + i.seconds))::BIGINT, NULL
+  FROM lab_intervals i JOIN lab_flows f USING (run_id, flow_no) JOIN runs x USING (run_id)
+  WHERE run_id IN {chosen} AND f.flow IS NULL AND i.goodput_bps > 0
+    AND run_id NOT IN (SELECT run_id FROM streams)
+  GROUP BY run_id, i.flow_no, x.traffic_start_ns
+)
+SELECT run_id, max(first_ns) AS start_ns, min(last_ns) AS end_ns,
+  ceil((max(first_ns) - any_value(zero_ns)) / 1e9 - 1e-3)::INTEGER AS first_s,
+  (floor((min(last_ns) - any_value(zero_ns)) / 1e9 + 1e-3) - 1)::INTEGER AS last_s
+FROM sent GROUP BY run_id HAVING count(*) > 1 AND max(first_ns) < min(last_ns)
+"""
 
 _BASES = "SELECT run_id, flow, base_rtt_us AS us, source FROM base_rtts"
 
