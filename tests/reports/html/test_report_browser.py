@@ -336,7 +336,8 @@ def test_the_comparison_draws_every_run_and_strangers_stay_text(
 ) -> None:
     opened = Opened(browser, comparison)
     opened.wait("bbrscope.stills.length && bbrscope.stills[0].view")
-    assert opened.run("document.querySelectorAll('#still .mark-symbol path').length") == 3
+    points = "document.querySelectorAll('[data-still=scatter] .mark-symbol path')"
+    assert opened.run(f"{points}.length") == 3
     assert opened.run("[...document.querySelectorAll('.multiples > .flow')].length") == 3
     for place in range(3):
         drawn = opened.run(
@@ -346,7 +347,8 @@ def test_the_comparison_draws_every_run_and_strangers_stay_text(
         assert drawn >= 4, place
     shown = opened.run("document.querySelector('main').textContent")
     assert HOSTILE in shown
-    assert HOSTILE in opened.run("document.querySelector('#still').textContent").replace("…", "")
+    named = opened.run("document.querySelector('[data-still=scatter]').textContent")
+    assert HOSTILE in named.replace("…", "")
     assert opened.complaints() == []
     assert opened.requests() == []
 
