@@ -37,7 +37,7 @@ def answer(path: Path, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("statements", "why_not"),
     [
-        (EARLIER_FLOW, "control connection"),
+        (EARLIER_FLOW, "little data"),
         ((*EARLIER_FLOW, MUCH_DELIVERED), "few ACKs"),
     ],
 )

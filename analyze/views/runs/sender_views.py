@@ -46,12 +46,17 @@ SENDERS = View(
             "BIGINT",
             "ns",
             "zero of the run's clock, the same for all: the first event of the first that counts; "
-            "where none does, of the first with more than a control connection, then of any",
+            "where none does, of the first with more than little data, then of any",
         ),
         Column("bytes", "BIGINT", "bytes", "delivered x mss; acked (samples); else payload"),
         Column("acks", "BIGINT", "events", "events of kind main or sample; NULL: none recorded"),
         Column("counts", "BOOLEAN", "", "it carried data: its shares and rates are reported"),
-        Column("why_not", "VARCHAR", "", "no data, control connection or few ACKs; NULL: counts"),
+        Column(
+            "why_not",
+            "VARCHAR",
+            "",
+            "no data, little data (under 1 % of the largest sender's) or few ACKs; NULL: counts",
+        ),
     ),
     f"""
 WITH carried AS (
@@ -82,7 +87,7 @@ WITH carried AS (
   LEFT JOIN carried c USING (run_id, flow) LEFT JOIN acknowledged a USING (run_id, flow)
 ), judged AS (
   SELECT *, CASE WHEN bytes <= 0 THEN 'no data'
-    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id) THEN 'control connection'
+    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id) THEN 'little data'
     WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END AS why_not
   FROM sized
 )

@@ -64,7 +64,7 @@ def test_a_senders_view_says_why_a_flow_does_not_count(tmp_path: Path) -> None:
         (1, True, None),
         (2, False, "no data"),
     ]
-    assert [row[1:] for row in rows if row[0] is None] == [(False, "control connection")]
+    assert [row[1:] for row in rows if row[0] is None] == [(False, "little data")]
 
 
 TWO_PATHS = """
