@@ -131,7 +131,9 @@ def _path_options(function: F) -> F:
     show_default=True,
     help="After convergence.",
 )
-@click.option("--alone", is_flag=True, help="BBR flows with no other: RTT estimate and cap.")
+@click.option(
+    "--alone", "only_bbr", is_flag=True, help="BBR flows with no other: RTT estimate and cap."
+)
 @click.option("--all", "every", is_flag=True, help="Compare with all runs of the lab.")
 @store_option
 @format_option()

@@ -28,9 +28,9 @@ class OwnVariant:
     bbr_init: Init
     dispatch: Dispatch
 
-    def rules_for(self, version: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    def rules_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Its parameters in place of a recording's; what it leaves alone of its base stays."""
-        if version != self.base:
+        if recorded_base != self.base:
             return self.rules | {"HZ": recorded["HZ"]}
         usual = params.DEFAULTS[self.base]
         changed = {name: value for name, value in self.rules.items() if usual.get(name) != value}
