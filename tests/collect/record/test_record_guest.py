@@ -67,7 +67,7 @@ snmp fentry.after
 # that of another host, reached by an ssh that knows only this one.
 cat > /tmp/partial.py <<'EOF'
 import sys; sys.path.insert(0, "/opt")
-from bbrscope.collect.record import survey
+from bbrscope.collect.record.host import survey
 from bbrscope.reports.cli import main
 whole = survey.probe_program
 def program(host, attach, select):

@@ -14,7 +14,7 @@ GROWN_KIB = 12_000
 CHILD = """
 import json, os, sys
 from pathlib import Path
-from bbrscope.collect.record import check
+from bbrscope.collect.record.output import check
 from bbrscope.collect.record.output.stream import Compressed, Events
 
 hours, per_second, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
