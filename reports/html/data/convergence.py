@@ -1,7 +1,8 @@
 """When the flows of a run came to equal shares, as a chart: each flow's goodput over an equal part.
 
-The rule is that of the column converged_s (see analyze/views/run_views.py). Its windows of 10 s and
-30 s are longer than many runs: the chart halves both until they fit, and says so in its title.
+The rule is that of the column converged_s (see analyze/views/runs/run_views.py). Its windows of
+10 s and 30 s are longer than many runs: the chart halves both until they fit, and says so in its
+title.
 """
 
 from __future__ import annotations
