@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from ...analyze.views.store_with_views import open_store
 from ...collect.store.store import DEFAULT_PATH, Store
 from ...probes.base.closing import Closing
-from ...probes.base.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError, StoreError
 from .queries import RUNS, query_error
 from .replayed import not_replayed, replay
 
@@ -48,24 +48,33 @@ class Recordings(Closing):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._store = open_store(path, read_only=True)
+        self._store: Store | None = open_store(path, read_only=True)
 
     def __repr__(self) -> str:
-        return f"<bbrscope.Recordings {self.path}: {len(self.names)} runs>"
+        held = "closed" if self._store is None else f"{len(self.names)} runs"
+        return f"<bbrscope.Recordings {self.path}: {held}>"
 
     def close(self) -> None:
         """Close the file. Lazy frames that were not collected yet are of no use afterwards."""
-        self._store.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
     @property
     def store(self) -> Store:
-        """The open store, whose connection `con` takes DuckDB's SQL."""
+        """The open store, whose connection `con` takes DuckDB's SQL.
+
+        Raises:
+            StoreError: it was closed; so does every method that needs it.
+        """
+        if self._store is None:
+            raise StoreError(f"{self.path} was closed", "open it again: bbrscope.open(...)")
         return self._store
 
     @property
     def names(self) -> list[str]:
         """Names of the runs, in the order in which they were ingested."""
-        return self._store.runs()
+        return self.store.runs()
 
     def runs(self) -> polars.DataFrame:
         """Return one row per run: what it is, how long, how much, and what it lacks.
@@ -73,7 +82,7 @@ class Recordings(Closing):
         >>> lab.runs().select("run", "version", "flows", "events", "rows_lost").to_dicts()
         [{'run': 'v2_x_spur', 'version': 'v2', 'flows': 1, 'events': 5266, 'rows_lost': 0}]
         """
-        return _frame(self._store.con.sql(RUNS))
+        return _frame(self.store.con.sql(RUNS))
 
     def flows(self, run: str | None = None) -> polars.DataFrame:
         """Return one row per flow; table ``flows``.
@@ -143,8 +152,8 @@ class Recordings(Closing):
         from ..window_options import chosen, nanoseconds
 
         ids = self._ids(runs)
-        windows = chosen(self._store, ids, nanoseconds(between), steady)
-        return polars.DataFrame(table(self._store.con, ids, by, windows))
+        windows = chosen(self.store, ids, nanoseconds(between), steady)
+        return polars.DataFrame(table(self.store.con, ids, by, windows))
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:
         """Return the result of one SELECT; ``bbrscope schema`` lists tables, views and columns.
@@ -175,7 +184,7 @@ class Recordings(Closing):
         from ...collect.store.select_only import select
 
         try:
-            return select(self._store.con, query, values)
+            return select(self.store.con, query, values)
         except duckdb.Error as error:
             raise query_error(error) from error
 
@@ -194,7 +203,7 @@ class Recordings(Closing):
             "SELECT r.run, p.* EXCLUDE (run_id) FROM replays p JOIN runs r USING (run_id)"
             f" WHERE run_id IN ({self._listed(chosen)}) ORDER BY run_id, flow, mode DESC"
         )
-        return _frame(self._store.con.sql(query))
+        return _frame(self.store.con.sql(query))
 
     def what_if(
         self,
@@ -222,14 +231,14 @@ class Recordings(Closing):
         from ...analyze.replay import replay_runs, what_if
         from ...analyze.replay.parameter_settings import parse_settings
 
-        info = replay_runs.run_info(self._store.con, self._store.run_id(run))
+        info = replay_runs.run_info(self.store.con, self.store.run_id(run))
         texts = [f"{name}={value}" for name, value in (settings or {}).items()]
         values = parse_settings(texts, version or info.flavour)
         if flow is not None and flow not in info.flows:
             known = ", ".join(map(str, info.flows))
             raise BbrscopeError(f"{run} has no flow {flow}", f"it has {known}")
-        chosen = what_if.busy_flows(self._store.con, info) if flow is None else (flow,)
-        return [what_if.ask(self._store.con, info, one, values, version, seed) for one in chosen]
+        chosen = what_if.busy_flows(self.store.con, info) if flow is None else (flow,)
+        return [what_if.ask(self.store.con, info, one, values, version, seed) for one in chosen]
 
     def explain(self, run: str, flow: int | None = None) -> polars.DataFrame:
         """Return what the flows decided, when and why: one row per change.
@@ -248,8 +257,8 @@ class Recordings(Closing):
         from .frames import story_frame
 
         self._replay([run])
-        con = self._store.con
-        flows = flow_stories.flows_of(con, self._store.run_id(run))
+        con = self.store.con
+        flows = flow_stories.flows_of(con, self.store.run_id(run))
         chosen = [one for one in flows if flow in (None, one.flow)]
         if flow is not None and not chosen:
             known = ", ".join(str(one.flow) for one in flows) or "none"
@@ -267,7 +276,7 @@ class Recordings(Closing):
 
         chosen = list(runs) or self._with_events()
         self._replay(chosen)
-        return diagnose_many(self._store.con, self._ids(chosen) if chosen else [])
+        return diagnose_many(self.store.con, self._ids(chosen) if chosen else [])
 
     def findings(self, *runs: str) -> polars.DataFrame:
         """Return what `diagnose` found as a frame: one row per finding, the costliest first.
@@ -328,23 +337,23 @@ class Recordings(Closing):
         if not runs:
             raise BbrscopeError("a chart is of a run", f"name one of {', '.join(self.names)}")
         self._replay(runs)
-        return figure(self._store.con, name, self._ids(runs), flow, between, dark)
+        return figure(self.store.con, name, self._ids(runs), flow, between, dark)
 
     def _replay(self, runs: Sequence[str]) -> None:
         """Replay what of the runs was not replayed yet; the store is opened anew for it."""
-        missing = not_replayed(self._store, runs)
+        missing = not_replayed(self.store, runs)
         if missing:
-            self._store.close()
+            self.store.close()
             try:
                 replay(self.path, missing)
             finally:
                 self._store = open_store(self.path, read_only=True)
 
     def _with_events(self) -> list[str]:
-        return self._store.runs(with_events=True)
+        return self.store.runs(with_events=True)
 
     def _ids(self, runs: Sequence[str]) -> list[int]:
-        return [self._store.run_id(run) for run in runs or self.names]
+        return [self.store.run_id(run) for run in runs or self.names]
 
     def _listed(self, runs: Sequence[str]) -> str:
         return ", ".join(str(run_id) for run_id in self._ids(runs)) or "NULL"
@@ -353,8 +362,8 @@ class Recordings(Closing):
         """Return a table or view, of one run or of all."""
         from .lazy_table import lazy_table
 
-        where = "" if run is None else f" WHERE run_id = {self._store.run_id(run)}"
-        return lazy_table(lambda: self._store.con, f'SELECT * FROM "{name}"{where}')
+        where = "" if run is None else f" WHERE run_id = {self.store.run_id(run)}"
+        return lazy_table(lambda: self.store.con, f'SELECT * FROM "{name}"{where}')
 
 
 def open(path: str | Path = DEFAULT_PATH) -> Recordings:

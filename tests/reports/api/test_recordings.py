@@ -13,6 +13,7 @@ import bbrscope
 import polars
 import pytest
 from bbrscope import fixtures
+from bbrscope.probes.base.errors import StoreError
 from bbrscope.reports.api import recordings
 from bbrscope.reports.cli import main
 
@@ -83,6 +84,16 @@ def test_mistakes_are_told_and_leave_the_store_open(lab: bbrscope.Recordings) ->
         with pytest.raises(bbrscope.BbrscopeError, match=words):
             wrong()
     assert lab.names == ["v2_x_spur"]
+
+
+def test_what_was_closed_says_so_and_how_to_go_on(lab: bbrscope.Recordings) -> None:
+    again = bbrscope.open(lab.path)
+    again.close()
+    again.close()
+    assert repr(again).endswith(": closed>")
+    for ask in (lambda: again.names, again.runs, again.metrics, lambda: again.sql("SELECT 1")):
+        with pytest.raises(StoreError, match="was closed"):
+            ask()
 
 
 def test_the_command_line_prints_what_the_frames_hold(
