@@ -70,8 +70,8 @@ import sys; sys.path.insert(0, "/opt")
 from bbrscope.collect.record.host import survey
 from bbrscope.reports.cli import main
 whole = survey.probe_program
-def program(host, attach, select):
-    text = whole(host, attach, select)
+def program(host, attach, *more):
+    text = whole(host, attach, *more)
     return text.replace("bbr_undo_cwnd", "bbr_undone") if attach.rung == "fentry" else text
 survey.probe_program = program
 main()
