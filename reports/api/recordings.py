@@ -62,11 +62,7 @@ class Recordings(Closing):
 
     @property
     def store(self) -> Store:
-        """The open store, whose connection `con` takes DuckDB's SQL.
-
-        Raises:
-            StoreError: it was closed; so does every method that needs it.
-        """
+        """The open store, whose `con` takes DuckDB's SQL. Raises StoreError: it was closed."""
         if self._store is None:
             raise StoreError(f"{self.path} was closed", "open it again: bbrscope.open(...)")
         return self._store
@@ -107,7 +103,7 @@ class Recordings(Closing):
         >>> decisions.select("t_ns", "name", "function").head(1).collect().rows()
         [(13564861041, 'HI_CUT_RS_LOSS', 'bbr_handle_inflight_too_high')]
         """
-        self._replay([run] if run else self._with_events())
+        self._replay([run] if run else self.store.runs(with_events=True))
         return self._table("decision_log", run)
 
     def transitions(self, run: str | None = None) -> polars.DataFrame:
@@ -119,7 +115,7 @@ class Recordings(Closing):
         ('STARTUP', 'DRAIN', 'DRAIN_ENTER')
         ('DRAIN', 'PROBE_BW_CRUISE', 'DRAIN_EXIT_DRAINED')
         """
-        self._replay([run] if run else self._with_events())
+        self._replay([run] if run else self.store.runs(with_events=True))
         return self._table("transitions", run).collect()
 
     def packets(self, run: str | None = None) -> polars.LazyFrame:
@@ -197,11 +193,12 @@ class Recordings(Closing):
         >>> lab.replay("v2_x_spur").select("flow", "mode", "events", "exact").rows()
         [(1, 'step', 5264, 5264), (1, 'free-run', 5264, 5264)]
         """
-        chosen = list(runs) or self._with_events()
+        chosen = list(runs) or self.store.runs(with_events=True)
         self._replay(chosen)
+        run_ids = ", ".join(map(str, self._ids(chosen))) or "NULL"
         query = (
             "SELECT r.run, p.* EXCLUDE (run_id) FROM replays p JOIN runs r USING (run_id)"
-            f" WHERE run_id IN ({self._listed(chosen)}) ORDER BY run_id, flow, mode DESC"
+            f" WHERE run_id IN ({run_ids}) ORDER BY run_id, flow, mode DESC"
         )
         return _frame(self.store.con.sql(query))
 
@@ -274,7 +271,7 @@ class Recordings(Closing):
         """
         from ...analyze.diagnosis.engine import diagnose_many
 
-        chosen = list(runs) or self._with_events()
+        chosen = list(runs) or self.store.runs(with_events=True)
         self._replay(chosen)
         return diagnose_many(self.store.con, self._ids(chosen) if chosen else [])
 
@@ -349,14 +346,8 @@ class Recordings(Closing):
             finally:
                 self._store = open_store(self.path, read_only=True)
 
-    def _with_events(self) -> list[str]:
-        return self.store.runs(with_events=True)
-
     def _ids(self, runs: Sequence[str]) -> list[int]:
         return [self.store.run_id(run) for run in runs or self.names]
-
-    def _listed(self, runs: Sequence[str]) -> str:
-        return ", ".join(str(run_id) for run_id in self._ids(runs)) or "NULL"
 
     def _table(self, name: str, run: str | None) -> polars.LazyFrame:
         """Return a table or view, of one run or of all."""
