@@ -21,7 +21,6 @@ from tests.truth.facts import Flow, Recording, shares
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.test_explanations import check_run as stories_are_raw
 from tests.truth.test_metrics import check as metrics_are_raw
-from tests.truth.test_metrics import check_packets as metrics_are_the_wires
 
 # Least precision and recall that findings are to have, over all recordings.
 LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
@@ -68,7 +67,6 @@ def test_every_recording_is_told_truly(
             check_numbers(diagnosis, recording)
             check_truth(run, recording)
             compared += metrics_are_raw(all_compared, recording)
-            compared += metrics_are_the_wires(all_compared, recording)
             if run not in NO_STORY:
                 compared += stories_are_raw(all_compared, recording)
     assert compared > 8_000

@@ -304,7 +304,7 @@ def test_other_recordings_are_drawn_with_their_flows_and_gaps(
     flows, gaps = RECORDINGS[run]
     opened = Opened(browser, write(all_path, run, tmp_path))
     assert opened.run("document.querySelectorAll('.flow:not(#all-flows)').length") == flows
-    together = ["lanes", "shares", "jain"] if flows > 1 else []
+    together = ["lanes", "shares", "jain", "convergence"] if flows > 1 else []
     shown = "[...document.querySelectorAll('#all-flows .panel')].map((p) => p.classList[1])"
     assert opened.run(shown) == ([*together, "queue"] if together else [])
     assert opened.run("document.querySelectorAll('.flow .panel.lanes').length") == flows + (
