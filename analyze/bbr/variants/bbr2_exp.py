@@ -17,13 +17,13 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..debug_event import EVENT_LOSS_OR_ECN, EVENT_NONE
-from ..ints import BBR_SCALE, BBR_UNIT, BW_UNIT, U32_MAX, before, mul_shift, u32
+from ..ints import BBR_SCALE, BBR_UNIT, BW_UNIT, U32_MAX, mul_shift, u32
 from ..log import note
 from ..model.aggregation import bbr_update_ack_aggregation
-from ..model.bandwidth import bbr_calculate_bw_sample, bbr_max_bw, bbr_take_max_bw_sample
+from ..model.bandwidth import bbr_calculate_bw_sample, bbr_max_bw
 from ..model.full_pipe import plateau_of_max_bw
 from ..model.lower_bounds import bbr_adapt_lower_bounds, bbr_is_probing_bandwidth
-from ..model.rounds import bbr_update_round_start, count_rounds_since_probe, start_loss_round
+from ..model.rounds import bbr_update_round_start, count_rounds_since_probe
 from ..model.upper_bounds import bbr_is_inflight_too_high
 from ..modes.phases import bbr_start_bw_probe_refill
 from ..modes.probe_bw import bbr_update_cycle_phase
@@ -41,7 +41,12 @@ from ..records import (
     RateSample,
     Socket,
 )
-from ..versions.v2 import bbr_init, bbr_update_ecn_alpha
+from ..versions.v2 import (
+    bbr_init,
+    bbr_update_ecn_alpha,
+    gather_congestion_signals,
+    reset_congestion_signals,
+)
 from ..versions.v2 import dispatch as dispatch_v2
 from ..versions.v2_v3 import (
     DONE,
@@ -97,21 +102,9 @@ def _adapt_lower_bounds(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
 @jit
 def _update_congestion_signals(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     """v2's bbr2_update_congestion_signals() with the lower bounds above."""
-    bbr.loss_round_start = 0
-    if rs.interval_us <= 0 or not rs.acked_sacked:
-        return
-    bbr_take_max_bw_sample(bbr, rs, p, log)
-    bbr.loss_in_round |= 1 if rs.losses > 0 else 0
-    bbr.bw_latest = max(bbr.bw_latest, rs.sample_bw)
-    bbr.inflight_latest = max(bbr.inflight_latest, u32(rs.delivered))
-    if before(rs.prior_delivered, bbr.loss_round_delivered):
-        return
-    start_loss_round(bbr, tp, log)
-    _adapt_lower_bounds(bbr, tp, p, log)
-    bbr.loss_in_round = 0
-    bbr.ecn_in_round = 0
-    bbr.bw_latest = rs.sample_bw
-    bbr.inflight_latest = u32(rs.delivered)
+    if gather_congestion_signals(bbr, tp, rs, p, log):
+        _adapt_lower_bounds(bbr, tp, p, log)
+        reset_congestion_signals(bbr, rs)
 
 
 @jit

@@ -90,27 +90,42 @@ def bbr_update_ecn_alpha(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     bbr_check_ecn_too_high_in_startup(bbr, tp, ce_ratio, p, log)
 
 
+# v2 bbr2_update_congestion_signals(), until the round's signals are used
+@jit
+def gather_congestion_signals(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> bool:
+    """Take what was delivered and lost; whether a round of them is over."""
+    bbr.loss_round_start = 0
+    if rs.interval_us <= 0 or not rs.acked_sacked:
+        return False
+    bbr_take_max_bw_sample(bbr, rs, p, log)
+    bbr.loss_in_round |= 1 if rs.losses > 0 else 0
+    bbr.bw_latest = max(bbr.bw_latest, rs.sample_bw)
+    bbr.inflight_latest = max(bbr.inflight_latest, u32(rs.delivered))
+    if before(rs.prior_delivered, bbr.loss_round_delivered):
+        return False
+    start_loss_round(bbr, tp, log)
+    return True
+
+
+# v2 bbr2_update_congestion_signals(), after that
+@jit
+def reset_congestion_signals(bbr: Bbr, rs: RateSample) -> None:
+    """Begin a round's signals anew, with the sample that began it."""
+    bbr.loss_in_round = 0
+    bbr.ecn_in_round = 0
+    bbr.bw_latest = rs.sample_bw
+    bbr.inflight_latest = u32(rs.delivered)
+
+
 # v2 bbr2_update_congestion_signals()
 @jit
 def bbr_update_congestion_signals(
     bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
 ) -> None:
     """What was delivered and lost; once per round, what that says of the lower bounds."""
-    bbr.loss_round_start = 0
-    if rs.interval_us <= 0 or not rs.acked_sacked:
-        return
-    bbr_take_max_bw_sample(bbr, rs, p, log)
-    bbr.loss_in_round |= 1 if rs.losses > 0 else 0
-    bbr.bw_latest = max(bbr.bw_latest, rs.sample_bw)
-    bbr.inflight_latest = max(bbr.inflight_latest, u32(rs.delivered))
-    if before(rs.prior_delivered, bbr.loss_round_delivered):
-        return
-    start_loss_round(bbr, tp, log)
-    bbr_adapt_lower_bounds(bbr, tp, p, log)
-    bbr.loss_in_round = 0
-    bbr.ecn_in_round = 0
-    bbr.bw_latest = rs.sample_bw
-    bbr.inflight_latest = u32(rs.delivered)
+    if gather_congestion_signals(bbr, tp, rs, p, log):
+        bbr_adapt_lower_bounds(bbr, tp, p, log)
+        reset_congestion_signals(bbr, rs)
 
 
 # v2 bbr2_update_model()
