@@ -15,6 +15,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("probes", "collect", "analyze", "reports")
 LONGEST_MODULE = 400
 
+# Folders of tests of no room: against raw rows and ground truth, and campaigns over all commands.
+TESTS_OF_ALL = frozenset({"truth", "fuzz", "kills"})
+
 # Pure tables: one entry per line, and nothing to follow.
 TABLES = frozenset({"analyze/bbr/codes.py"})  # the decision vocabulary
 # Modules whose functions numba compiles, which types arrays and records by itself.
@@ -138,6 +141,14 @@ def test_the_ground_floor_imports_nothing_above_it() -> None:
         if isinstance(node, ast.ImportFrom) and node.level > 1
     ]
     assert upward == []
+
+
+def test_tests_are_in_the_folders_of_the_code_they_test() -> None:
+    files = ROOT.glob("tests/*/**/test_*.py")
+    folders = {file.parent.relative_to(ROOT / "tests") for file in files}
+    rooms = {folder for folder in folders if folder.parts[0] not in TESTS_OF_ALL}
+    assert len(rooms) > 30
+    assert {str(folder) for folder in rooms if not list((ROOT / folder).glob("*.py"))} == set()
 
 
 def test_sizes_of_functions_are_known(capsys: pytest.CaptureFixture[str]) -> None:

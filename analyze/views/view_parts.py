@@ -31,7 +31,7 @@ MAX_BW = "max_bw(e.bbr_bw_hi_0, e.bbr_bw_hi_1, e.bbr_bw_s_0_v)"
 # Events of a flow from its init on (or its first event), and whether the recording lacks events
 # after them. The run's name is part of the window's partition so that a filter on it reaches the
 # scan of events. EXISTS, not a LEFT JOIN: with one below a window, DuckDB 2.0 forgets the LIMIT of
-# "WHERE t_ns <= 1 ORDER BY seq LIMIT 1" (tests/analyze/views/test_event_views.py).
+# "WHERE t_ns <= 1 ORDER BY seq LIMIT 1" (tests/analyze/views/events/test_event_views.py).
 SOURCE = (
     "FROM (SELECT *, EXISTS (SELECT 1 FROM gaps g WHERE g.run_id = events.run_id"
     " AND g.flow = events.flow AND g.seq = events.seq) AS gap FROM events) e"
