@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,11 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
-from ..bbr.records import MAIN
 from ..bbr.variants.own_variant import is_variant, own_variant
 from ..replay.parameter_settings import apply_settings
-from .fidelity_notes import statement
+from .course import COURSE, simulated_course
+from .fidelity_notes import reasons, statement
+from .over_time import OverTime, over_time
 from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .watched import watched
@@ -27,8 +28,20 @@ Interval = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
+class SeedOutcome:
+    """What one seed came to: METRICS, and the course of its flows with BBR over time."""
+
+    metrics: dict[str, float]
+    over_time: OverTime
+
+
+@dataclass(frozen=True)
 class CounterfactualAnswer:
-    """The answer: METRICS as [5 %, median, 95 %] over the seeds, under own and other rules."""
+    """The answer: METRICS as [5 %, median, 95 %] over the seeds, under own and other rules.
+
+    `holds` says how far, `is_outside` that the path is not of a kind that was compared; the runs
+    are one per seed.
+    """
 
     world: RecordedWorld
     rules: str
@@ -36,6 +49,9 @@ class CounterfactualAnswer:
     other: dict[str, Interval]
     verdicts: dict[str, str]
     holds: str
+    is_outside: bool
+    own_runs: Sequence[SeedOutcome]
+    other_runs: Sequence[SeedOutcome]
 
     def as_json(self) -> dict[str, Any]:
         """As `bbrscope what-if --json` prints it."""
@@ -54,38 +70,52 @@ class CounterfactualAnswer:
         }
 
 
-def metrics_of(setup: Setup) -> dict[str, float]:
-    """METRICS of one simulated run, of all flows together (RTTs: of those with BBR)."""
-    rtts: list[Array] = []
+def outcome_of(setup: Setup) -> SeedOutcome:
+    """Simulate a world: all flows together (RTTs: of those with BBR)."""
+    pieces: list[Array] = []
+    versions = [int((flow.version or "v0")[1:]) for flow in setup.flows]
 
-    def take(events: Array, _states: Array, _rows: Array) -> None:
-        mine = events["rs"]["rtt_us"][events["ctl"]["kind"] == MAIN]
-        rtts.append(mine[mine > 0].copy())
+    def take(events: Array, states: Array, rows: Array) -> None:
+        pieces.append(simulated_course(events, states, rows, versions))
 
     outcome = simulate(setup, take)
-    every = np.concatenate(rtts) if rtts else np.zeros(1)
+    course = np.concatenate(pieces) if pieces else np.zeros(0, COURSE)
+    rtts = course["rtt_us"][course["rtt_us"] > 0]
     # Segment 0 is a runt.
     payload = int(outcome.flows["rcv_nxt"].sum()) * 1448
-    middle, high = np.quantile(every, (0.5, 0.95)) if len(every) else (0.0, 0.0)
+    middle, high = np.quantile(rtts, (0.5, 0.95)) if len(rtts) else (0.0, 0.0)
     lost = sum(
         int(row["retrans_segs"]) if flow.cc in LOSS_BASED else int(event["tp"]["lost"])
         for flow, row, event in zip(setup.flows, outcome.flows, outcome.events, strict=True)
     )
     values = (payload * 8 / setup.duration_us, lost, middle / 1000, high / 1000)
-    return {name: float(value) for name, value in zip(METRICS, values, strict=True)}
+    metrics = {name: float(value) for name, value in zip(METRICS, values, strict=True)}
+    with_bbr = sum(version > 0 for version in versions)
+    return SeedOutcome(metrics, over_time(course, with_bbr, setup.duration_us))
 
 
-def over_seeds(
+def outcomes_of(
     setup: Setup, seeds: int, advance: Callable[[int], None] | None = None
-) -> dict[str, Interval]:
-    """METRICS as [5 %, median, 95 %] over seeds 0 ... seeds - 1."""
+) -> list[SeedOutcome]:
+    """Simulate a world under seeds 0 ... seeds - 1."""
     runs = []
     for seed in range(seeds):
         world = replace(setup, seed=seed)
-        runs.append(watched(world, partial(metrics_of, world)))
+        runs.append(watched(world, partial(outcome_of, world)))
         if advance is not None:
             advance(1)
-    return {name: _interval([run[name] for run in runs]) for name in METRICS}
+    return runs
+
+
+def typical(runs: Sequence[SeedOutcome]) -> SeedOutcome:
+    """The seed whose goodput is nearest to the median's: one course to show beside a band."""
+    middle = float(np.median([run.metrics["goodput_mbps"] for run in runs]))
+    return min(runs, key=lambda run: abs(run.metrics["goodput_mbps"] - middle))
+
+
+def intervals(runs: Sequence[SeedOutcome]) -> dict[str, Interval]:
+    """METRICS as [5 %, median, 95 %] over the seeds."""
+    return {name: _interval([run.metrics[name] for run in runs]) for name in METRICS}
 
 
 def _interval(values: list[float]) -> Interval:
@@ -128,15 +158,26 @@ def predict(
     """
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
-    own = over_seeds(world.setup, seeds, advance)
-    check_fit(world, own)
     changed = under(world.setup, version, settings)
-    other = over_seeds(changed, seeds, advance)
+    own_runs = outcomes_of(world.setup, seeds, advance)
+    own = intervals(own_runs)
+    check_fit(world, own)
+    other_runs = outcomes_of(changed, seeds, advance)
+    other = intervals(other_runs)
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
     guessed = world.fitted["source"] == FROM_RECORDING
-    holds = statement(world.setup, changed, guessed=guessed)
-    return CounterfactualAnswer(world, rules, own, other, verdicts, holds)
+    return CounterfactualAnswer(
+        world,
+        rules,
+        own,
+        other,
+        verdicts,
+        statement(world.setup, changed, guessed=guessed),
+        bool(reasons(world.setup, changed, guessed=guessed)),
+        own_runs,
+        other_runs,
+    )
 
 
 def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
@@ -164,11 +205,15 @@ def _verdict(
     own: Mapping[str, Interval],
     other: Mapping[str, Interval],
 ) -> str:
-    """The difference, or none: within the own rules' error or their spread over the seeds."""
+    """The difference, or none: within the own rules' error or their spread over the seeds.
+
+    It must be one from what the own rules came to, and one from what was recorded: the error may
+    have moved the first.
+    """
     low, middle, high = own[name]
     error = abs(recorded - middle)
     noise = max(error, (high - low) / 2)
-    if abs(other[name][1] - middle) <= noise:
+    if min(abs(other[name][1] - middle), abs(other[name][1] - recorded)) <= noise:
         return f"no difference beyond the error (own-rules error {error:.3g}, spread {noise:.3g})"
     verb = {"goodput_mbps": "have carried", "lost_packets": "have lost"}.get(name, "have seen")
     unit = {"goodput_mbps": "Mbit/s", "lost_packets": "packets"}.get(name, "ms")

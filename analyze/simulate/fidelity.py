@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
-from .closed_loop import LEAST_SEEDS, Interval, check_fit, over_seeds
+from .closed_loop import LEAST_SEEDS, Interval, check_fit, intervals, outcomes_of
 from .recorded_world import METRICS, recorded_world
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def compare(
     for name, run_id in runs.items():
         try:
             world = recorded_world(con, replay_runs.run_info(con, run_id))
-            simulated = over_seeds(world.setup, seeds)
+            simulated = intervals(outcomes_of(world.setup, seeds))
             check_fit(world, simulated)
         except BbrscopeError as error:
             yield Compared(name, {}, {}, error.fact)

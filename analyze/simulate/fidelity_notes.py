@@ -58,14 +58,17 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     return why
 
 
-def statement(*setups: Setup, guessed: bool = False) -> str:
-    """One sentence on numbers from these worlds: compared with kernels, or why not.
+def reasons(*setups: Setup, guessed: bool = False) -> list[str]:
+    """Why numbers from these worlds are outside of what was found to hold; empty: they are not.
 
     `guessed`: the path was fitted from a recording that nobody described.
     """
     why = dict.fromkeys(reason for setup in setups for reason in outside(setup))
-    if guessed:
-        why["the path is fitted from the recording alone: losses beside its queue are missing"] = (
-            None
-        )
+    guess = "the path is fitted from the recording alone: losses beside its queue are missing"
+    return [*why, guess] if guessed else [*why]
+
+
+def statement(*setups: Setup, guessed: bool = False) -> str:
+    """One sentence on numbers from these worlds: compared with kernels, or why not."""
+    why = reasons(*setups, guessed=guessed)
     return f"does not hold here: {'; '.join(why)}" if why else _COMPARED

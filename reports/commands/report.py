@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,15 @@ class ReportRequest:
     between: tuple[int, int] | None
     names: str
     force: bool
+    as_version: str | None
+    settings: tuple[str, ...]
+    seeds: int
+
+    @property
+    def rules(self) -> str:
+        """The other rules of a what-if in words; empty: none are asked for."""
+        named = Path(self.as_version).name if self.as_version else ""
+        return " with ".join(filter(None, (named, ", ".join(self.settings))))
 
     @property
     def window_s(self) -> tuple[float, float] | None:
@@ -57,6 +67,8 @@ class ReportRequest:
             chosen = _named(self.store, self.runs)
         if self.between is not None and len(chosen) > 1:
             raise click.UsageError("--between is for the report of one run")
+        if self.rules and (self.between is not None or len(chosen) > 1):
+            raise click.UsageError("--as and --set are for the whole of one run")
         return chosen
 
 
@@ -78,6 +90,26 @@ class ReportRequest:
     metavar="FROM TO",
     help="Open with this window, and keep every recorded point in it (one RUN).",
 )
+@click.option(
+    "--as",
+    "as_version",
+    metavar="RULES",
+    help="What if? v1, v2, v3, a variant (`bbrscope what-if --help`), or ./mybbr.py (one RUN).",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(20, 10_000),
+    default=20,
+    show_default=True,
+    help="With --as or --set: simulations under each rules.",
+)
 @names_option
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 @gather(ReportRequest)
@@ -92,6 +124,10 @@ def command(request: ReportRequest) -> None:
     Of several runs (names, patterns such as 'v2_*', or --where): their metrics with differences
     from the first, goodput against RTT, fairness over time, and small charts side by side.
 
+    Of a what-if (--as, --set): the run as recorded, simulated under its own rules and under others,
+    on one time axis with the band of the seeds; the difference beside the error, and how far it
+    holds (`bbrscope what-if` has the same numbers).
+
     The file needs no network.
 
     \b
@@ -99,11 +135,16 @@ def command(request: ReportRequest) -> None:
     bbrscope report v2_single_1bdp -o monday.html --force
     bbrscope report edge7 --between 12s 14s
     bbrscope report v2_single_1bdp v2_x_spur
+    bbrscope report v2_single_1bdp --as v3
     bbrscope report --where "version = 'v3' AND duration_ns > 10e9"
     """
     chosen = request.chosen()
-    path = request.output or Path(f"{chosen[0]}.html" if len(chosen) == 1 else SEVERAL)
+    path = request.output or _usual_path(request, chosen)
     writer.check_free(path, request.force)
+    if request.rules:
+        size = _write_what_if(request, chosen[0], path)
+        say(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
+        return
     with open_replayed(request.store, *chosen) as opened:
         run_ids = [opened.run_id(name) for name in chosen]
         if len(run_ids) > 1:
@@ -111,6 +152,25 @@ def command(request: ReportRequest) -> None:
         else:
             size = write_report(opened, run_ids[0], path, request.window_s, request.names)
     say(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")
+
+
+def _usual_path(request: ReportRequest, chosen: list[str]) -> Path:
+    if len(chosen) > 1:
+        return Path(SEVERAL)
+    words = "-".join([chosen[0], *re.findall(r"\w+", request.rules)])
+    return Path(f"{words}.html")
+
+
+def _write_what_if(request: ReportRequest, run: str, path: Path) -> int:
+    """Simulate a run again and write the page about it. Return its size in bytes."""
+    from ..html.pages import what_if_page
+    from .what_if import answered
+
+    settings, seeds = request.settings, request.seeds
+    answer, recorded = answered(request.store, run, request.as_version, settings, seeds)
+    html = what_if_page.build(answer, recorded, request.rules, request.names)
+    writer.write(path, html)
+    return len(html.encode("utf-8"))
 
 
 def _named(store: Path, patterns: tuple[str, ...]) -> list[str]:

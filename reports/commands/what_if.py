@@ -11,14 +11,11 @@ import click
 from ...analyze.bbr.variants.catalogue import help_text
 from ..options import store_option
 from ..text.screen import say
+from ..text.what_if_words import QUANTITY_WORDS, path_words
 
 if TYPE_CHECKING:
     from ...analyze.simulate.closed_loop import CounterfactualAnswer
-
-_WORDS = {"goodput_mbps": "goodput, Mbit/s", "lost_packets": "packets lost"} | {
-    "rtt_p50_ms": "RTT median, ms",
-    "rtt_p95_ms": "RTT 95 %, ms",
-}
+    from ...analyze.simulate.over_time import OverTime
 
 
 @click.command(epilog=help_text())
@@ -52,7 +49,8 @@ def command(
     The path comes from the manifest or is fitted from the recording. The run is first simulated
     under its own rules: how far that is from what was recorded is the error. A difference within
     the error, or within the spread over the seeds, is called none. The open loop, exact up to the
-    first difference, is `bbrscope replay RUN --as v3`.
+    first difference, is `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band:
+    `bbrscope report RUN --as v3`.
 
     \b
     bbrscope what-if v2_single_1bdp --as v3
@@ -62,10 +60,27 @@ def command(
     """
     if as_version is None and not settings:
         raise click.UsageError("say other rules: --as v3, or --set loss_thresh=5%")
+    answer, _ = answered(store, run, as_version, settings, seeds)
+    if as_json:
+        say(json.dumps(answer.as_json()))
+        return
+    _print(answer)
+
+
+def answered(
+    store: Path, run: str, as_version: str | None, settings: tuple[str, ...], seeds: int
+) -> tuple[CounterfactualAnswer, OverTime]:
+    """Simulate a run of the store again; the answer, and the recording in its steps of time.
+
+    Raises:
+        BbrscopeError: unknown rules, or a path that cannot be fitted or simulated.
+    """
     from ...analyze.bbr.variants.own_variant import base_of
     from ...analyze.replay import replay_runs
     from ...analyze.replay.parameter_settings import parse_settings
     from ...analyze.simulate.closed_loop import predict
+    from ...analyze.simulate.course import recorded_course
+    from ...analyze.simulate.over_time import over_time
     from ...analyze.simulate.recorded_world import recorded_world
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
@@ -75,27 +90,21 @@ def command(
         info = replay_runs.run_info(opened.con, opened.run_id(run))
         values = parse_settings(settings, info.flavour if as_version is None else base)
         world = recorded_world(opened.con, info)
+        course = recorded_course(opened.con, info)
     with progress(2 * seeds, "simulating") as advance:
         answer = predict(world, as_version, values, seeds, advance)
-    if as_json:
-        say(json.dumps(answer.as_json()))
-        return
-    _print(answer)
+    with_bbr = sum(flow.version is not None for flow in world.setup.flows)
+    return answer, over_time(course, with_bbr, world.setup.duration_us)
 
 
 def _print(answer: CounterfactualAnswer) -> None:
     world = answer.world
-    fitted = world.fitted
-    say(
-        f"{world.run}: {fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms, buffer of"
-        f" {fitted['buffer_packets']} packets, loss {fitted['loss_share']:.3g}"
-        f" (from {fitted['source']})"
-    )
+    say(f"{world.run}: {path_words(world.fitted)}")
     say("                      recorded   own rules [5 %, median, 95 %]   other rules")
-    for name, words in _WORDS.items():
+    for name, words in QUANTITY_WORDS.items():
         own = " ".join(f"{value:9.2f}" for value in answer.own[name])
         other = " ".join(f"{value:9.2f}" for value in answer.other[name])
         say(f"  {words:18s} {world.recorded[name]:10.2f}   {own}   {other}")
     for name, text in answer.verdicts.items():
-        say(f"  {_WORDS[name]}: {text}")
+        say(f"  {QUANTITY_WORDS[name]}: {text}")
     say(f"fidelity: {answer.holds}")

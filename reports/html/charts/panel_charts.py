@@ -21,6 +21,8 @@ PADDING = {"left": 62, "right": 14, "top": 8, "bottom": 22}
 BAND_OPACITY, QUIET_OPACITY = 0.22, 0.05
 # A lossy recording has thousands of gaps: lines between them must be seen.
 GAP_OPACITY = 0.16
+# Two bands that overlap are still told apart.
+AREA_OPACITY = 0.25
 QUIET = ["PROBE_BW_CRUISE", "PROBE_BW_1.0"]
 LANE_HEIGHT = 22
 
@@ -29,6 +31,7 @@ def panel_chart(panel: Panel, signals: list[Signal]) -> alt.LayerChart:
     """Return a panel's chart: phases behind, gaps as grey bands, then the signals."""
     layers = [_bands(), _gaps()]
     for shape, layer in (
+        ("area", _areas),
         ("line", _lines),
         ("step", _lines),
         ("stem", _stems),
@@ -214,6 +217,26 @@ def _ranges(panel: Panel, signals: list[Signal], _shape: str) -> alt.Chart:
     return layer
 
 
+def _areas(panel: Panel, signals: list[Signal], _shape: str) -> alt.Chart:
+    layer: alt.Chart = (
+        alt.Chart(alt.NamedData("areas"))
+        .mark_area(clip=True, opacity=AREA_OPACITY)
+        .encode(
+            x=_time("t"),
+            y=_value(panel),
+            y2="b:Q",
+            fill=alt.Fill(
+                "s:N",
+                legend=None,
+                scale=alt.Scale(
+                    domain=[s.key for s in signals], range=[variable(s.paint) for s in signals]
+                ),
+            ),
+        )
+    )
+    return layer
+
+
 def _widths(signals: list[Signal]) -> alt.StrokeWidth:
     return alt.StrokeWidth(
         "s:N",
@@ -240,7 +263,10 @@ def finish(
     """Return a chart in the page's colours and type, with its parameters t0 and t1."""
     finished: alt.LayerChart = (
         chart.resolve_scale(
-            stroke="independent", strokeDash="independent", strokeWidth="independent"
+            fill="independent",
+            stroke="independent",
+            strokeDash="independent",
+            strokeWidth="independent",
         )
         .add_params(alt.param(name="t0", value=0), alt.param(name="t1", value=1))
         .properties(

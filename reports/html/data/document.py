@@ -173,7 +173,9 @@ def _flow_charts(document: Document, run: Run, flow: ReportFlow, index: int) -> 
     return shown
 
 
-def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list[PlacedChart]:
+def lanes_shown(
+    document: Document, lanes: dict[str, Spans], index: int, title: str = ""
+) -> list[PlacedChart]:
     """The lanes of a flow, or the phases of several; nothing if there are none."""
     if not lanes:
         return []
@@ -187,7 +189,7 @@ def lanes_shown(document: Document, lanes: dict[str, Spans], index: int) -> list
     legend = [(lane, name, "", None) for lane, name in names.items()]
     height = charts.LANE_HEIGHT * len(names)
     phases_of = "Phases" if "phase" in lanes else "Phases of every flow"
-    title = "What the flow was doing" if "ca" in lanes else phases_of
+    title = title or ("What the flow was doing" if "ca" in lanes else phases_of)
     return [PlacedChart(number, "lanes", title, "", height, legend)]
 
 

@@ -107,6 +107,10 @@ COLOURS: dict[str, tuple[str, str]] = {
     "vegas": ("#b37700", "#f0b93a"),
     "other": ("#8b95a1", "#7f8995"),
     "model": ("#30363d", "#cdd4dc"),
+    # a run and its simulations
+    "recorded": ("#30363d", "#cdd4dc"),
+    "own_rules": ("#0072b2", "#56b4e9"),
+    "other_rules": ("#d55e00", "#ff8f4a"),
     "capacity": ("#30363d", "#cdd4dc"),
     "ahead": ("#d55e00", "#ff8f4a"),
     "behind": ("#0072b2", "#56b4e9"),

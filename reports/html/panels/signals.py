@@ -20,8 +20,8 @@ class Signal:
         about: what it is, for the tooltip.
         sql: value in whole steps of `scale`.
         scale: what a step is worth in the panel's unit.
-        shape: step (holds until the next), line, stem (happens at an instant), or range (from
-            `base` below the value up to it, at an instant).
+        shape: step (holds until the next), line, stem (happens at an instant), range (from `base`
+            below the value up to it, at an instant), or area (the same, without a break).
         where: SQL condition under which the row has a value.
         source: name of the rows it is read from, see sources.py.
         base: SQL, how far down a range reaches.

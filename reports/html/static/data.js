@@ -51,6 +51,13 @@ class Signal {
     return this.shape === "stem" ? 0 : NaN;
   }
 
+  // Ends of an area at an instant, as text.
+  spread(time, format) {
+    const i = lastAtOrBefore(this.t, time), j = i + 1 < this.t.length && (i < 0 || this.t[i + 1] - time < time - this.t[i]) ? i + 1 : i;
+    if (time > this.end || j < 0 || !Number.isFinite(this.v[j])) return "\u2013";
+    return `${format(this.v[j] - this.d[j])} to ${format(this.v[j])}`;
+  }
+
   // Rows for a chart that is `width` pixels wide: of each pixel column the first, the last, the
   // smallest and the largest point, so that no extreme is lost.
   rows(t0, t1, width, gaps) {
@@ -70,7 +77,7 @@ class Signal {
           out.push({ t: gaps.b[gap], v: finite(v[lastAtOrBefore(t, gaps.b[gap])]), s: key });
         gap++;
       }
-      out.push(this.d ? { t: t[j], v: v[j], b: v[j] - this.d[j], s: key } : { t: t[j], v: finite(v[j]), s: key });
+      out.push(this.d ? { t: t[j], v: finite(v[j]), b: finite(v[j] - this.d[j]), s: key } : { t: t[j], v: finite(v[j]), s: key });
       last = j;
     };
     while (i < t.length && t[i] <= t1) {
@@ -83,7 +90,7 @@ class Signal {
       for (const k of [i, low, high, j - 1].sort((a, b) => a - b)) put(k);
       i = j;
     }
-    if (this.shape === "line" && i < t.length) put(i);
+    if ((this.shape === "line" || this.shape === "area") && i < t.length) put(i);
     if (this.shape === "step" && last >= 0) {
       const end = Math.min(t1, this.end);
       if (end > t[last]) out.push({ t: end, v: finite(v[last]), s: key });

@@ -114,7 +114,9 @@ class Panel {
   read(key, time, near) {
     if (this.about.lanes) return this.label(this.flow.lanes[key].at(time));
     if (this.flow.gaps.covers(time)) return "gap";
-    const value = this.flow.signals[key].at(time, near), other = this.about.against[key];
+    const signal = this.flow.signals[key];
+    if (signal.shape === "area") return signal.spread(time, format);
+    const value = signal.at(time, near), other = this.about.against[key];
     const gap = other ? this.flow.signals[other]?.at(time, near) - value : NaN;
     if (!Number.isFinite(gap)) return format(value);
     return `${format(value)} (${other} ${gap < 0 ? "\u2212" : "+"}${format(Math.abs(gap))})`;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from pathlib import Path
@@ -20,8 +21,8 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     bbrscope("ingest", str(bundle), store=store)
     # Compiled, beside the recording that plain Python made.
     words = ["--set", "high_gain=300", "--json"]
-    text = bbrscope("what-if", "sim", *words, store=store, plain=False)
-    answer = json.loads(text)
+    printed = bbrscope("what-if", "sim", *words, store=store, plain=False)
+    answer = json.loads(printed)
     assert set(answer) == {"run", "fitted", "own", "other", "verdict"}
     assert answer["fitted"]["rate_mbps"] == 5
     assert answer["fitted"]["buffer_packets"] == 30
@@ -37,6 +38,13 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     assert "high_gain" not in answer["verdict"]
     assert "would have seen" in answer["verdict"]
     assert "Fidelity: " in answer["verdict"]
+    page = tmp_path / "page.html"
+    words = ["--set", "high_gain=300", "-o", str(page)]
+    bbrscope("report", "sim", *words, store=store, plain=False)
+    text = html.unescape(page.read_text())
+    low, _, high = answer["other"]["rtt_p95_ms"]
+    assert f"{low:.2f} to {high:.2f}" in text
+    assert answer["verdict"].rpartition("Fidelity: ")[2] in text
 
 
 def test_what_if_without_other_rules_is_wrong_usage(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,44 @@ def test_it_is_drawn_without_complaint_or_request(browser: Any, url: str) -> Non
         ".map((path) => Math.round(path.getBoundingClientRect().top))).size"
     )
     assert lanes == 3
+    assert opened.complaints() == []
+    assert opened.requests() == []
+
+
+def test_a_what_if_shows_three_courses_with_bands_on_one_axis(
+    browser: Any, shipped_path: Path, tmp_path: Path
+) -> None:
+    from bbrscope.analyze.replay import replay_runs
+    from bbrscope.analyze.simulate.closed_loop import predict
+    from bbrscope.analyze.simulate.course import recorded_course
+    from bbrscope.analyze.simulate.over_time import over_time
+    from bbrscope.analyze.simulate.recorded_world import recorded_world
+    from bbrscope.reports.html.pages import what_if_page
+
+    with open_store(shipped_path, read_only=True) as store:
+        info = replay_runs.run_info(store.con, store.run_id("v2_single_1bdp"))
+        world, course = recorded_world(store.con, info), recorded_course(store.con, info)
+    flows = tuple(replace(flow, stop_us=2_000_000) for flow in world.setup.flows)
+    short = replace(world, setup=replace(world.setup, flows=flows, duration_us=2_000_000))
+    answer = predict(replace(short, run=HOSTILE), "v3", {})
+    path = tmp_path / "what_if.html"
+    path.write_text(what_if_page.build(answer, over_time(course, 1, 2_000_000), HOSTILE))
+    opened = Opened(browser, path.as_uri())
+    opened.window()
+    assert answer.holds in opened.run("document.getElementById('fidelity').textContent")
+    assert answer.verdicts["goodput_mbps"] in opened.run(
+        "document.getElementById('verdict').textContent"
+    )
+    kinds = ["rate_kbps", "rtt_us", "lost", "lanes", "inflight", "bounds", "cwnd"]
+    shown = opened.run("[...document.querySelectorAll('.panel')].map((p) => p.classList[1])")
+    assert shown == kinds
+    for panel in ("rate_kbps", "rtt_us", "lost", "inflight", "cwnd"):
+        assert marks(opened, panel, "mark-area") == 2, panel
+        assert marks(opened, panel, "mark-line") == 3, panel
+    lanes = "[...document.querySelectorAll('.panel.lanes .mark-rect.role-mark path')]"
+    tops = f"new Set({lanes}.map((path) => Math.round(path.getBoundingClientRect().top))).size"
+    assert opened.run(tops) == 3
+    assert opened.run("document.querySelector('h1').textContent").startswith(HOSTILE)
     assert opened.complaints() == []
     assert opened.requests() == []
 

@@ -1,0 +1,110 @@
+"""What flows with BBR went through, callback by callback: of recordings and simulations alike.
+
+A course has one row per call of cong_control(), in order of time; counted from it are a run's
+milestones (milestones.py) and its quantities over time (over_time.py), so that a recording and its
+simulations are counted in one way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...probes.base.errors import BbrscopeError
+from ..bbr.records import BBR_PROBE_BW, MAIN
+from ..replay.what_if import busy_flows
+from .sender.estimator import EPOCH_NS
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ..replay.replay_runs import RunInfo
+
+Array = np.ndarray[Any, Any]
+# As the macro phase_name has them.
+PHASES = (
+    "STARTUP",
+    "DRAIN",
+    "PROBE_BW_UP",
+    "PROBE_BW_DOWN",
+    "PROBE_BW_CRUISE",
+    "PROBE_BW_REFILL",
+    "PROBE_BW_1.25",
+    "PROBE_BW_0.75",
+    "PROBE_BW_1.0",
+    "PROBE_BW_LT",
+    "PROBE_RTT",
+)
+UNSET = -1
+# t_us since the first flow began; flow: its place among the run's flows of data; volumes in
+# packets, RTTs in us, UNSET: the kernel has no value; phase: place in PHASES. Of struct bbr is what
+# the callback found.
+_OF_TCP = ("t_us", "flow", "delivered", "lost", "rtt_us", "inflight", "cwnd")
+_OF_BBR = ("inflight_hi", "inflight_lo", "phase", "too_high", "ecn_rounds")
+COURSE = np.dtype([(name, "i8") for name in (*_OF_TCP, *_OF_BBR)])
+_U32_MAX = (1 << 32) - 1
+_SQL = """
+SELECT ((ns::BIGINT - $origin) // 1000) AS t_us,
+  list_position($flows, flow::INTEGER) - 1 AS flow, tp_delivered AS delivered, tp_lost AS lost,
+  rs_rtt_us AS rtt_us, tp_snd_cwnd AS cwnd,
+  packets_in_flight(tp_packets_out, tp_sacked_out, tp_lost_out, tp_retrans_out) AS inflight,
+  if_set(bbr_inflight_hi) AS inflight_hi, if_set(bbr_inflight_lo) AS inflight_lo,
+  list_position($phases, phase_name(version, bbr_mode, bbr_cycle_idx, bbr_lt_use_bw)) - 1 AS phase,
+  bbr_prev_probe_too_high AS too_high, bbr_startup_ecn_rounds AS ecn_rounds
+FROM events JOIN runs USING (run_id)
+WHERE run_id = $run_id AND kind = 'main' AND list_contains($flows, flow::INTEGER) ORDER BY ns
+"""
+
+
+def recorded_course(con: duckdb.DuckDBPyConnection, info: RunInfo) -> Array:
+    """The course of a recording's flows of data, [rows] of COURSE.
+
+    Raises:
+        BbrscopeError: the recording has no kernel events.
+    """
+    flows = busy_flows(con, info)
+    row = con.execute(
+        "SELECT min(ns)::BIGINT FROM events WHERE run_id = ? AND list_contains(?, flow::INTEGER)",
+        [info.run_id, flows],
+    ).fetchone()
+    if not flows or row is None or row[0] is None:
+        raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
+    asked = {"run_id": info.run_id, "origin": row[0], "flows": flows, "phases": list(PHASES)}
+    columns = con.execute(_SQL, asked).fetchnumpy()
+    course = np.zeros(len(columns["t_us"]), COURSE)
+    for name in COURSE.names or ():
+        course[name] = np.ma.filled(np.ma.asarray(columns[name]).astype(np.int64), UNSET)
+    return course
+
+
+def simulated_course(events: Array, states: Array, rows: Array, versions: list[int]) -> Array:
+    """The course of what a simulation recorded in one piece; `versions` by flow: 1, 2 or 3."""
+    mine = events["ctl"]["kind"] == MAIN
+    ev, st, row = events[mine], states[mine], rows[mine]
+    tp = ev["tp"]
+    first = np.array(versions)[row["flow"]] == 1
+    course = np.zeros(len(row), COURSE)
+    course["t_us"] = (row["ns"] - EPOCH_NS) // 1000
+    course["flow"] = row["flow"]
+    course["delivered"], course["lost"] = tp["delivered"], tp["lost"]
+    course["rtt_us"], course["cwnd"] = ev["rs"]["rtt_us"], tp["snd_cwnd"]
+    out = tp["packets_out"] - tp["sacked_out"] - tp["lost_out"] + tp["retrans_out"]
+    course["inflight"] = np.maximum(out, 0)
+    for name in ("inflight_hi", "inflight_lo"):
+        unset = first | (st[name] == _U32_MAX)
+        course[name] = np.where(unset, UNSET, st[name])
+    course["phase"] = _phases(st, first)
+    course["too_high"] = np.where(first, UNSET, st["prev_probe_too_high"])
+    course["ecn_rounds"] = np.where(first, UNSET, st["startup_ecn_rounds"])
+    return course
+
+
+def _phases(states: Array, first: Array) -> Array:
+    """Places in PHASES, as the macro phase_name decides; `first`: rows of v1."""
+    mode, cycle = states["mode"], states["cycle_idx"]
+    up, gain, policed = (PHASES.index(f"PROBE_BW_{name}") for name in ("UP", "1.25", "LT"))
+    in_v1 = np.where(states["lt_use_bw"] == 1, policed, gain + np.minimum(cycle, 2))
+    probing = np.where(first, in_v1, up + np.minimum(cycle, 3))
+    other = np.where(mode > BBR_PROBE_BW, PHASES.index("PROBE_RTT"), mode)
+    return np.where(mode == BBR_PROBE_BW, probing, other)

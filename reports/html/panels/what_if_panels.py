@@ -1,0 +1,86 @@
+"""The charts of a what-if: one quantity each, recorded and simulated under own and other rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .signals import Panel, Signal
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What one chart shows: its name in analyze/simulate/over_time.py, and how it is drawn."""
+
+    name: str
+    title: str
+    unit: str
+    about: str
+    scale: float
+    height: int = 150
+    dash: tuple[int, ...] = ()
+
+
+TOGETHER = (
+    Quantity("rate_kbps", "Rate delivered", "Mbit/s", "payload delivered, flows with BBR", 1e-3),
+    Quantity("rtt_us", "Round-trip time", "ms", "median of each step, flows with BBR", 1e-3),
+    Quantity("lost", "Packets lost so far", "packets", "marked lost, flows with BBR", 0.1, 110),
+)
+INFLIGHT = Quantity("inflight", "Data in flight", "packets", "mean of each step", 0.1, 170)
+BOUNDS = (
+    Quantity("inflight_hi", "inflight_hi", "packets", "the long-term bound", 0.1),
+    Quantity("inflight_lo", "inflight_lo", "packets", "the short-term bound", 0.1, dash=(2, 3)),
+)
+WINDOW = Quantity("cwnd", "Congestion window", "packets", "snd_cwnd", 0.1, 110)
+# Who: in the page's words, and the colour's name.
+SOURCES = {"recorded": "recorded", "own": "own_rules", "other": "other_rules"}
+AREA = "band"
+
+
+def with_bands(quantity: Quantity, rules: str) -> Panel:
+    """The chart of one quantity: recorded, and two medians within their bands."""
+    signals = []
+    for source in ("own", "other"):
+        who = _who(source, rules)
+        signals.append(
+            Signal(
+                f"{quantity.name}-{source}-{AREA}",
+                f"{who}, 5 to 95 %",
+                f"{quantity.about}: 5 to 95 % of the seeds",
+                "",
+                quantity.scale,
+                "area",
+                colour=SOURCES[source],
+                width=5.0,
+            )
+        )
+    lines = [line(quantity, source, rules) for source in SOURCES]
+    return Panel(
+        quantity.name, quantity.title, quantity.unit, (*signals, *lines), height=quantity.height
+    )
+
+
+def bounds_panel(rules: str) -> Panel:
+    """Both bounds on data in flight in one chart, without bands: they would hide each other."""
+    lines = [line(bound, source, rules) for bound in BOUNDS for source in SOURCES]
+    return Panel("bounds", "Bounds on data in flight", "packets", tuple(lines), height=150)
+
+
+def line(quantity: Quantity, source: str, rules: str) -> Signal:
+    """The recorded line, or the median over the seeds."""
+    named = f"{quantity.name}, " if quantity in BOUNDS else ""
+    middle = "" if source == "recorded" else ", median"
+    return Signal(
+        f"{quantity.name}-{source}",
+        f"{named}{_who(source, rules)}{middle}",
+        quantity.about,
+        "",
+        quantity.scale,
+        "line",
+        colour=SOURCES[source],
+        dash=quantity.dash,
+        width=1.6 if source == "recorded" else 1.9,
+    )
+
+
+def _who(source: str, rules: str) -> str:
+    return {"recorded": "recorded", "own": "own rules"}.get(source, rules)
