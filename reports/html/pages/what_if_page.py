@@ -23,7 +23,7 @@ from ..panels.what_if_panels import (
     INFLIGHT,
     TOGETHER,
     WINDOW,
-    Quantity,
+    CourseQuantity,
     bounds_panel,
     with_bands,
 )
@@ -123,7 +123,7 @@ class _Courses:
     own: list[OverTime]
     other: list[OverTime]
 
-    def points(self, quantities: Sequence[Quantity], flow: int | None) -> dict[str, Points]:
+    def points(self, quantities: Sequence[CourseQuantity], flow: int | None) -> dict[str, Points]:
         """Points of each quantity's signals, of one flow; None: of all together."""
         made: dict[str, Points] = {}
         for quantity in quantities:
@@ -163,7 +163,7 @@ def _placed(
 
 
 def _points(
-    quantity: Quantity, step_us: int, recorded: Array, own: Band, other: Band
+    quantity: CourseQuantity, step_us: int, recorded: Array, own: Band, other: Band
 ) -> dict[str, Points]:
     """Whole numbers of the quantity's scale, by signal; rates, RTTs and means lie mid-step."""
     finer = 10.0 if quantity.scale == 0.1 else 1.0

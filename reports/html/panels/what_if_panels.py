@@ -8,7 +8,7 @@ from .signals import Panel, Signal
 
 
 @dataclass(frozen=True)
-class Quantity:
+class CourseQuantity:
     """What one chart shows: its name in analyze/simulate/over_time.py, and how it is drawn."""
 
     name: str
@@ -21,22 +21,28 @@ class Quantity:
 
 
 TOGETHER = (
-    Quantity("rate_kbps", "Rate delivered", "Mbit/s", "payload delivered, flows with BBR", 1e-3),
-    Quantity("rtt_us", "Round-trip time", "ms", "median of each step, flows with BBR", 1e-3),
-    Quantity("lost", "Packets lost so far", "packets", "marked lost, flows with BBR", 0.1, 110),
+    CourseQuantity(
+        "rate_kbps", "Rate delivered", "Mbit/s", "payload delivered, flows with BBR", 1e-3
+    ),
+    CourseQuantity("rtt_us", "Round-trip time", "ms", "median of each step, flows with BBR", 1e-3),
+    CourseQuantity(
+        "lost", "Packets lost so far", "packets", "marked lost, flows with BBR", 0.1, 110
+    ),
 )
-INFLIGHT = Quantity("inflight", "Data in flight", "packets", "mean of each step", 0.1, 170)
+INFLIGHT = CourseQuantity("inflight", "Data in flight", "packets", "mean of each step", 0.1, 170)
 BOUNDS = (
-    Quantity("inflight_hi", "inflight_hi", "packets", "the long-term bound", 0.1),
-    Quantity("inflight_lo", "inflight_lo", "packets", "the short-term bound", 0.1, dash=(2, 3)),
+    CourseQuantity("inflight_hi", "inflight_hi", "packets", "the long-term bound", 0.1),
+    CourseQuantity(
+        "inflight_lo", "inflight_lo", "packets", "the short-term bound", 0.1, dash=(2, 3)
+    ),
 )
-WINDOW = Quantity("cwnd", "Congestion window", "packets", "snd_cwnd", 0.1, 110)
+WINDOW = CourseQuantity("cwnd", "Congestion window", "packets", "snd_cwnd", 0.1, 110)
 # Who: in the page's words, and the colour's name.
 SOURCES = {"recorded": "recorded", "own": "own_rules", "other": "other_rules"}
 AREA = "band"
 
 
-def with_bands(quantity: Quantity, rules: str) -> Panel:
+def with_bands(quantity: CourseQuantity, rules: str) -> Panel:
     """The chart of one quantity: recorded, and two medians within their bands."""
     signals = []
     for source in ("own", "other"):
@@ -65,7 +71,7 @@ def bounds_panel(rules: str) -> Panel:
     return Panel("bounds", "Bounds on data in flight", "packets", tuple(lines), height=150)
 
 
-def line(quantity: Quantity, source: str, rules: str) -> Signal:
+def line(quantity: CourseQuantity, source: str, rules: str) -> Signal:
     """The recorded line, or the median over the seeds."""
     named = f"{quantity.name}, " if quantity in BOUNDS else ""
     middle = "" if source == "recorded" else ", median"
