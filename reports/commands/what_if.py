@@ -15,7 +15,7 @@ from ..text.what_if_words import QUANTITY_WORDS, path_words
 
 if TYPE_CHECKING:
     from ...analyze.simulate.closed_loop import CounterfactualAnswer
-    from ...analyze.simulate.over_time import OverTime
+    from ...analyze.simulate.course_steps import OverTime
 
 
 @click.command(epilog=help_text())
@@ -80,7 +80,7 @@ def answered(
     from ...analyze.replay.parameter_settings import parse_settings
     from ...analyze.simulate.closed_loop import predict
     from ...analyze.simulate.course import recorded_course
-    from ...analyze.simulate.over_time import over_time
+    from ...analyze.simulate.course_steps import over_time
     from ...analyze.simulate.recorded_world import recorded_world
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress

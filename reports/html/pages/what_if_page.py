@@ -9,7 +9,7 @@ import numpy as np
 
 from ....analyze.simulate.closed_loop import typical
 from ....analyze.simulate.course import PHASES, UNSET
-from ....analyze.simulate.over_time import Band, OverTime, band
+from ....analyze.simulate.course_steps import Band, OverTime, band
 from ....analyze.simulate.recorded_world import METRICS
 from ...text.what_if_words import QUANTITY_WORDS, path_words
 from ..data import document
@@ -191,11 +191,11 @@ def _whole(values: Array, finer: float) -> Array:
 
 
 def _lanes(phases: dict[str, Array], step_us: int) -> dict[str, Spans]:
-    """Spans per lane, from where the flow had begun."""
+    """Spans per lane, from where the flow had begun to where it ended."""
     lanes = {}
     for name, places in phases.items():
         begun = np.flatnonzero(places != UNSET)
         words = np.array([*PHASES, "unknown"])[places]
         starts = step_us * begun.astype(np.int64)
-        lanes[name] = spans(starts, words[begun], step_us * len(places))
+        lanes[name] = spans(starts, words[begun], int(starts[-1]) + step_us if len(starts) else 0)
     return lanes

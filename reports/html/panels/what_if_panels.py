@@ -9,7 +9,7 @@ from .signals import Panel, Signal
 
 @dataclass(frozen=True)
 class CourseQuantity:
-    """What one chart shows: its name in analyze/simulate/over_time.py, and how it is drawn."""
+    """What one chart shows: its name in analyze/simulate/course_steps.py, and how it is drawn."""
 
     name: str
     title: str

@@ -147,7 +147,7 @@ def test_a_what_if_shows_three_courses_with_bands_on_one_axis(
     from bbrscope.analyze.replay import replay_runs
     from bbrscope.analyze.simulate.closed_loop import predict
     from bbrscope.analyze.simulate.course import recorded_course
-    from bbrscope.analyze.simulate.over_time import over_time
+    from bbrscope.analyze.simulate.course_steps import over_time
     from bbrscope.analyze.simulate.recorded_world import recorded_world
     from bbrscope.reports.html.pages import what_if_page
 

@@ -28,7 +28,7 @@ class OverTime:
         together: TOGETHER by name, [steps], NaN: no value. Payload delivered, the median RTT, and
             packets lost so far.
         flows: per flow OF_FLOW by name, [steps], as a step ends, and the mean of inflight.
-        phases: per flow [steps], places in PHASES as a step ends, UNSET: not begun.
+        phases: per flow [steps], places in PHASES as a step ends, UNSET: not begun, or over.
     """
 
     step_us: int
@@ -72,10 +72,12 @@ def over_time(course: Array, flows: int, duration_us: int) -> OverTime:
     }
     held = []
     for one, place in zip(of_flow, places, strict=True):
-        values = {name: _held(one, place, name, np.nan) for name in OF_FLOW}
-        held.append(values | {"inflight": _means(one, ends)})
+        held.append({"inflight": _means(one, ends)})
+        for name in OF_FLOW[1:]:
+            values = _held(one, place, name, np.nan)
+            held[-1][name] = _while_active(one, ends, values, np.nan)
     phases = [
-        _held(one, place, "phase", UNSET).astype(np.int64)
+        _while_active(one, ends, _held(one, place, "phase", UNSET), UNSET).astype(np.int64)
         for one, place in zip(of_flow, places, strict=True)
     ]
     return OverTime(step_us, together, held, phases)
@@ -88,6 +90,12 @@ def _held(course: Array, place: Array, name: str, before: float) -> Array:
     values = course[name].astype(float)
     values[values == UNSET] = np.nan
     return np.where(place < 0, before, values[np.maximum(place, 0)])
+
+
+def _while_active(course: Array, ends: Array, values: Array, other: float) -> Array:
+    """The values up to the step of a flow's last callback, then `other`."""
+    last = course["t_us"][-1] if len(course) else 0
+    return np.where(np.append(0, ends[:-1]) <= last, values, other)
 
 
 def _means(course: Array, ends: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from bbrscope.analyze.simulate.course import COURSE, PHASES, UNSET
-from bbrscope.analyze.simulate.over_time import band, over_time
+from bbrscope.analyze.simulate.course_steps import band, over_time
 
 STARTUP, DRAIN = PHASES.index("STARTUP"), PHASES.index("DRAIN")
 
