@@ -14,8 +14,8 @@ from ..bbr import params
 from ..bbr.variants.own_variant import is_variant, own_variant
 from ..replay.parameter_settings import apply_settings
 from .course import COURSE, simulated_course
-from .fidelity_notes import reasons, statement
 from .course_steps import OverTime, over_time
+from .fidelity_notes import reasons, statement
 from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .watched import watched

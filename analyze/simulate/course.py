@@ -1,8 +1,8 @@
 """What flows with BBR went through, callback by callback: of recordings and simulations alike.
 
 A course has one row per call of cong_control(), in order of time; counted from it are a run's
-milestones (milestones.py) and its quantities over time (course_steps.py), so that a recording and its
-simulations are counted in one way.
+quantities over time (course_steps.py), so that a recording and its simulations are counted in one
+way.
 """
 
 from __future__ import annotations
