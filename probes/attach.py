@@ -37,7 +37,7 @@ class Attach:
     them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
     `values_per_row` how many values this bpftrace can print at once; `return_address_bytes` how
     many bytes a call pushes on the stack, by the machine's calling convention; `names_modules`
-    whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function alone.
+    whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only.
     """
 
     rung: str
@@ -76,7 +76,7 @@ class Attach:
         return f"{keyword}:{module or self.module or 'vmlinux'}:{function}"
 
     def read_argument(self, name: str, position: int) -> str:
-        """The expression of a function's argument: kprobes know it by its register alone."""
+        """The expression of a function's argument: kprobes know it by its register only."""
         return f"arg{position}" if self.rung == "kprobe" else f"{self.argument}{name}"
 
     def trace(self, name: str) -> tuple[str, str, str]:

@@ -18,7 +18,7 @@ EXIT = [field.name for field in EXIT_FIELDS]
 class Version:
     """One BBR: its function names and the fields that its probes record.
 
-    `tx_start` is the callback for CA_EVENT_TX_START alone, where the kernel has one (Linux 7.1 and
+    `tx_start` is the callback for CA_EVENT_TX_START only, where the kernel has one (Linux 7.1 and
     later): `cwnd_event` is "" then, unless the same BBR has both.
     """
 

@@ -47,7 +47,7 @@ def check(between: tuple[int, int] | None, steady: bool) -> None:
         raise click.BadParameter("FROM must be before TO", param_hint="--between")
 
 
-def chosen(
+def windows_of(
     store: Store, run_ids: Sequence[int], between: tuple[int, int] | None, steady: bool
 ) -> RunWindows | None:
     """Return the window of each run, ns of its clock being `between`; None: all of them.
@@ -71,7 +71,7 @@ def nanoseconds(between: tuple[float, float] | None) -> tuple[int, int] | None:
     return (round(between[0] * 1e9), round(between[1] * 1e9)) if between else None
 
 
-def told(store: Store, windows: RunWindows | None) -> list[str]:
+def window_notes(store: Store, windows: RunWindows | None) -> list[str]:
     """Say from when until when each run is measured."""
     if windows is None:
         return []

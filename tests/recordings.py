@@ -51,7 +51,7 @@ def lacks_nothing_untold(folder: Path, name: str) -> None:
 
     Nothing may be missing but calls that kprobes did not see: an interrupt that comes while a BPF
     program runs has its own kprobes' programs skipped (kernel/trace/bpf_trace.c trace_call_bpf();
-    how often is counted since Linux 6.7 only). fentry's are skipped for themselves alone.
+    how often is counted since Linux 6.7 only). fentry's are skipped for themselves only.
     """
     said, status = ((folder / f"{name}.{what}").read_text() for what in ("said", "status"))
     told, found = manifest(folder / name), check.check(folder / name / "events.csv.zst")

@@ -75,7 +75,7 @@ def test_what_needs_no_root_works_here(tmp_path: Path) -> None:
 
 
 def test_what_needs_root_works_on_a_debian_host(tmp_path: Path) -> None:
-    """The guest has bbrscope's files alone: no DuckDB, so the lab leaves bundles (--inside)."""
+    """The guest has bbrscope's files only: no DuckDB, so the lab leaves bundles (--inside)."""
     need_qemu()
     lines = [
         f"{line} --inside -o /out/lab" if " lab run " in line else line for line in commands("#")

@@ -49,7 +49,7 @@ class Code:
 
     Attributes:
         number: stable identifier, stored in the recordings' decision tables.
-        versions: kernels that can take it, e.g. "12" for v1 and v2; "" for a variant's alone.
+        versions: kernels that can take it, e.g. "12" for v1 and v2; "" for a variant's only.
         about: what it decides on: mode, phase, full_bw, bw, bw_lo, inflight_hi, inflight_lo,
             min_rtt, extra_acked, cwnd, pacing, policer, ecn, round, recovery, idle, fast_path, plb,
             core.

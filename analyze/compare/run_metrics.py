@@ -27,7 +27,7 @@ BY = {
 def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None) -> str:
     """Return a query that sees only some runs, so that views read no more than theirs.
 
-    With `windows`, views of metrics, of the queue and of the link tell of these alone.
+    With `windows`, views of metrics, of the queue and of the link tell of these only.
     """
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
     return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})

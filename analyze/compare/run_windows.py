@@ -1,4 +1,4 @@
-"""Windows of runs: a part of each that is measured alone, between two times or in steady state."""
+"""Windows of runs: the part of each that is measured, between two times or in steady state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def between(
 
 
 # When each sender that counts had filled the pipe: it left STARTUP, and DRAIN after it, for the
-# first time. One whose modes nothing tells (CUBIC, or packets alone) had, as far as is known.
+# first time. One whose modes nothing tells (CUBIC, or packets only) had, as far as is known.
 _STEADY = """
 WITH begun AS (
   SELECT run_id, flow, min(start_ns)::BIGINT AS ns, count(*) AS known,

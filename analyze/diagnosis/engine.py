@@ -131,7 +131,7 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     """Run all rules over several runs, as many groups of them at a time as there are CPUs."""
     groups = list(together(con, run_ids))
     workers = min(len(groups), len(os.sched_getaffinity(0)))
-    # Temporary views, which a store of another bbrscope gets, are this connection's alone.
+    # Temporary views, which a store of another bbrscope gets, are this connection's only.
     query = "SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name NOT LIKE 'these_%'"
     (own,) = con.execute(query).fetchall()[0]
     if workers < 2 or own:
@@ -192,8 +192,8 @@ def diagnose_together(
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings by rank, without those that another one on the same flow explains."""
     explained = {(name, finding.flow) for finding in findings for name in finding.rule.explains}
-    kept = (finding for finding in findings if (finding.rule.name, finding.flow) not in explained)
-    return sorted(kept, key=_rank)
+    others = (finding for finding in findings if (finding.rule.name, finding.flow) not in explained)
+    return sorted(others, key=_rank)
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, float, int]:

@@ -335,11 +335,11 @@ def prepare(
 
 def _drop_earlier(con: duckdb.DuckDBPyConnection) -> None:
     """Drop what an earlier call made: a name may have been a table's and become a view's."""
-    made = con.execute(
+    earlier = con.execute(
         "SELECT 'TABLE', table_name FROM duckdb_tables() WHERE temporary UNION ALL"
         " SELECT 'VIEW', view_name FROM duckdb_views() WHERE temporary"
     ).fetchall()
-    for kind, name in made:
+    for kind, name in earlier:
         if name.startswith(("these_", "this_")):
             con.execute(f'DROP {kind} "{name}"')
 

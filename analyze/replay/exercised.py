@@ -22,7 +22,7 @@ def exercised_by(decided: Sequence[Mapping[str, int]], base: str) -> Exercised:
 
     Args:
         decided: of each flow, how often each code was decided.
-        base: v1, v2 or v3, from whose codes those are told that no flow decided.
+        base: v1, v2 or v3, whose codes are listed if no flow decided them.
     """
     total: Counter[str] = Counter()
     for flow in decided:

@@ -64,7 +64,7 @@ def _missing_main(flow: FlowEvents) -> list[Gap]:
 
 
 def _missing_set_state(flow: FlowEvents) -> list[Gap]:
-    """icsk_ca_state changes through set_state alone."""
+    """icsk_ca_state changes through set_state only."""
     columns = flow.columns
     state = columns["icsk_ca_state"].astype(np.int64)
     after = np.where(columns["kind"] == SET_STATE, columns["new_state"].astype(np.int64), state)
@@ -96,7 +96,7 @@ def _missing_loss(flow: FlowEvents) -> list[Gap]:
 
 
 def _missing_ecn(flow: FlowEvents) -> list[Gap]:
-    """The receiver's CE state changes through cwnd_event alone, and nothing else changed."""
+    """The receiver's CE state changes through cwnd_event only, and nothing else changed."""
     columns = flow.columns
     kind = columns["kind"]
     states = flow.states[: len(kind)]

@@ -136,7 +136,7 @@ def _events_while_detaching(kind: Array, has_exit: Array, ns: Array, last_exit_n
 
 
 def _missing(version: str, present: set[str], has_main: bool) -> list[str]:
-    """Columns without which this version cannot be replayed; inputs matter to main() alone."""
+    """Columns without which this version cannot be replayed; inputs matter to main() only."""
     return [
         one.column
         for one in FIELDS.values()

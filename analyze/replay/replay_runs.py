@@ -83,7 +83,7 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
     """Refuse a run that has nothing to replay.
 
     Raises:
-        BbrscopeError: it has packets alone, or was recorded on a rung without callbacks.
+        BbrscopeError: it has packets only, or was recorded on a rung without callbacks.
     """
     row = con.execute("SELECT run, events, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
     assert row is not None

@@ -31,10 +31,10 @@ def _of_path(setup: Setup) -> list[str]:
         why.append("jitter, ACK aggregation and policers were never compared")
     if path.reorder:
         why.append("with reordering the RTT's median comes out up to 13 % low under v1 and v2")
-    made = {what for _, what, _ in path.changes}
-    if "outage" in made:
+    changed = {what for _, what, _ in path.changes}
+    if "outage" in changed:
         why.append("an outage of the data alone was never compared")
-    if "down" in made:
+    if "down" in changed:
         why.append("after an outage RTTs come out 5 to 10 % low, and losses up to 20 %")
     return why
 

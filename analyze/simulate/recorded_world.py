@@ -129,7 +129,7 @@ def _described(words: Mapping[str, str]) -> PathSetup:
 
 
 def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int) -> PathSetup:
-    """From the events alone: rate and buffer in payload's packets, on the wire."""
+    """From the events only: rate and buffer in payload's packets, on the wire."""
     row = con.execute(
         "SELECT quantile_cont(rs_delivered * 1e6 / rs_interval_us, 0.95), min(rs_rtt_us),"
         " quantile_cont(rs_rtt_us, 0.999) FROM events WHERE run_id = ? AND kind = 'main' AND"

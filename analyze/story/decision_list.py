@@ -16,7 +16,7 @@ from .sentences import evidence_of, fill
 if TYPE_CHECKING:
     import duckdb
 
-# Told one by one they would take minutes and gigabytes, and nobody would read them.
+# Listed one by one they would take minutes and gigabytes, and nobody would read them.
 MOST_DECISIONS = 500_000
 
 # By event: the number of each decision's code and its evidence, in the order they were taken.

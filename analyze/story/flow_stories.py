@@ -1,4 +1,4 @@
-"""A flow's story, whatever recorded it: kernel events, samples of its state, or packets alone."""
+"""A flow's story, whatever recorded it: kernel events, samples of its state, or packets only."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class SampledFlow:
 
 
 def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
-    """Return how the run was sampled; None: it is not made of samples alone."""
+    """Return how the run was sampled; None: it is not made of samples only."""
     row = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
     return RUNGS[row[0]] if row and row[0] in SAMPLED else None
 

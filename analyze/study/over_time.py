@@ -27,7 +27,7 @@ _EVENTS = """
 _T = "(e.ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9"
 _TENTH = f"floor({_T} * 10) / 10"
 
-# Without kernel events, packets know the time of day alone: they begin when the first flow does.
+# Without kernel events, packets know the time of day only: they begin when the first flow does.
 _PACKETS = """
   SELECT p.run_id, f.label, k.facet, p.packet, p.stream, p.seq, p.len, p.frame_len,
     CASE WHEN r.first_ns IS NULL THEN

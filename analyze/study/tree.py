@@ -1,9 +1,9 @@
 """When BBR beats CUBIC, learnt from a grid of paths: the decision tree of Cao et al. (IMC 2019).
 
-One sample per path; the winner is who had more goodput alone on it. As in the paper, the tree that
-is drawn has learnt from three quarters of the samples, and its accuracy is that of trees on five
-folds, each judged on samples that it has not seen. Features and depth are not in the paper: here
-they are those below.
+One sample per path; the winner is who had more goodput when it had the path to itself. As in the
+paper, the tree that is drawn has learnt from three quarters of the samples, and its accuracy is
+that of trees on five folds, each judged on samples that it has not seen. Features and depth are not
+in the paper: here they are those below.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Open a store with everything that is concluded in it: tables of results, and views.
 
-What collect makes has the recorded tables alone. The rest is installed when a store is opened here,
+What collect makes has the recorded tables only. The rest is installed when a store is opened here,
 and stays in its file, so that any DuckDB shell has the views as well.
 """
 

@@ -47,7 +47,7 @@ def quality_notes(manifest: Manifest, counts: Mapping[str, int]) -> list[Quality
     for call in missing_exits(counts):
         if call.exits == 0:
             notes.append(note_of("no_exits", call=call.name, entries=call.entries))
-    ended = str(manifest.raw.get("ended") or "not told how")[:LONGEST]
+    ended = str(manifest.raw.get("ended") or "not recorded")[:LONGEST]
     if accounting and accounting.get("complete") is not True:
         notes.append(note_of("not_counted", ended=ended))
     elif ended.startswith(("bpftrace ended", "cannot write")):

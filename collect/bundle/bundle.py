@@ -162,7 +162,7 @@ def _read_files(folder: Path, shown: str, salvage: bool) -> Bundle:
         way = COMPLETE + (killed if (folder / EVENTS).exists() else "")
         raise BundleError(f"{shown} has no {MANIFEST}: it is not a run bundle", way)
     manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
-    # Rung inet_diag has samples alone; a run of the lab need not have a BBR flow.
+    # Rung inet_diag has samples only; a run of the lab need not have a BBR flow.
     recorded = any((folder / name).exists() for name in (EVENTS, SS))
     if not recorded and "lab" not in manifest.raw:
         raise BundleError(

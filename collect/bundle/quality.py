@@ -65,9 +65,9 @@ CODES = {
     "samples_gap": "{seconds:.3f} s are between two samples of a flow, {usual:.3f} s between most: "
     "the clock jumped ahead, or nobody looked; rates over that time are means",
     "samples_v1_form": "this ss prints of BBR what v1 tells: the version, bounds and "
-    "extra_acked are not there, and phases are told by the gains",
+    "extra_acked are not there, and phases are read from the gains",
     "samples_on_change": "a snapshot was written when something changed: a pause says that "
-    "nothing did; the version, bounds and extra_acked are not there, and phases are told by the "
+    "nothing did; the version, bounds and extra_acked are not there, and phases are read from the "
     "gains",
     "samples_no_sender": "the kernel's log does not name the sender's port: flows to the same "
     "address and port are told apart by what they had delivered",

@@ -56,7 +56,7 @@ LADDER = (
         " changed: nothing can be replayed",
     ),
 )
-# No rung of the ladder: the state by whichever holds, where the phase changes alone.
+# No rung of the ladder: the state by whichever holds, where the phase changes only.
 PHASES = Rung(
     "phases",
     False,

@@ -307,7 +307,7 @@ class _Loader:
             notes = load_recorded(self.con, run_id, seen, shown, manifest.clocks, self.salvage)
             keep_notes(self.con, run_id, notes)
 
-    def _load_run(self, found: dict[str, Any]) -> None:
+    def _load_run(self, seen: dict[str, Any]) -> None:
         """Write the run's own row: `found` is what the events say of it."""
         manifest = self.bundle.manifest
         row = {
@@ -315,7 +315,7 @@ class _Loader:
             "run": self.run,
             "bundle_digest": self.bundle.digest,
             **facts.run_facts(manifest),
-            **found,
+            **seen,
             "ingested_by": version("bbrscope"),
         }
         insert(self.con, "runs", [row])
@@ -326,11 +326,11 @@ class _Loader:
     def _load_lab(self) -> None:
         """Write which experiment this is; the flows of both recordings meet by their ports."""
         manifest, bundle = self.bundle.manifest, self.bundle
-        found = lab.rows(manifest.raw[lab.KEY], bundle.folder, f"{bundle.shown}/{MANIFEST}")
+        rows_of_lab = lab.rows(manifest.raw[lab.KEY], bundle.folder, f"{bundle.shown}/{MANIFEST}")
         for table, rows in (
-            ("lab_runs", [{**found.run, "kernel": manifest.text("kernel")}]),
-            ("lab_flows", found.flows),
-            ("lab_intervals", found.intervals),
+            ("lab_runs", [{**rows_of_lab.run, "kernel": manifest.text("kernel")}]),
+            ("lab_flows", rows_of_lab.flows),
+            ("lab_intervals", rows_of_lab.intervals),
         ):
             insert(self.con, table, ({"run_id": self.run_id, **row} for row in rows))
         self.con.execute(facts.LAB_FLOWS, {"run_id": self.run_id})

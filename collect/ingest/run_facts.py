@@ -130,7 +130,7 @@ def run_facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def rung(manifest: Manifest, kinds: set[str]) -> str | None:
-    """Return how a run was recorded: the kinds of its events tell more than the manifest does.
+    """Return how a run was recorded: the kinds of its events say more than the manifest.
 
     None: nobody says which of the ways to see every callback it was.
     """
@@ -166,7 +166,7 @@ def host_facts(run_id: int, manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def constants(run_id: int, values: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield build constants that the rows tell and the manifest does not."""
+    """Yield build constants that rows have and the manifest has not."""
     for name, value in values.items():
         yield {"run_id": run_id, "scope": "constants", "name": name, "value": str(value)}
 

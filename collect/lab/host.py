@@ -168,9 +168,9 @@ def bbr_versions(ccs: Iterable[str]) -> dict[str, str]:
     if not wanted:
         return {}
     candidates = target.candidates(btf.load())
-    found = {each.version.name for each in candidates}
-    names = {"bbr": "v1" if "v1" in found else "v3", "bbr2": "v2", "bbr3": "v3"}
-    versions = {cc: names[cc] for cc in sorted(wanted) if names.get(cc) in found}
+    present = {each.version.name for each in candidates}
+    names = {"bbr": "v1" if "v1" in present else "v3", "bbr2": "v2", "bbr3": "v3"}
+    versions = {cc: names[cc] for cc in sorted(wanted) if names.get(cc) in present}
     return versions or dict.fromkeys(sorted(wanted), target.choose(candidates).version.name)
 
 

@@ -209,9 +209,9 @@ def _make(place: LakePlace) -> None:
             raise StoreError(f"{place.shown} is there, and is no lake", "name an empty folder")
         root.mkdir(exist_ok=True)
     with place.scratch() as folder:
-        made = folder / MARK
-        made.write_text(json.dumps({"format": FORMAT, "version": VERSION}))
-        place.publish_new(made, MARK)
+        mark = folder / MARK
+        mark.write_text(json.dumps({"format": FORMAT, "version": VERSION}))
+        place.publish_new(mark, MARK)
 
 
 def token() -> str:

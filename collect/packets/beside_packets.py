@@ -1,7 +1,7 @@
 """What a pcapng holds beside its packets: comments, names of addresses, decryption secrets.
 
 Comments and names say something about a recording and are kept with it. Secrets decrypt what others
-may have captured of the same connections: they are counted, and stay in the file alone.
+may have captured of the same connections: they are counted, and stay in the file only.
 """
 
 from __future__ import annotations

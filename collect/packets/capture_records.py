@@ -133,8 +133,8 @@ def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
 
 
 @jit
-def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) -> int:
-    """Tell what the record at `at` is; found becomes its size, the frame's start, end and link."""
+def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) -> int:
+    """Tell what the record at `at` is; `frame` gets its size, the packet's start, end, link."""
     big = state[BIG]
     if state[FORMAT] == PCAP:
         if at + 16 > end:
@@ -142,7 +142,7 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) 
         size = number_of(text, at + 8, 4, big)
         if size > MOST_BYTES:
             return STRANGE
-        found[0], found[1], found[2], found[3] = 16 + size, at + 16, at + 16 + size, state[LINK]
+        frame[0], frame[1], frame[2], frame[3] = 16 + size, at + 16, at + 16 + size, state[LINK]
         return PACKET if at + 16 + size <= end else PARTIAL
     if at + 12 > end:
         return PARTIAL
@@ -158,7 +158,7 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) 
         return STRANGE
     if at + size > end:
         return PARTIAL
-    found[0] = size
+    frame[0] = size
     if kind == INTERFACE:
         if state[INTERFACES] == MOST_INTERFACES or size < 20:
             return STRANGE
@@ -169,7 +169,7 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, found: Any) 
         length = number_of(text, at + 20, 4, big) if size >= 32 else MOST_BYTES + 1
         if interface >= state[INTERFACES] or length > size - 32:
             return STRANGE
-        found[1], found[2], found[3] = at + 28, at + 28 + length, links[interface]
+        frame[1], frame[2], frame[3] = at + 28, at + 28 + length, links[interface]
         return PACKET
     elif kind in (SIMPLE_PACKET, OLD_PACKET):
         return STRANGE

@@ -53,7 +53,7 @@ def load(
     shown: str,
     clocks: tuple[Clock, ...],
     progress: Callable[[int], None] | None = None,
-    alone: bool = False,
+    without_flows: bool = False,
 ) -> Capture:
     """Fill captures, streams, packets, ack_matches and loss_matches of a run.
 
@@ -66,7 +66,7 @@ def load(
         shown: what to call it in messages.
         clocks: the manifest's readings; without them the ACKs themselves tell the offset.
         progress: called with the bytes of the file read so far.
-        alone: the run has no flows but the connections of this capture.
+        without_flows: the run has no flows but the connections of this capture.
 
     Raises:
         HostError: tshark is not installed.
@@ -80,10 +80,10 @@ def load(
             row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
             line = _Line.of(clocks).set_at(row["clock_ahead"])
             findings = _findings(row, line)
-            if alone:
-                con.execute(match.ALONE)
-                con.execute(match.ALONE_FLOWS, line.values() | {"run_id": run_id})
-            if not alone:
+            if without_flows:
+                con.execute(match.NUMBER_FLOWS)
+                con.execute(match.ADD_FLOWS, line.values() | {"run_id": run_id})
+            if not without_flows:
                 findings |= _assign_owners(con, run_id, row, line)
             _match(con, run_id, row, line)
             insert(con, "captures", [row])

@@ -79,7 +79,7 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
 # Where the capture's clock was set forward: over a gap in it, a sender's timestamps went on by less
 # than the clock, and what a packet needs to the capture point stays longer by that from then on.
 # That is its time less its timestamp's; the least of many counts, as queues come and go. What RFC
-# 7323 section 5.4 recommends for a tick, 1 ms to 1 s, is told by the rate, Linux's us, too.
+# 7323 section 5.4 recommends for a tick, 1 ms to 1 s, follows from the rate, Linux's us, too.
 AHEAD = """
 WITH gaps AS (SELECT unnest($gaps, recursive := true)
 ), near AS (
@@ -184,7 +184,7 @@ SELECT p.*, f.* FROM
 """
 
 # Without any other record each connection that carried data is a flow, of the end that sent most.
-ALONE = """
+NUMBER_FLOWS = """
 UPDATE staged_streams SET flow = CASE direction WHEN 'data' THEN found.flow END,
   ack_flow = CASE direction WHEN 'ack' THEN found.flow END
 FROM (
@@ -193,7 +193,7 @@ FROM (
 ) found
 WHERE staged_streams.stream = found.stream
 """
-ALONE_FLOWS = f"""
+ADD_FLOWS = f"""
 INSERT INTO flows BY NAME
 SELECT $run_id::INTEGER AS run_id, max(flow) AS flow,
   any_value(src) FILTER (flow IS NOT NULL) AS local_address,

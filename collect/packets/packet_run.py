@@ -52,15 +52,15 @@ def load_packets(
     shown = f"{bundle.shown}/{path.name}"
     flows = con.execute("SELECT 1 FROM flows WHERE run_id = ? LIMIT 1", [run_id]).fetchall()
     clocks = bundle.manifest.clocks
-    capture = packets.load(con, run_id, path, shown, clocks, report, alone=not flows)
+    capture = packets.load(con, run_id, path, shown, clocks, report, without_flows=not flows)
     note(con, run_id, capture.findings)
     return True
 
 
 def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -> bool:
     """Load the packets of a bundle whose events are in the store; tell whether there were any."""
-    found = store.con.execute("SELECT 1 FROM captures WHERE run_id = ?", [run_id]).fetchall()
-    if found or bundle.packets() is None:
+    stored = store.con.execute("SELECT 1 FROM captures WHERE run_id = ?", [run_id]).fetchall()
+    if stored or bundle.packets() is None:
         return False
     with store.transaction() as con:
         con.execute(
@@ -80,7 +80,7 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
 def load_capture(
     store: Store, path: Path, name: str | None, replace: bool, progress: Progress
 ) -> tuple[int, bool]:
-    """Make a run of a packet capture alone; return its run_id and whether it was there already.
+    """Make a run of only a packet capture; return its run_id and whether it was there already.
 
     Raises:
         HostError: tshark is not installed.
@@ -90,14 +90,14 @@ def load_capture(
     find_tshark()
 
     def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
-        capture = packets.load(con, run_id, path, str(path), (), progress, alone=True)
+        capture = packets.load(con, run_id, path, str(path), (), progress, without_flows=True)
         _require_packets(capture.row, path)
         first, last = capture.row["first_realtime_ns"], capture.row["last_realtime_ns"]
         flows = con.execute("SELECT count(*) FROM flows WHERE run_id = ?", [run_id]).fetchall()
         facts_of_run = {
             "rung": CAPTURE.name,
             "flows": flows[0][0],
-            "decoded_as": "packets alone: no kernel events were recorded",
+            "decoded_as": "packets only: no kernel events were recorded",
             "started_realtime_ns": first,
             "duration_ns": None if first is None else last - first,
             "packets": "{}",

@@ -76,8 +76,8 @@ def tshark_version() -> str:
 
 def free_memory() -> int:
     """Return the bytes of memory that new programs can have (proc(5), MemAvailable)."""
-    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    return int(found[1]) * 1024 if found else 1 << 62
+    match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(match[1]) * 1024 if match else 1 << 62
 
 
 class _TooLargeError(Exception):

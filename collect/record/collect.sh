@@ -201,7 +201,7 @@ check_places() {
   pick='[^:]*:\([a-z0-9_]*\)$/\1/p'
   for name in $(sed -n "s/^fentry:$pick;s/^kfunc:$pick" "$work/probe.bt"); do
     grep -q "^$name$home (" $tracefs/enabled_functions 2>/dev/null && continue
-    give_up "the kernel attached to another $name, by name alone, or $tracefs does not tell" \
+    give_up "the kernel attached to another $name, by name only, or $tracefs does not show which" \
       "unload the module of the other BBR:$found"
   done
 }

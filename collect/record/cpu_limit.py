@@ -13,7 +13,7 @@ from typing import Protocol
 from .host import bpf_stats
 
 SECOND_NS = 1_000_000_000
-# Looks are this far apart: long enough that attaching and a single burst do not count alone.
+# Looks are this far apart: so long that attaching or a single burst is not all that they see.
 LOOK_NS = 2 * SECOND_NS
 MOST_SHARE = 1 << 20
 MOST_PERIOD_S = 60.0

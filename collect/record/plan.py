@@ -17,7 +17,7 @@ class RecordingPlan:
 
     `command` runs while recording, as the user who called sudo unless `as_root`; `rung` is the only
     way to attach that may be tried; `snaplen` is how many bytes of each packet are kept, None for
-    its headers alone; `wait` waits for BBR to be loaded, `load_module` loads it; above `max_cpu`
+    its headers only; `wait` waits for BBR to be loaded, `load_module` loads it; above `max_cpu`
     percent of a CPU fewer flows are recorded.
     """
 

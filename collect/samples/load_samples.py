@@ -182,5 +182,5 @@ def _flow_row(run_id: int, ends: Ends, generation: int, life: _Life) -> dict[str
         **dict.fromkeys(("events", *KINDS), 0),
         "has_init": False,
         "pre_init": 0,
-        "note": "seen in samples alone: no kernel event of it was recorded",
+        "note": "seen in samples only: no kernel event of it was recorded",
     }

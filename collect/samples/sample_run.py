@@ -129,7 +129,7 @@ def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
     return {
         "rung": "kernel_log" if kind == "kernel_log" else "inet_diag",
         "version": version if version in ("v1", "v2", "v3") else None,
-        "decoded_as": f"{_WHAT[kind]} alone: no kernel events were recorded; times on {clocks}",
+        "decoded_as": f"{_WHAT[kind]} only: no kernel events were recorded; times on {clocks}",
         "started_realtime_ns": first if loaded.clocks == {"realtime"} else None,
         "first_ns": first,
         "last_ns": last,

@@ -115,17 +115,17 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
     head: tuple[Ends, str | None, tuple[int, str] | None] | None = None
     for line in lines:
         line = line[:MAX_LINE]
-        found = at_start(line)
-        rest = line[found[2] :].strip(" :") if found else line.strip()
-        indented = line[:1] in " \t" if found is None else line[found[2] : found[2] + 2] == " \t"
-        if found is not None and not rest:
-            stamp, head = found[:2], None
+        begin = at_start(line)
+        rest = line[begin[2] :].strip(" :") if begin else line.strip()
+        indented = line[:1] in " \t" if begin is None else line[begin[2] : begin[2] + 2] == " \t"
+        if begin is not None and not rest:
+            stamp, head = begin[:2], None
             look, seen = look + bool(seen), set()
             continue
         if rest.startswith(("State ", "Recv-Q ", "Netid ")):
             look, seen, head = look + bool(seen), set(), None
             continue
-        when = found[:2] if found else stamp
+        when = begin[:2] if begin else stamp
         ends = None if indented else _ends(rest)
         if ends is not None:
             cookie = _COOKIE.search(rest)
@@ -157,14 +157,14 @@ def _ends(text: str) -> Ends | None:
 
 
 def _end(word: str) -> tuple[str, int] | None:
-    found = _END.fullmatch(word) or _BARE_V6.fullmatch(word)
-    if found is None or int(found["port"]) > 65535:
+    match = _END.fullmatch(word) or _BARE_V6.fullmatch(word)
+    if match is None or int(match["port"]) > 65535:
         return None
     try:
-        address = decode_address(found.groupdict().get("v4") or found["v6"])
+        address = decode_address(match.groupdict().get("v4") or match["v6"])
     except ValueError:
         return None
-    return address, int(found["port"])
+    return address, int(match["port"])
 
 
 def _values(text: str) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 DuckDB lets a connection without access to files still write to the files of its own database, and
 since 2.0 a ``WITH`` clause may hold COPY, INSERT, UPDATE or DELETE: a statement's type alone does
 not say that it only reads. So the parsed statement is searched here: every part of it must be a
-query, and every table function one that reads the database alone.
+query, and every table function one that reads the database only.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ class Store(Closing):
             BbrscopeError: no such run; the message lists names that look alike.
         """
         # A result must be read to its end before the connection does anything else.
-        found = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchall()
-        if found:
-            return int(found[0][0])
+        rows = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [name]).fetchall()
+        if rows:
+            return int(rows[0][0])
         names = self.runs()
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         if near:

@@ -1,6 +1,6 @@
 """What a compiled function is made of, as a key: its own code and all that the code reaches.
 
-numba looks at the file of the outermost function alone. It would run stale code after a change in
+numba looks at the file of the outermost function only. It would run stale code after a change in
 a callee, and compile everything again after a changed comment. The key made here follows bytecode,
 constants, globals, closures and callees; docstrings, comments, line numbers and the texts of tables
 are not in it, since none of them ends up in machine code.

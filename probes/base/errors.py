@@ -1,4 +1,4 @@
-"""The errors a user can meet: fact, cause and way out, printed by the command line alone."""
+"""The errors a user can meet: fact, cause and way out, printed by the command line only."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Recordings(Closing):
     ) -> polars.DataFrame:
         """Return throughput, loss, RTT, queue and inflight of flows; views ``metrics_by_*``.
 
-        Columns that begin with ``pkt_`` come from packets alone, the others from kernel events.
+        Columns that begin with ``pkt_`` come from packets only, the others from kernel events.
         They are of whole runs, of `between` (seconds of the run's clock), or of the `steady` state.
 
         >>> goodput, rtt = lab.metrics("v2_x_spur").select("goodput_mbps", "rtt_min_us").row(0)
@@ -145,10 +145,10 @@ class Recordings(Closing):
         import polars
 
         from ...analyze.compare.run_metrics import table
-        from ..window_options import chosen, nanoseconds
+        from ..window_options import nanoseconds, windows_of
 
         ids = self._ids(runs)
-        windows = chosen(self.store, ids, nanoseconds(between), steady)
+        windows = windows_of(self.store, ids, nanoseconds(between), steady)
         return polars.DataFrame(table(self.store.con, ids, by, windows))
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:

@@ -205,7 +205,7 @@ def command(
       sudo bbrscope collect --as-root --netns s1 -i r:eth1 -- ip netns exec s1 iperf3 -c 10.0.9.2
       sudo bbrscope collect --wait -d 60               (tcp_bbr is not loaded yet)
       sudo bbrscope collect --follow -d 60             (and tell what flows decide meanwhile)
-      sudo bbrscope collect --phases --max-cpu 5% -d 3600   (phase changes alone, and take little)
+      sudo bbrscope collect --phases --max-cpu 5% -d 3600   (phase changes only: little overhead)
       bbrscope collect --rung inet_diag -d 60          (no root: ss-level samples only)
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
     \b

@@ -15,7 +15,7 @@ from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
 from ..parameter_types import ShareType
 from ..text.screen import say
-from ..window_options import check, chosen, told, window_options
+from ..window_options import check, window_notes, window_options, windows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,10 +150,14 @@ def _compare(
     a, b = ([store.run_id(name) for name in names] for names in groups)
     run_ids = sorted({*a, *b})
     compared = blocks(store.con, a, b)
-    windows = chosen(store, run_ids, request.between, request.steady)
+    windows = windows_of(store, run_ids, request.between, request.steady)
     measured = compare.measure(store.con, run_ids, windows)
     differences = compare.differences(measured, compared, request.threshold)
-    notes = [*unlike(store, a, b), *_left_out(store, compared, run_ids), *told(store, windows)]
+    notes = [
+        *unlike(store, a, b),
+        *_left_out(store, compared, run_ids),
+        *window_notes(store, windows),
+    ]
     return differences, notes
 
 

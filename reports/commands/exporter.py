@@ -85,7 +85,7 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
         raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers /metrics alone."""
+        """Answers /metrics only."""
 
         def do_GET(self) -> None:
             """Send the metrics."""

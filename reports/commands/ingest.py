@@ -79,10 +79,10 @@ def command(request: IngestRequest) -> None:
     Packets are dissected by tshark and joined to the events: see tables packets, streams and
     captures, views ack_timeline and loss_timeline.
 
-    A packet capture alone (pcap, pcapng), an archive of M-Lab's tcp-info, a log of what `ss -tin`
-    printed over time, and a kernel's log with the lines of v2alpha's debug_with_printk become runs,
-    too; plain, .gz or .zst. They hold packets or samples, so there is nothing to replay, but there
-    are metrics.
+    A packet capture by itself (pcap, pcapng), an archive of M-Lab's tcp-info, a log of what `ss
+    -tin` printed over time, and a kernel's log with the lines of v2alpha's debug_with_printk become
+    runs, too; plain, .gz or .zst. They hold packets or samples, so there is nothing to replay, but
+    there are metrics.
 
     \b
     bbrscope ingest recordings/*

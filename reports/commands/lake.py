@@ -171,7 +171,7 @@ def compact(lake: str) -> None:
 
 @command.command()
 @lake_argument
-@click.option("--read", is_flag=True, help="Read every file, too, not its size alone.")
+@click.option("--read", is_flag=True, help="Read every file, too, not its size only.")
 def check(lake: str, read: bool) -> None:
     """Say what is wrong in a lake: files missing, damaged, or of no run. Exit status 1 if any is.
 

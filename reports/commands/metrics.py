@@ -10,7 +10,7 @@ import click
 from ...probes.base.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
 from ..text.screen import say
-from ..window_options import check, chosen, told, window_options
+from ..window_options import check, window_notes, window_options, windows_of
 
 if TYPE_CHECKING:
     import polars
@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Print throughput, goodput, loss, RTT, queue, inflight and fairness of runs.
 
-    Without RUN, of all. Columns that begin with pkt_ come from the packets alone, the others from
+    Without RUN, of all. Columns that begin with pkt_ come from the packets only, the others from
     kernel events, so that each checks the other. The table shows some columns; json, csv and
     parquet have all of them, and `bbrscope schema metrics_by_flow` says what they mean.
 
@@ -92,7 +92,8 @@ def command(
             if table.is_empty():
                 raise _nothing(recordings.store, runs, by, seconds)
             ids = [recordings.store.run_id(run) for run in runs or recordings.names]
-            for note in told(recordings.store, chosen(recordings.store, ids, between, steady)):
+            windows = windows_of(recordings.store, ids, between, steady)
+            for note in window_notes(recordings.store, windows):
                 say(note)
     write_table(table.to_arrow(), output_format, names)
 

@@ -74,7 +74,7 @@ def command(
 
     Two modes must agree: step predicts each event from the recorded state before it, free-run
     knows only the state after init and the inputs. Exit status 1 if anything differs outside the
-    recording's gaps, or if a run that you name cannot be replayed: one of packets alone, or of
+    recording's gaps, or if a run that you name cannot be replayed: one of packets only, or of
     samples (rungs tcp_probe and inet_diag). Without RUNS those are named and left out.
 
     With --set or --as the recorded inputs are replayed under other rules instead (open loop: once

@@ -1,5 +1,5 @@
 -- The slowest flows, and what kept each from sending for how much of its time.
--- limited_by is the binding with the largest share; see view binding for how it is told.
+-- limited_by is the binding with the largest share; see view binding for how it is determined.
 SELECT m.run, m.flow, round(m.goodput_mbps, 3) AS goodput_mbps, b.binding AS limited_by,
   round(b.share, 3) AS share_of_time
 FROM metrics_by_flow m

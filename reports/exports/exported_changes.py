@@ -55,7 +55,7 @@ def exported_changes(
 ) -> Iterator[ExportedChange]:
     """Yield what happened to a flow in the window, in the order of its events.
 
-    Without `decisions` the story alone: phases, bounds, time-outs and what else `explain` tells.
+    Without `decisions` the story only: phases, bounds, time-outs and what else `explain` tells.
     """
     version = flow.version if isinstance(flow, EventFlow) else ""
     table = ChangeTable(scope.zero_ns, version, scope.names)

@@ -66,7 +66,7 @@ def write(
     """Write the capture with comments; `advance` is called with the packets that are done.
 
     Args:
-        capture: the capture, or the bundle that has it; the store keeps what packets say alone.
+        capture: the capture, or the bundle that has it; the store has no packets' bytes.
 
     Raises:
         BbrscopeError: the run has no capture or no decisions, or this is not its capture.

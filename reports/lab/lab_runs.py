@@ -1,6 +1,6 @@
 """Make the lab's runs, on this machine or in guests, and load them into a store.
 
-A guest has Python and click alone: what opens stores is imported where one is opened.
+A guest has Python and click only: what opens stores is imported where one is opened.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..text.screen import say
 if TYPE_CHECKING:
     from ...analyze.live.live_events import LiveEvent
 
-# Told with every round or ACK, they would drown the others.
+# Printed with every round or ACK, they would hide the others.
 TOO_OFTEN = frozenset({"round", "bw", "cwnd", "pacing", "extra_acked", "fast_path"})
 
 

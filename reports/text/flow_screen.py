@@ -91,13 +91,13 @@ def line(flow: FlowNow, wide: dict[str, int]) -> str:
 def value(flow: FlowNow, key: str) -> str:
     """One value as text; a number has as many digits after the point as there is room for."""
     _, width, digits, scale = COLUMNS[key]
-    found = getattr(flow, key)
-    if found is None:
+    number = getattr(flow, key)
+    if number is None:
         return "-"
-    if isinstance(found, str):
-        return found
-    texts = [f"{found * scale:.{count}f}" for count in range(digits, -1, -1)]
-    return next((text for text in texts if len(text) <= width), f"{found * scale:.1e}")
+    if isinstance(number, str):
+        return number
+    texts = [f"{number * scale:.{count}f}" for count in range(digits, -1, -1)]
+    return next((text for text in texts if len(text) <= width), f"{number * scale:.1e}")
 
 
 def _cell(text: str, width: int, key: str) -> str:

@@ -114,16 +114,16 @@ def _print_trust(drift: Drift, say: Callable[[str], None]) -> None:
 
 def _print_exercised(answers: Sequence[WhatIf], base: str, say: Callable[[str], None]) -> None:
     """Print which codes the recordings exercise under the other rules."""
-    found = exercised_by([answer.decided for answer in answers], base)
-    known = len(found.never) + len(found.exercised)
+    codes = exercised_by([answer.decided for answer in answers], base)
+    known = len(codes.never) + len(codes.exercised)
     runs = len({answer.run for answer in answers})
     say(f"{runs} recordings, {len(answers)} flows: under these rules they exercise")
     say(
-        f"{len(found.exercised)} of {known} codes ({base}'s, and those of its own that it decided):"
+        f"{len(codes.exercised)} of {known} codes ({base}'s, and those of its own that it decided):"
     )
     for words in (
-        ", ".join(f"{name} {count}" for name, count in found.exercised.items()),
-        f"never decided: {', '.join(found.never) or '(none)'}",
+        ", ".join(f"{name} {count}" for name, count in codes.exercised.items()),
+        f"never decided: {', '.join(codes.never) or '(none)'}",
     ):
         say(textwrap.fill(words, 100, initial_indent="  ", subsequent_indent="  "))
 

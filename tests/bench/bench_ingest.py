@@ -4,7 +4,7 @@
 
 Repeats a recording (default: the shipped v2_single_1bdp) with later times and other sockets until
 it has that many events, loads it into an empty store on one core, and prints events per second and
-peak memory: of the event stream alone (decompress, parse, pair, make Arrow batches) and of the
+peak memory: of the event stream only (decompress, parse, pair, make Arrow batches) and of the
 whole ingest (DuckDB's file written and closed). Every figure is the best of three, each in a
 process of its own whose code is compiled already; the time is CPU time, which other work on the
 machine disturbs less. Memory must not depend on --events.
@@ -100,7 +100,7 @@ def main() -> None:
         events = enlarge(options.bundle, big, options.events)
         size = (big / "events.csv.zst").stat().st_size
         print(f"{events:,} events, {size / 1e6:,.1f} MB compressed, one core")
-        for what, name in (("stream", "event stream alone"), ("whole", "whole ingest")):
+        for what, name in (("stream", "event stream only"), ("whole", "whole ingest")):
             command = [sys.executable, __file__, str(big), "--measure", what]
             runs = [
                 json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -157,7 +157,7 @@ def prepare(path: Path, bundle: Path, events: int, flows: int) -> tuple[str, int
 
 
 def _peak() -> int:
-    """The most memory of this process alone: getrusage would count its parent's before exec."""
+    """The most memory of this process only: getrusage would count its parent's before exec."""
     (line,) = [
         line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line
     ]

@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first input [0]")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no batch after these")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once [1]")
-    parser.add_argument("--quiet", action="store_true", help="print the end alone")
+    parser.add_argument("--quiet", action="store_true", help="print the end only")
     options = parser.parse_args()
     campaign, began, lock = Campaign(), time.monotonic(), Lock()
     end, size = options.first + options.inputs, BATCH * BATCHES

@@ -33,7 +33,7 @@ KINDS = (*inputs.LOADED, *COMMANDS)
 
 
 class Worker:
-    """Tries inputs of numbers that it is given; each depends on its number and the seed alone."""
+    """Tries inputs of numbers that it is given; each depends on its number and the seed only."""
 
     def __init__(self, seed: int, folder: Path, later: int = LATER) -> None:
         self.seed = seed

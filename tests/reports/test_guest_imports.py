@@ -1,4 +1,4 @@
-"""What runs in a guest, or on a host that only records, has Python, click and zstandard alone."""
+"""What runs in a guest, or on a host that only records, has Python, click and zstandard only."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
     """Return the events of each flow that carried more than a control connection, as they began.
 
     Of a recording that lacks rows, the halves and exits of an event may be another's: ask such a
-    one for what stands in first halves alone.
+    one for what stands in first halves only.
     """
     tables = _tables(bundle)
     parts = []

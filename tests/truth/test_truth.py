@@ -82,7 +82,7 @@ def test_truth_files_speak_of_known_problems() -> None:
 
 
 # Problem -> whether it is true of a flow, by its raw rows. What needs the other senders, the
-# link's rate or a path's set-up is in the files alone.
+# link's rate or a path's set-up is in the files only.
 RAW: dict[str, Callable[[Flow], bool]] = {
     "outage": lambda flow: bool(flow.outages),
     "heavy_loss": lambda flow: heavy(flow),

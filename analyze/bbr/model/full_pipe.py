@@ -31,7 +31,7 @@ def restart_plateau_search(bbr: Bbr, rs: RateSample) -> None:
 # v1 bbr_check_full_bw_reached(); v2 bbr_check_full_bw_reached()
 @jit
 def plateau_of_max_bw(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
-    """v1, v2: watch max_bw at the ends of rounds, in STARTUP alone."""
+    """v1, v2: watch max_bw at the ends of rounds, in STARTUP only."""
     if bbr.full_bw_reached or not bbr.round_start:
         return
     bw = bbr_max_bw(bbr, p)

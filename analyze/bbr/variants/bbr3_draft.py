@@ -7,7 +7,7 @@
 v3 has the others of the draft's younger rules already: extra_acked in STARTUP with windows of one
 round ("BBR.extra_acked"), PROBE_RTT's window ("ProbeRTTCwnd()"), and precautionary probing, where
 stopped_risky_probe is the draft's prev_probe_precautionary. Not taken over: the draft looks for
-STARTUP's plateau at the beginning of rounds alone, and knows no ECN.
+STARTUP's plateau at the beginning of rounds only, and knows no ECN.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """BBR' (Lanigan20): v1 whose phase of 0.75x lasts until the queue is empty, however long that is.
 
 v1 leaves that phase after a min_rtt, or before it when inflight is down to the BDP. That study's
-listing of BBR' has both conditions, as v1; its text, and its code as it ran, the second alone.
+listing of BBR' has both conditions, as v1; its text, and its code as it ran, the second only.
 """
 
 from __future__ import annotations

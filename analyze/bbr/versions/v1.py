@@ -199,7 +199,7 @@ def bbr_undo_cwnd(bbr: Bbr, tp: Socket, log: Log) -> None:
 def bbr_set_state(
     bbr: Bbr, tp: Socket, rs: RateSample, new_state: int, p: Params, log: Log
 ) -> None:
-    """A new congestion state; v1 acts on Loss alone, the retransmission timeout."""
+    """A new congestion state; v1 acts on Loss only, the retransmission timeout."""
     if new_state != TCP_CA_LOSS:
         old_state = tp.icsk_ca_state
         note(log, codes.CWND_KEEP_RECOVERY, old_state, new_state, tp.snd_cwnd)

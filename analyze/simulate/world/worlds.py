@@ -27,7 +27,7 @@ def of_point(point: LabPoint, rules: dict[str, Any] | None = None) -> Setup:
 
 
 def _flow(flow: FlowSpec, rules: Mapping[str, Any]) -> FlowSetup:
-    made = FlowSetup(
+    setup = FlowSetup(
         cc=flow.cc,
         start_us=flow.start_us,
         stop_us=flow.stop_us,
@@ -39,7 +39,7 @@ def _flow(flow: FlowSpec, rules: Mapping[str, Any]) -> FlowSetup:
         extra_rtt_us=flow.extra_rtt_us,
         rules=rules,
     )
-    return with_control(made, flow.cc) if is_variant(flow.cc) else made
+    return with_control(setup, flow.cc) if is_variant(flow.cc) else setup
 
 
 def _path(link: PathSpec) -> PathSetup:

@@ -1,4 +1,4 @@
-"""What can be read from samples alone (table samples): the flows, and their modes."""
+"""What can be read from samples only (table samples): the flows, and their modes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ORDER BY p.run_id, p.flow, p.first_ns
 
 SAMPLED_FLOWS = View(
     "sampled_flows",
-    "What the samples alone (table samples) tell of each flow, from its first to its last.",
+    "What samples (table samples) show of each flow, from its first sample to its last.",
     (
         RUN_ID,
         RUN,

@@ -37,7 +37,7 @@ class HeadersPump(Pump):
 
 
 class PacketCapture:
-    """tcpdump on one device; `snaplen` bytes of each packet, None for the headers alone."""
+    """tcpdump on one device; `snaplen` bytes of each packet, None for the headers only."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ LEAST_PAGES = 64
 # From 0.19 on rows go through one BPF ring buffer that the CPUs share, where the kernel has it
 # (Linux 5.8); before, through one perf ring per CPU. The setting counts pages of a single ring.
 SHARED_RING = (0, 19)
-# Before 0.17 fentry was called kfunc, took a function's name alone, and found no module's.
+# Before 0.17 fentry was called kfunc, took a function's name only, and found no module's.
 FENTRY_OF_MODULES = (0, 17)
 CLONE_NEWNS = 0x00020000
 
@@ -160,7 +160,7 @@ def tracefs() -> Path | None:
 
 
 def private_tracefs() -> bool:
-    """Mount tracefs in a mount namespace of this process alone; for use in a child.
+    """Mount tracefs in a mount namespace of this process only; for use in a child.
 
     A host without it mounted stays as it was.
     """

@@ -176,7 +176,7 @@ def attach_features(tool: tracing.Bpftrace | None) -> list[HostCheck]:
         )
     else:
         checks.append(HostCheck("fentry", POOR, "unknown", "bpftrace tells, run as root"))
-    value = str(mounted) if mounted else "not mounted; collect mounts it for itself alone"
+    value = str(mounted) if mounted else "not mounted; collect mounts it for itself only"
     checks.append(HostCheck("tracefs", GOOD if mounted else POOR, value))
     return checks
 

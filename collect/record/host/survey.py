@@ -89,6 +89,6 @@ def check_places(rung: str, chosen: target.Target | None, phases: bool = False) 
     wanted = (chosen.version.main,) if phases else chosen.version.functions
     if names := [name for name in target.misplaced(chosen, mounted) if name in wanted]:
         raise HostError(
-            f"the kernel attached to another {', '.join(names)}, by name alone: unload the module"
+            f"the kernel attached to another {', '.join(names)}, by name only: unload the module"
             " of the other BBR to record this one whole"
         )

@@ -186,7 +186,7 @@ def instance(module: str) -> int | None:
 def misplaced(target: Target, tracefs: Path) -> list[str]:
     """Callbacks of `target` where nothing is attached, by the kernel's list of traced functions.
 
-    Older kernels look a module's function up by its name alone, and find another module's.
+    Older kernels look a module's function up by its name only, and find another module's.
     """
     try:
         listed = (tracefs / "enabled_functions").read_text()

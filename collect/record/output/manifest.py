@@ -78,7 +78,7 @@ class ManifestWriter:
     ) -> dict[str, Any]:
         """The manifest of a part of a recording that goes on; the clocks are those of its ends.
 
-        What the kernel counted of the probes is known at the end of a recording alone: that the
+        What the kernel counted of the probes is known at the end of a recording only: that the
         part is complete shows in its sequence numbers.
         """
         return {

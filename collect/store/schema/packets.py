@@ -77,7 +77,7 @@ STREAMS = Table(
     ),
 )
 
-# Told to DuckDB, which would otherwise try every method on every column.
+# For DuckDB, which would otherwise try every method on every column.
 _COMPRESSION = {"BOOLEAN": "rle", "VARCHAR": "", DIRECTION_TYPE: "", "UINTEGER[]": ""}
 
 

@@ -93,7 +93,12 @@ FLOWS = Table(
         Column("remote_port", "USMALLINT", "", "NULL: unknown"),
         Column("netns", "UINTEGER", "inode", "network namespace, as lsns shows it; NULL: unknown"),
         Column("cookie", "UBIGINT", "", "ss -e shows it in hexadecimal; NULL: unknown, or none"),
-        Column("first_ns", "UBIGINT", "ns", "first event, sample or, in a capture alone, packet"),
+        Column(
+            "first_ns",
+            "UBIGINT",
+            "ns",
+            "first event, sample or, if captured only, packet",
+        ),
         Column("last_ns", "UBIGINT", "ns", "the last"),
         Column("events", "BIGINT", "events", "events of all kinds"),
         *(Column(kind, "BIGINT", "events", f"events of kind {kind}") for kind in KINDS),

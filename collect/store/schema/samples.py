@@ -18,7 +18,7 @@ SAMPLES = Table(
         Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC, or CLOCK_REALTIME: see runs.decoded_as"),
         Column("source", "VARCHAR", "", "ss, kernel_log or tcp_info"),
         Column("bbr_version", "UTINYINT", "", "as printed; NULL: this form does not say"),
-        Column("phase", "VARCHAR", "", "see phases; as printed, or told by the gains (ss of v1)"),
+        Column("phase", "VARCHAR", "", "see phases; as printed, or by the gains (ss of v1)"),
         Column("bw", "BIGINT", "bit/s", "BBR's bandwidth; kernel_log: largest in the filter"),
         Column("bw_hi", "BIGINT", "bit/s", "v3; NULL: unset"),
         Column("bw_lo", "BIGINT", "bit/s", "v2, v3; NULL: unset"),

@@ -37,7 +37,7 @@ class Line:
     of: Distribution
 
 
-def cdf_chart(found: Distributions, lines: Sequence[Line]) -> alt.LayerChart:
+def cdf_chart(shown: Distributions, lines: Sequence[Line]) -> alt.LayerChart:
     """Return the cumulative distribution of each flow."""
     values = [
         {"v": value, "p": 100 * share, "s": line.name}
@@ -50,11 +50,11 @@ def cdf_chart(found: Distributions, lines: Sequence[Line]) -> alt.LayerChart:
         alt.Chart(alt.InlineData(values=values))
         .mark_line(clip=True, strokeWidth=1.8, strokeJoin="round")
         .encode(
-            x=_values(found.title, found.from_zero),
+            x=_values(shown.title, shown.from_zero),
             y=alt.Y(
                 "p:Q",
                 scale=alt.Scale(domain=[0, 100], nice=False),
-                axis=alt.Axis(title=f"share {found.quantity.about}, %", titleX=-50, tickCount=5),
+                axis=alt.Axis(title=f"share {shown.quantity.about}, %", titleX=-50, tickCount=5),
             ),
             order=alt.Order("p:Q"),
             stroke=alt.Stroke(

@@ -106,7 +106,7 @@ def _part(
         assert flow is not None
         if not flow.lanes:
             raise BbrscopeError(
-                f"{run.row['run']} has no phases: packets alone do not tell them",
+                f"{run.row['run']} has no phases: packets do not show them",
                 "`bbrscope plot --list` names the other charts",
             )
         chart = _lanes(flow, t0, t1)

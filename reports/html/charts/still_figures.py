@@ -48,36 +48,36 @@ def still_figure(
         points = scatter_rows(con, list(runs), list(runs.values()))
         if not points:
             raise BbrscopeError("no flow of these runs has goodput and RTT", "choose other runs")
-        told = [
+        rows = [
             {"name": row["label"], "rtt_p50_ms": row["rtt"], "goodput_mbps": row["goodput"]}
             for row in points
         ]
-        return charts.scatter_chart(points).to_dict(), told
+        return charts.scatter_chart(points).to_dict(), rows
     key, _, shape = name.rpartition("-")
-    found = distributions.load(con, key, run_ids, between)
-    lines = [line for line in lines_of(found, runs) if number in (None, line.of.flow)]
+    shown = distributions.load(con, key, run_ids, between)
+    lines = [line for line in lines_of(shown, runs) if number in (None, line.of.flow)]
     if not lines:
         raise BbrscopeError(
             f"no such flow of these runs has {QUANTITIES[key].title} to draw there",
             "`bbrscope runs` says what each run recorded; --flow and --between choose of it",
         )
     if shape == "box":
-        return _boxes(found, lines, runs)
-    return _cdf(found, lines, runs)
+        return _boxes(shown, lines, runs)
+    return _cdf(shown, lines, runs)
 
 
-def _cdf(found: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
+def _cdf(shown: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
     if len(lines) > MOST:
         raise BbrscopeError(
             f"{len(lines)} lines could not be told apart: there are {MOST} colours and dashes",
-            f"choose fewer runs, or one flow of each with --flow, or draw {found.quantity.key}-box",
+            f"choose fewer runs, or one flow of each with --flow, or draw {shown.quantity.key}-box",
         )
-    spec = cdf_chart(found, lines).to_dict()
+    spec = cdf_chart(shown, lines).to_dict()
     for channel in ("stroke", "strokeDash"):
         legend = {"title": None, "orient": "top", "columns": 3, "symbolType": "stroke"}
         spec["layer"][0]["encoding"][channel]["legend"] = legend | {"labelLimit": 300}
     spec |= _title(lines, runs)
-    return spec, [row for line in lines for row in _quantiles(found, line, runs)]
+    return spec, [row for line in lines for row in _quantiles(shown, line, runs)]
 
 
 def _title(lines: list[Line], runs: dict[int, str]) -> Row:
@@ -88,22 +88,22 @@ def _title(lines: list[Line], runs: dict[int, str]) -> Row:
     return {"title": {"text": runs[ids.pop()], "anchor": "start", "fontSize": 12}}
 
 
-def _boxes(found: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
-    title = f"{found.title} ({BOX_ABOUT})"
-    spec = box_chart(title, lines, found.from_zero).to_dict() | _title(lines, runs)
-    told = [
+def _boxes(shown: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
+    title = f"{shown.title} ({BOX_ABOUT})"
+    spec = box_chart(title, lines, shown.from_zero).to_dict() | _title(lines, runs)
+    rows = [
         {"run": runs[line.of.run_id], "flow": line.of.flow, "name": line.of.name}
         | {column: row[column] for column in BOX_COLUMNS}
-        | {"unit": found.quantity.unit}
+        | {"unit": shown.quantity.unit}
         for line, row in zip(lines, box_rows(lines), strict=True)
     ]
-    return spec, told
+    return spec, rows
 
 
-def _quantiles(found: Distributions, line: Line, runs: dict[int, str]) -> list[Row]:
+def _quantiles(shown: Distributions, line: Line, runs: dict[int, str]) -> list[Row]:
     one = line.of
     return [
         {"run": runs[one.run_id], "flow": one.flow, "name": one.name, "share": share}
-        | {"value": value, "unit": found.quantity.unit}
+        | {"value": value, "unit": shown.quantity.unit}
         for share, value in zip(PROBABILITIES.tolist(), one.values.tolist(), strict=True)
     ]

@@ -116,9 +116,9 @@ def _drawn(
     ends = [t for line in lines for t in (line.parts[0][0], line.parts[-1][0])]
     for place, line in enumerate(lines[:MOST]):
         about = "its goodput over an equal part: 1 is equal"
-        made = one_of(place, f"part{place + 1}", line.name, about)
-        signals.append(replace(made, scale=_STEP))
-        points[made.key] = _points(line.parts, run)
+        signal = one_of(place, f"part{place + 1}", line.name, about)
+        signals.append(replace(signal, scale=_STEP))
+        points[signal.key] = _points(line.parts, run)
     for key, level in _BOUNDS:
         label = f"{'-' if level < 1 else '+'}{TOLERANCE:.0%}".replace("%", " %")
         about = "between these, the shares count as equal"
@@ -132,7 +132,7 @@ def _drawn(
 
 
 def _points(parts: Sequence[tuple[int, float | None]], run: Run) -> Points:
-    """A step for every second; it ends where the next second is not told."""
+    """A step for every second; it ends where the next second has no value."""
     values: dict[int, int] = {}
     for second, part in parts:
         level = UNSET if part is None else round(part / _STEP)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# Shares of the samples, or of the time, at which a distribution is told.
+# Shares of the samples, or of the time, at which a distribution's quantiles are given.
 PROBABILITIES = np.round(np.arange(0, 1.0001, 0.0025), 4)
 # Goodput is a mean over bins: the shortest of which the longest run has at most so many. Shorter
 # ones show how segments clump rather than what the flow carried.
@@ -152,15 +152,15 @@ def _inflights(
     )
 
 
-def _weighted(found: Sequence[dict[str, Any]], at: Array) -> Array:
+def _weighted(rows: Sequence[dict[str, Any]], at: Array) -> Array:
     """Return the least values that hold for at least these shares of the time.
 
     >>> held = [{"value": 3, "held": 1.0}, {"value": 5, "held": 3.0}]
     >>> _weighted(held, np.array([0, 0.25, 0.26, 1])).tolist()
     [3, 3, 5, 5]
     """
-    reached = np.cumsum([row["held"] for row in found])
-    values = np.array([row["value"] for row in found])
+    reached = np.cumsum([row["held"] for row in rows])
+    values = np.array([row["value"] for row in rows])
     places = np.searchsorted(reached / reached[-1], at - 1e-12)
     return values[np.minimum(places, len(values) - 1)]
 
@@ -182,10 +182,10 @@ def _goodput(
     return Distributions(QUANTITIES["goodput"], made, size)
 
 
-def _ordered(run_ids: Sequence[int], found: list[Distribution]) -> list[Distribution]:
+def _ordered(run_ids: Sequence[int], unordered: list[Distribution]) -> list[Distribution]:
     """In the order of the runs; flows by number, those without one last."""
     place = {run_id: number for number, run_id in enumerate(run_ids)}
-    return sorted(found, key=lambda one: (place[one.run_id], one.flow is None, one.flow or 0))
+    return sorted(unordered, key=lambda one: (place[one.run_id], one.flow is None, one.flow or 0))
 
 
 def _ends(window: tuple[float, float]) -> dict[str, int]:

@@ -52,7 +52,7 @@ _ORIGINS_OF_PACKETS = """
 SELECT flow, arg_min(seq_raw, packet) FROM packets
 WHERE run_id = ? AND len > 0 AND flow IS NOT NULL GROUP BY flow
 """
-# The columns that rows of flow_summary have, of flows that were sampled by ss alone.
+# The columns that rows of flow_summary have, of flows that were sampled by ss only.
 _SAMPLED = """(
   SELECT * EXCLUDE (first_ns, last_ns), 0 AS events, false AS has_init,
     acked_bytes AS delivered_bytes, last_mode AS final_phase

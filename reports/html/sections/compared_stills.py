@@ -96,7 +96,7 @@ def _distribution(
     return still, box_chart(found.title, lines, found.from_zero)
 
 
-def lines_of(found: Distributions, runs: dict[int, str]) -> list[Line]:
+def lines_of(shown: Distributions, runs: dict[int, str]) -> list[Line]:
     """Name and colour each distribution: by its flow in one run, by its run among several.
 
     Args:
@@ -104,7 +104,7 @@ def lines_of(found: Distributions, runs: dict[int, str]) -> list[Line]:
     """
     lines = []
     for hue, (run_id, run) in enumerate(runs.items()):
-        of_run = [one for one in found.flows if one.run_id == run_id]
+        of_run = [one for one in shown.flows if one.run_id == run_id]
         for place, one in enumerate(of_run):
             if len(runs) == 1:
                 name, colour, dash = one.name, swatch(place), place // COLOURS

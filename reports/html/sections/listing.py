@@ -82,7 +82,7 @@ def listings(story: FlowStory, flows_drawn: int) -> Listings:
 
 
 def _phases(story: FlowStory, changes: Sequence[Change], most: int) -> Listing:
-    """Of very many changes, those of the mode alone, and of these the first."""
+    """Of very many changes, those of the mode only, and of these the first."""
     rows = []
     for index, change in enumerate(changes):
         before = change.ns - changes[index - 1].ns if index else 0

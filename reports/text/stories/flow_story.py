@@ -67,8 +67,8 @@ def summary(flow: EventFlow, facts: StoryFacts, names: str, width: int | None) -
     """Return what sums up the story, beyond what the header says: paragraphs of text."""
     text: list[str] = []
     for paragraph in StoryWords(facts, flow.zero_ns).beyond_totals():
-        told = naming.translate(plain(paragraph).strip(), names)
-        text += textwrap.wrap(told, width or WIDTH, initial_indent="  ", subsequent_indent="    ")
+        said = naming.translate(plain(paragraph).strip(), names)
+        text += textwrap.wrap(said, width or WIDTH, initial_indent="  ", subsequent_indent="    ")
     return text
 
 
@@ -76,9 +76,9 @@ def trust(flow: EventFlow) -> list[str]:
     """How sure the capture allows one to be."""
     s = flow.summary
     compared, exact = s["replayed"] or 0, s["exact"] or 0
-    state, told = completeness(flow.completeness, flow.rung)
+    state, meaning = completeness(flow.completeness, flow.rung)
     # Of a complete recording the line on the replay says enough.
-    recording = [] if state == "good" else [f"the run: {told[:1].lower()}{told[1:]}"]
+    recording = [] if state == "good" else [f"the run: {meaning[:1].lower()}{meaning[1:]}"]
     if flow.sampled:
         return [
             *recording,

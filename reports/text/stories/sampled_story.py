@@ -1,4 +1,4 @@
-"""The story of flows that were sampled alone, as text and as JSON."""
+"""The story of flows of which there are only samples, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class StoryWords:
             return [[f"{text} it."]]
         if facts.inflight_hi is None:
             prose: Prose = [
-                "inflight_hi was never set: nothing told this flow how much is too much."
+                "inflight_hi was never set: no loss or mark showed this flow how much is too much."
             ]
         else:
             prose = self._history(facts.inflight_hi)

@@ -75,7 +75,7 @@ def slower(flow: int, times: int) -> str:
     )
 
 
-# Another sender, known by its packets alone: `size` bytes every 50 ms, an expression over k.
+# Another sender, known by its packets only: `size` bytes every 50 ms, an expression over k.
 def stranger(size: str) -> tuple[str, str]:
     return (
         "INSERT INTO packets BY NAME SELECT {id} AS run_id, (1000000 + k)::UINTEGER AS packet,"

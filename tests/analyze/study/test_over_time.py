@@ -45,7 +45,7 @@ def asked(path: Path, scenario: str, sql: str) -> list[tuple[object, ...]]:
 def test_the_flows_packets_in_the_queue_are_the_qdiscs_backlog_to_the_byte(
     scenario: str, recorded: Path
 ) -> None:
-    """Found from the packets alone. A sample may fall between a packet's dequeueing and capture."""
+    """Found from the packets only. A sample may fall between a packet's dequeueing and capture."""
     [(samples, equal, most)] = asked(
         recorded,
         scenario,

@@ -94,7 +94,7 @@ def test_a_number_that_went_back_is_of_another_socket(make_bundle: Make) -> None
 
 
 def test_a_connection_that_failed_does_not_give_its_event_to_the_next(make_bundle: Make) -> None:
-    """A SYN that is never answered: set_state(Loss) alone, numbered 0 like the next main()."""
+    """A SYN that is never answered: set_state(Loss) only, numbered 0 like the next main()."""
     lines = ["S,500,a,0,4", *opener(1000, 256)]
     events, reader = read(make_bundle([*HEAD, *lines]))
     assert flows(events) == {1: ["set_state"], 2: WHOLE}

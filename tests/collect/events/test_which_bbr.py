@@ -1,4 +1,4 @@
-"""The layout of struct bbr follows from the recorded fields alone."""
+"""The layout of struct bbr follows from the recorded fields only."""
 
 from __future__ import annotations
 

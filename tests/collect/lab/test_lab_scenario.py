@@ -60,7 +60,7 @@ def test_every_scenario_of_the_catalogue_makes_runs_in_both_forms(name: str) -> 
         assert len(set(names)) == len(names) > 0
         assert max(map(len, names)) <= 100
     assert sum(p.duration_us for p in quick) <= sum(p.duration_us for p in full)
-    # "Minutes on 2 cores": the traffic alone, before what attaching costs.
+    # "Minutes on 2 cores": the traffic only, before what attaching costs.
     assert sum(estimate.traffic_s(p) for p in quick) <= 600
     assert loaded.source
     assert all(claim.sql.strip() for claim in loaded.claims)

@@ -249,7 +249,7 @@ def test_the_script_records_the_right_one_of_two_bbrs_or_says_why_not(
     name = f"script-{bbr}"
     said = (v2 / f"{name}.said").read_text()
     if (v2 / f"{name}.status").read_text() == "1\n":
-        assert "the kernel attached to another bbr_cwnd_event, by name alone" in said
+        assert "the kernel attached to another bbr_cwnd_event, by name only" in said
         assert not (v2 / name).exists()
         return
     assert manifest(v2 / name)["bbr"] == bbr

@@ -1,4 +1,4 @@
-"""The shell script: it records on the rung that holds, for its owner alone, and removes nothing."""
+"""The shell script: it records on the rung that holds, for its owner only, and removes nothing."""
 
 from __future__ import annotations
 

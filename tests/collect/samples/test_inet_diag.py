@@ -1,4 +1,4 @@
-"""A run that has samples of ss alone: rung inet_diag."""
+"""A run that has samples of ss only: rung inet_diag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded beside the events: headers alone, the right queue, the user's own command."""
+"""What is recorded beside the events: headers only, the right queue, the user's own command."""
 
 from __future__ import annotations
 

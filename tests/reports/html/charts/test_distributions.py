@@ -1,4 +1,4 @@
-"""CDFs, boxes and the time to converge against numbers worked out from the recorded rows alone."""
+"""CDFs, boxes and the time to converge against numbers worked out from the recorded rows only."""
 
 from __future__ import annotations
 
