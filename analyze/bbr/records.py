@@ -321,6 +321,7 @@ CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
 # enum tcp_ca_event; TLP_RECOVERY exists with the v3 patch only
 CA_EVENT_TX_START, CA_EVENT_CWND_RESTART, CA_EVENT_COMPLETE_CWR, CA_EVENT_LOSS = range(4)
 CA_EVENT_ECN_NO_CE, CA_EVENT_ECN_IS_CE, CA_EVENT_TLP_RECOVERY = 4, 5, 6
-# include/net/tcp.h (with the v3 patch for ECN_LOW)
-TCP_ECN_OK, TCP_ECN_LOW = 1, 16
+# include/net/tcp.h; ECN_LOW is the v3 patch's, and ECT_PERMANENT has v2's value, or v3's
+TCP_ECN_OK, TCP_ECN_QUEUE_CWR, TCP_ECN_LOW = 1, 2, 16
+TCP_ECN_ECT_PERMANENT = {"v2": 16, "v3": 32}
 TCP_INIT_CWND = 10

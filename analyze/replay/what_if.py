@@ -29,7 +29,7 @@ from .replay_runs import RunInfo, load_flow
 if TYPE_CHECKING:
     import duckdb
 
-# A flow with fewer is a control connection, which says nothing about rules.
+# Calls of main(). A flow with fewer is a control connection, which says nothing about rules.
 LEAST_EVENTS = 100
 
 
@@ -107,11 +107,15 @@ def _decided(replayed: Pass) -> dict[str, int]:
 
 
 def busy_flows(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, ...]:
-    """Return the run's flows worth asking about: those with enough events, or else the busiest."""
+    """Return the run's flows worth asking about: those with enough decisions, or else the busiest.
+
+    A receiver's socket has none, however many CE marks its BBR hears of.
+    """
     rows = con.execute(
-        "SELECT flow, events FROM flows WHERE run_id = ? ORDER BY events DESC", [info.run_id]
+        'SELECT flow, "main" FROM flows WHERE run_id = ? ORDER BY "main" DESC, events DESC',
+        [info.run_id],
     ).fetchall()
-    busy = sorted(int(flow) for flow, events in rows if events >= LEAST_EVENTS)
+    busy = sorted(int(flow) for flow, decided in rows if decided >= LEAST_EVENTS)
     return tuple(busy or [int(flow) for flow, _ in rows[:1]])
 
 

@@ -26,7 +26,7 @@ def _of_path(setup: Setup) -> list[str]:
     if not 20_000 <= path.rtt_us <= 80_000:
         why.append("no kernel's recording has this round trip")
     if path.marks_us or path.ecn:
-        why.append("with ECN marks RTTs come out up to twice as long")
+        why.append("with ECN marks RTTs come out up to 7 % off")
     if path.jitter_us or path.aggregation_us or path.policer:
         why.append("jitter, ACK aggregation and policers were never compared")
     if path.reorder:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.lab import units
 from ...probes.base.errors import BbrscopeError, ScenarioError
+from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
 from ..replay.replay_runs import RunInfo
 from ..replay.what_if import busy_flows
@@ -156,9 +157,12 @@ def _flows(
     limited = _limit_bps(words)
     flows = []
     rows = con.execute(
-        "SELECT flow, min(ns), max(ns) FROM events WHERE run_id = ? GROUP BY flow", [info.run_id]
+        "SELECT flow, min(ns), max(ns), bool_or(tp_ecn_flags & ? > 0) FROM events"
+        " WHERE run_id = ? GROUP BY flow",
+        [TCP_ECN_LOW, info.run_id],
     ).fetchall()
-    spans = {flow: (first, last) for flow, first, last in rows}
+    spans = {flow: (first, last) for flow, first, last, _ in rows}
+    low = {flow for flow, _, _, heeds in rows if heeds}
     busy = busy_flows(con, info)
     if not busy:
         raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
@@ -173,6 +177,7 @@ def _flows(
                 stop_us=max((last - origin) // 1000, (first - origin) // 1000 + 1000),
                 kind="rate-limited" if limited else "bulk",
                 rate_bps=limited,
+                ecn_low=info.version == "v3" and flow in low,
                 rules=rules,
             )
         )

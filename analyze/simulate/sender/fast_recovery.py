@@ -10,6 +10,8 @@ from ...bbr.records import (
     TCP_CA_LOSS,
     TCP_CA_OPEN,
     TCP_CA_RECOVERY,
+    TCP_ECN_OK,
+    TCP_ECN_QUEUE_CWR,
 )
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.places import Sim, event_of, flow_of, seg_of, world_of
@@ -109,6 +111,8 @@ def tcp_init_cwnd_reduction(s: Sim, i: int) -> None:
     f.prr_delivered = 0
     f.prr_out = 0
     _ssthresh(s, i)
+    if tp.ecn_flags & TCP_ECN_OK:
+        tp.ecn_flags |= TCP_ECN_QUEUE_CWR
 
 
 @jit

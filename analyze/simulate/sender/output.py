@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ...bbr.ints import i64
-from ...bbr.records import CA_EVENT_TX_START, TCP_CA_RECOVERY
+from ...bbr.records import (
+    CA_EVENT_TX_START,
+    TCP_CA_RECOVERY,
+    TCP_ECN_OK,
+    TCP_ECN_QUEUE_CWR,
+)
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.coming import schedule
 from ..world.path import enter_path
@@ -12,6 +17,7 @@ from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
 from ..world.world_records import (
     APP_BULK,
     CC_BBR,
+    ECN_PRECISE,
     EV_PACE,
     EVER_RETRANS,
     LOST,
@@ -102,7 +108,18 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
         length = size * NS // rate
         length -= min(length // 2, now - prior)
         tp.tcp_wstamp_ns = now + length
-    enter_path(s, i, first, segments, 0)
+    fresh = first >= f.nxt
+    cwr = 1 if fresh and tp.ecn_flags & TCP_ECN_QUEUE_CWR else 0
+    if cwr:
+        tp.ecn_flags &= ~TCP_ECN_QUEUE_CWR
+    enter_path(s, i, first, segments, _is_ect(s, i, fresh), cwr)
+
+
+@jit
+def _is_ect(s: Sim, i: int, fresh: bool) -> int:
+    """tcp_ecn_send(): data are ECT; a retransmission is where the flow's ECN is permanent."""
+    flags = event_of(s, i).tp.ecn_flags
+    return 1 if flags & TCP_ECN_OK and (fresh or flow_of(s, i).ecn == ECN_PRECISE) else 0
 
 
 @jit

@@ -27,8 +27,11 @@ _FULL, _RUNT = 66 + 1448, 66 + 37
 
 
 @jit
-def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
-    """Put the packets of one skb on the path; netem at the sender loses or delays it whole."""
+def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) -> None:
+    """Put the packets of one skb on the path; netem at the sender loses or delays it whole.
+
+    `ect` is 1 where they may be marked; the first has the CWR flag if `cwr` is 1.
+    """
     w, f = world_of(s), flow_of(s, i)
     f.sent_segs += segments
     if w.loss_ppb and draw(s, _PPB) < w.loss_ppb:
@@ -48,7 +51,9 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ece: int) -> None:
         packet.size = _FULL if seq else _RUNT
         packet.stamp = w.now
         packet.echo = f.acked_stamp
+        packet.ect = ect
         packet.ce = 0
+        packet.cwr = cwr if seq == first else 0
         packet.push = seg_of(s, base + (seq & mask)).push
         if later:
             schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
@@ -115,7 +120,7 @@ def send_from_queue(s: Sim) -> None:
         w.queue_packets -= 1
         w.queue_bytes -= packet.size
         w.sent_packets += 1
-        if w.ce_ns and w.now - packet.entered > w.ce_ns:
+        if w.ce_ns and packet.ect and w.now - packet.entered > w.ce_ns:
             packet.ce = 1
         schedule(s, w.now, EV_ARRIVE, k)
 

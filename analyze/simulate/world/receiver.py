@@ -10,9 +10,9 @@ from ....probes.base.jit import jit
 from .coming import free_packet, schedule, take_packet
 from .path import ack_delay
 from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
-from .world_records import EV_ACK, EV_DELACK, MSS, US
+from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, MSS, US
 
-_QUICKACKS = 16
+_QUICKACKS, _FEW_QUICKACKS = 16, 2
 _ATO_NS = 40_000_000
 _COMP_ACKS, _COMP_NS = 44, 1_000_000
 _DUP_THRESH = 3
@@ -120,21 +120,48 @@ def _remove_blocks(s: Sim, i: int) -> None:
 
 
 @jit
+def _accept_cwr(s: Sim, i: int) -> None:
+    """tcp_ecn_accept_cwr(): the sender has reduced, and may have little in flight."""
+    f = flow_of(s, i)
+    f.demand_cwr = 0
+    f.ack_now = 1
+
+
+@jit
+def _check_ecn(s: Sim, i: int, ect: int, ce: int) -> None:
+    """tcp_ecn_check_ce(): classic echo; before it dctcp_ece_ack_update() where BBR asks for it."""
+    f = flow_of(s, i)
+    if f.ecn == ECN_NONE:
+        return
+    if not ect:
+        f.quick = max(f.quick, _FEW_QUICKACKS)  # a retransmission
+        return
+    if f.ecn == ECN_PRECISE:
+        if ce != f.ce_state:
+            if f.delack_ns >= 0:
+                f.demand_cwr = f.ce_state
+                send_ack(s, i)  # what came before is answered with the old state
+            f.ack_now = 1
+        f.ce_state = f.demand_cwr = ce
+    elif ce and not f.demand_cwr:
+        f.quick = max(f.quick, _FEW_QUICKACKS)
+        f.demand_cwr = 1
+
+
+@jit
 def data_arrives(s: Sim, k: int) -> None:
     """A segment: in order, out of order, or known already."""
     packet = packet_of(s, k)
     i, seq, ce, echo, stamp = packet.flow, packet.seq, packet.ce, packet.echo, packet.stamp
-    push = packet.push
+    push, ect, cwr = packet.push, packet.ect, packet.cwr
     free_packet(s, k)
     f = flow_of(s, i)
+    if cwr:
+        _accept_cwr(s, i)
     mask = (1 << world_of(s).bits) - 1
     base = i << world_of(s).bits
-    if f.ecn and ce != f.ce_state:
-        if f.rcv_nxt > f.rcv_wup:
-            send_ack(s, i)  # what came before is answered with the old state
-        f.ce_state = ce
-        f.quick |= 1
     if seq == f.rcv_nxt:
+        _check_ecn(s, i, ect, ce)
         f.ack_stamp = stamp if f.rcv_nxt == f.rcv_wup else f.ack_stamp
         f.rcv_nxt += 1
         had_holes = f.ooo > 0
@@ -156,6 +183,7 @@ def data_arrives(s: Sim, k: int) -> None:
     elif seq > f.rcv_nxt and not got_of(s, base + (seq & mask)).here:
         got = got_of(s, base + (seq & mask))
         got.here = 1
+        _check_ecn(s, i, ect, ce)
         f.rcv_high = max(f.rcv_high, seq)
         _add_block(s, i, seq)
         _data_recv(s, i, True)
@@ -170,7 +198,7 @@ def data_arrives(s: Sim, k: int) -> None:
 def _ack_snd_check(s: Sim, i: int) -> None:
     """__tcp_ack_snd_check(): now, soon (compressed), or later (delayed)."""
     f, w = flow_of(s, i), world_of(s)
-    if f.rcv_nxt - f.rcv_wup >= 2 or f.quick:
+    if f.rcv_nxt - f.rcv_wup >= 2 or f.quick or f.ack_now:
         send_ack(s, i)
         return
     if f.ooo == 0:
@@ -224,13 +252,14 @@ def send_ack(s: Sim, i: int) -> None:
     packet.right = f.rcv_right
     packet.stamp = w.now
     packet.echo = f.ack_stamp
-    packet.ece = 1 if f.ecn and f.ce_state else 0
+    packet.ece = f.demand_cwr
     _fill_blocks(s, i, k)
     f.rcv_wup = f.rcv_nxt
     f.delack_ns = -1
     f.comp_ns = -1
     f.comp_acks = 0
     f.pushed = 0
+    f.ack_now = 0
     if f.quick:
         f.quick -= 1
     schedule(s, ack_delay(s, i), EV_ACK, k)

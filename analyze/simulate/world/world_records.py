@@ -34,6 +34,8 @@ APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 ) = range(13)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
+# How a receiver echoes CE marks: until the sender says CWR, or each change of it.
+ECN_NONE, ECN_CLASSIC, ECN_PRECISE = range(3)
 # What of a path changes.
 CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE, CHANGE_DOWN = range(5)
 # TCPCB_*: flags of a segment on the scoreboard.
@@ -193,11 +195,8 @@ class SimFlow(Protocol):
     timer: int
     timer_ns: int
     timer_event_ns: int  # when the heap's event for it fires; -1: none
-    timer_gen: int
     pace_ns: int  # when the pacing timer fires; -1: not armed
     acked_stamp: int  # when the receiver made the ACK last processed, ns
-    saw_ece: int
-    cwr_sent: int
     # this ACK
     flag: int
     first_ackt: int
@@ -235,7 +234,6 @@ class SimFlow(Protocol):
     ca_ack_cnt: int
     ca_last_cwnd: int
     ca_last_time: int
-    ca_loss_cwnd: int
     ca_delay_min: int
     ca_round_start: int
     ca_end_seq: int
@@ -250,7 +248,6 @@ class SimFlow(Protocol):
     rcv_wup: int
     rcv_ssthresh: int  # bytes
     rcv_clamp: int
-    rcv_buf: int
     rcv_space: int
     rcv_space_time: int
     rcv_copied: int
@@ -258,6 +255,7 @@ class SimFlow(Protocol):
     rcv_right: int  # right edge advertised, in segments
     quick: int
     pushed: int  # 1: ICSK_ACK_PUSHED
+    ack_now: int  # 1: ICSK_ACK_NOW
     ato_ns: int
     delack_ns: int  # -1: not armed
     last_data_ns: int
@@ -270,14 +268,14 @@ class SimFlow(Protocol):
     d_s: int  # D-SACK, -1: none
     d_e: int
     ts_recent: int
-    ce_state: int
-    ecn: int
+    ecn: int  # ECN_NONE, ECN_CLASSIC or ECN_PRECISE
+    ce_state: int  # of what arrived last, where the echo is precise
+    demand_cwr: int  # 1: ACKs echo a CE mark
     last_ack_out: int  # the ACK path keeps the order
     # counted
     sent_segs: int
     retrans_segs: int
     dropped: int
-    delivered_bytes: int
     rmem_max: int
 
 
@@ -310,7 +308,9 @@ class Packet(Protocol):
     entered: int
     stamp: int  # timestamp option: when it was sent, ns
     echo: int  # timestamp option: what it echoes, ns
+    ect: int  # 1: it may be marked
     ce: int
+    cwr: int
     push: int
     next: int
     ack: int

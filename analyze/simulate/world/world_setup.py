@@ -13,7 +13,7 @@ from ....probes.base.errors import ScenarioError
 from ....probes.base.jit import PLAIN
 from ...bbr import params
 from ...bbr.plain import records
-from ...bbr.records import EVENT, STATE
+from ...bbr.records import EVENT, STATE, TCP_ECN_ECT_PERMANENT, TCP_ECN_LOW, TCP_ECN_OK
 from ...bbr.variants.catalogue import VARIANTS
 from ..sender.application import BLOCK
 from ..sender.estimator import EPOCH_NS
@@ -87,6 +87,7 @@ class FlowSetup:
     off_us: int = 0
     extra_rtt_us: int = 0
     hz: int = 0
+    ecn_low: bool = False  # v3's route feature, without which it takes no notice of marks
     rules: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""  # its name, or a user's file; `cc` is its base
 
@@ -180,6 +181,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     for index, flow in enumerate(setup.flows):
         _fill_flow(flows, index, flow, path, versions)
         _fill_socket(events, index, rules[index])
+        events["tp"]["ecn_flags"][index] = ecn_flags(flow) if path.ecn else 0
     rows = RECORDED_ROWS if record else 1
     world["record"] = int(record)
     parts = {
@@ -267,6 +269,24 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         world[name] = value
 
 
+def ecn_of(flow: FlowSetup) -> int:
+    """How the receiver, which has the sender's congestion control, echoes marks."""
+    rules = rules_of(flow)
+    asks = rules["ecn_enable"] if flow.version == "v2" else flow.ecn_low
+    heard = flow.version in ("v2", "v3") and asks and rules["precise_ece_ack"]
+    return rec.ECN_PRECISE if heard else rec.ECN_CLASSIC
+
+
+def ecn_flags(flow: FlowSetup) -> int:
+    """tp->ecn_flags as the handshake and BBR's init() leave them."""
+    flags = TCP_ECN_OK
+    if flow.version == "v3" and flow.ecn_low:
+        flags |= TCP_ECN_LOW
+    if flow.version and ecn_of(flow) == rec.ECN_PRECISE:
+        flags |= TCP_ECN_ECT_PERMANENT[flow.version]
+    return flags
+
+
 def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions: list[str]) -> None:
     version = flow.version
     block_ns = BLOCK * 8 * NS // flow.rate_bps if flow.rate_bps else 0
@@ -305,7 +325,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "comp_ns": -1,
         "d_s": -1,
         "ts_recent": -1,
-        "ecn": int(path.ecn),
+        "ecn": ecn_of(flow) if path.ecn else rec.ECN_NONE,
     } | {f"cache_{edge}{k}": -1 for edge in "se" for k in range(4)}
     for name, value in values.items():
         flows[name][i] = value

@@ -9,6 +9,7 @@ from typing import Any
 from ....collect.lab import units
 from ....collect.lab.lab_points import FlowSpec, LabPoint, PathSpec
 from ....probes.base.errors import ScenarioError
+from ...bbr.params import DEFAULTS
 from ...bbr.variants.own_variant import is_variant, own_variant
 from .world_setup import FlowSetup, PathSetup, Setup
 
@@ -20,13 +21,14 @@ _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 
 def of_point(point: LabPoint, rules: dict[str, Any] | None = None) -> Setup:
     """The world of one run of the lab; a parameter of `rules` holds for every flow with BBR."""
-    flows = tuple(_flow(flow, rules or {}) for flow in point.flows)
     path = _path(point.path)
+    flows = tuple(_flow(flow, rules or {}, path.ecn) for flow in point.flows)
     changes = tuple((change.at_us, change.what, change.value) for change in point.changes)
     return Setup(replace(path, changes=changes), flows, point.duration_us, point.seed)
 
 
-def _flow(flow: FlowSpec, rules: Mapping[str, Any]) -> FlowSetup:
+def _flow(flow: FlowSpec, rules: Mapping[str, Any], ecn: bool) -> FlowSetup:
+    """A flow; with ECN, BBR heeds it whatever the round trip, as the lab's testbed has it."""
     setup = FlowSetup(
         cc=flow.cc,
         start_us=flow.start_us,
@@ -37,9 +39,15 @@ def _flow(flow: FlowSpec, rules: Mapping[str, Any]) -> FlowSetup:
         on_us=flow.on_us,
         off_us=flow.off_us,
         extra_rtt_us=flow.extra_rtt_us,
+        ecn_low=ecn,
         rules=rules,
     )
-    return with_control(setup, flow.cc) if is_variant(flow.cc) else setup
+    if is_variant(flow.cc):
+        return with_control(setup, flow.cc)
+    if ecn and setup.version == "v2":
+        heeds = {"ecn_enable": 1, "ecn_max_rtt_us": 0}
+        return replace(setup, rules=(dict(rules) or DEFAULTS["v2"]) | heeds)
+    return setup
 
 
 def _path(link: PathSpec) -> PathSetup:
