@@ -16,7 +16,7 @@ from .attach import Attach, Host
 from .bbr_versions import EXIT, Version
 from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
 
-# Longer than the processing of one packet, shorter than the collector's wait for the last rows.
+# Longer than the processing of one packet.
 GRACE_NS = 100_000_000
 SIGURG = 23  # asm-generic/signal.h; ignored unless handled
 SIGWINCH = 28  # ignored unless handled, too
@@ -58,6 +58,7 @@ class Program:
             f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n{definition}\n",
             self.begin(),
             self.end_of_recording(),
+            self.end_marker(),
             *([self.setup] if self.setup else []),
             *([self.back_off()] if self.backs_off else []),
             heartbeat("first", 1),
@@ -331,6 +332,18 @@ class Program:
         )
         point = f"tracepoint:signal:signal_generate\n/{ours}/"
         return probe(comment, point, [f"  @over[0] = {self.attach.clock};"])
+
+    def end_marker(self) -> str:
+        """A line "+over", again and again, from when no row can be written any more.
+
+        Where all CPUs share a ring, what was recorded is printed before the first of them. Where
+        each has its own, bpftrace reads them all in turn: before the second. A full ring loses
+        some; the next comes through.
+        """
+        late = f"{self.attach.clock} > @over[0] + {2 * GRACE_NS}"
+        comment = "All rows are on their way: two of these lines tell that all are printed."
+        point = f"interval:ms:100\n/@over[0] != 0 && {late}/"
+        return probe(comment, point, ['  printf("+over\\n");'])
 
     def back_off(self) -> str:
         """SIGWINCH: of the flows recorded so far every second one, by the kernel's own hash."""

@@ -62,8 +62,8 @@ HEADER = """\
  * RUN
  *   bpftrace -B line {file} > raw
  *   "+first" and "+last" among the rows: every probe is attached, traffic may start. SIGURG ends
- *   the recording in the kernel: pkill -URG bpftrace, wait until raw grows no more, and
- *   then Ctrl-C; old versions of bpftrace forget at Ctrl-C what they have not printed yet.
+ *   the recording in the kernel: pkill -URG bpftrace, wait for the second "+over" in raw, and
+ *   then Ctrl-C; bpftrace forgets at Ctrl-C what it has not printed yet.
  *   A bundle for bbrscope ingest (manifest.json is described in collect/bundle/BUNDLE.md):
  *   grep -E '^#?[A-Z]+[0-9]?,' raw | LC_ALL=C sort -s -t, -k2,2n | zstd > RUN/events.csv.zst
  *   Settings for busy hosts: BPFTRACE_PERF_RB_PAGES=8192 (rows on their way), and

@@ -133,12 +133,14 @@ case $rung-$version$short in
 esac
 }
 
-# What is on its way is printed before bpftrace is told to end: 0.17 would drop it.
+# What is on its way is printed before bpftrace is told to end: it would drop it. The program prints
+# "+over" from when no more rows can come; after two of them all rows are there.
 settle() {
   kill -URG "$tracer" 2>/dev/null || return
-  size= tries=0
-  while now=$(wc -c < "$work/raw"); [ "$now" != "$size" ] && [ $tries -lt 60 ]; do
-    size=$now tries=$((tries + 1)); sleep 1
+  tries=0
+  while [ "$(tail -n 1000 "$work/raw" | grep -c '^+over')" -lt 2 ] && [ $tries -lt 60 ]; do
+    kill -0 "$tracer" 2>/dev/null || return
+    tries=$((tries + 1)); sleep 1
   done
 }
 cleanup() {

@@ -129,10 +129,10 @@ class Tracer:
         alive = self.process.poll() is None
         if alive:
             # The program stops recording by itself; bpftrace prints what is on its way, and only
-            # then may be asked to end: 0.17 drops what it has not printed.
+            # then may be asked to end: it drops what it has not printed.
             self.process.send_signal(signal.SIGURG)
             self.events.cut_after(time.monotonic_ns())
-            self.events.wait_quiet(STOP_S)
+            self.events.wait_printed(STOP_S)
         ended = not alive or self._interrupt()
         if not ended:
             self.process.kill()

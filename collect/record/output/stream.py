@@ -34,8 +34,11 @@ STALLED_NS = 5 * WINDOW_NS
 COUNTER = re.compile(rb"^@attempted_([A-Z]+): (\d+)", re.MULTILINE)
 # Lines of talk that are kept.
 MOST_LINES = 1000
-# bpftrace has printed everything when it was silent for this long.
-QUIET_S = 0.5
+# What the program prints when no more rows can come (probes/program.py), and how many of these
+# lines tell that all rows are printed. Silence tells nothing: on a busy host bpftrace may not run
+# for a second, with rows on their way.
+OVER, OVERS = b"+over\n", 2
+WAIT_S = 0.05
 
 
 class Sink:
@@ -200,7 +203,7 @@ class Events(Pump):
         self.talk: list[str] = []
         self.attached = threading.Event()
         self.tap: Tap | None = None
-        self._heard = time.monotonic()
+        self._overs = 0
         self._tail = b""
         self._tags: list[str] = []
         self._beats: set[bytes] = set()
@@ -223,20 +226,17 @@ class Events(Pump):
         """End the recording here: probes detach one by one, in any order."""
         self._end = EventCut(ns)
 
-    def wait_quiet(self, timeout_s: float) -> None:
-        """Return when what was on its way has arrived: bpftrace is silent, or is past the cut."""
+    def wait_printed(self, timeout_s: float) -> bool:
+        """Wait until bpftrace has printed every row; False if it did not say so in that time."""
         deadline = time.monotonic() + timeout_s
-        while self.is_alive() and time.monotonic() < deadline:
-            if time.monotonic() - self._heard > QUIET_S or self._past_the_cut():
-                return
-            time.sleep(QUIET_S / 10)
-
-    def _past_the_cut(self) -> bool:
-        return self._end is not None and self._newest_ns > self._end.until_ns + WINDOW_NS
+        while self._overs < OVERS:
+            if not self.is_alive() or time.monotonic() > deadline:
+                return False
+            time.sleep(WAIT_S)
+        return True
 
     def accept(self, chunk: bytes) -> None:
         """Take whole lines: rows are held until they are in order, talk is understood."""
-        self._heard = time.monotonic()
         data = self._tail + chunk
         end = data.rfind(b"\n") + 1
         self._tail = data[end:]
@@ -297,6 +297,9 @@ class Events(Pump):
                 self._lost_on_stdout += int(count)
             for tag, count in COUNTER.findall(line):
                 self.attempted[tag.decode()] = int(count)
+            if line == OVER:
+                self._overs += 1
+                continue
             if line.startswith(b"+"):
                 self._beats.add(line)
                 if len(self._beats) == 2:

@@ -121,7 +121,7 @@ until grep -qs '^+last' /tmp/byhand/raw; do sleep 1; done
 snmp byhand.before
 ip netns exec s1 iperf3 -c 10.0.2.2 -t 3 -J --logfile /tmp/byhand/iperf1.json
 snmp byhand.end; kill -URG $tracer; snmp byhand.after
-while now=$(wc -c < /tmp/byhand/raw); [ "$now" != "$size" ]; do size=$now; sleep 1; done
+until [ "$(grep -c '^+over' /tmp/byhand/raw)" -ge 2 ]; do sleep 1; done
 kill -INT $tracer; wait $tracer; keep byhand
 
 unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf

@@ -82,7 +82,7 @@ case "$1" in
 --version) echo "bpftrace v0.17.0"; exit 0;;
 --info) echo "  kfunc: no"; exit 0;;
 -e) exit 0;;
-*) trap '' URG; asked=
+*) trap 'echo "+over"; echo "+over"' URG; asked=
    trap '[ -z "$asked" ] || { echo "@attempted_T: 0"; exit 0; }; asked=once' INT
    echo "+first"; echo "+last"; while :; do sleep 0.1; done;;
 esac

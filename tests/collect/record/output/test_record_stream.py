@@ -76,6 +76,22 @@ def test_attached_means_that_both_heartbeats_were_seen(tmp_path: Path) -> None:
     assert pump([HEAD, b"+first\n", b"+last\n"], tmp_path)[0].attached.is_set()
 
 
+@pytest.mark.parametrize("overs", [0, 1, 2, 5])
+def test_all_is_printed_when_the_program_said_twice_that_it_is_over(
+    overs: int, tmp_path: Path
+) -> None:
+    """Not when bpftrace is silent: it may wait for a CPU, with rows on their way."""
+    source, sink = os.pipe()
+    events = Events(source, Compressed(tmp_path / "events.csv.zst"))
+    events.start()
+    os.write(sink, HEAD + event(1000, "ff00", 0, 1, 1) + b"+over\n" * overs)
+    assert events.wait_printed(0.2) == (overs >= 2)
+    os.close(sink)
+    events.join(20)
+    assert not events.talk
+    assert events.attached.is_set() is False
+
+
 def test_events_that_begin_after_the_stop_are_cut_whole_and_counted(tmp_path: Path) -> None:
     before, after = event(1000, "ff00", 0, 1, 1), event(5000, "ff00", 1, 2, 1)
     events, written = pump([HEAD, before, after], tmp_path, cut_after_ns=4000)
