@@ -19,7 +19,7 @@ _CLOSE = 0.05
 
 @dataclass(frozen=True)
 class Moment:
-    """An event at which two replays part."""
+    """An event at which two replays part: `t_ns` is on the run's clock."""
 
     seq: int
     t_ns: int
@@ -47,12 +47,16 @@ class Drift:
     final_inflight_hi: tuple[int, int]
 
 
-def _moment(events: FlowEvents, index: int, recorded: list[str], other: list[str]) -> Moment:
-    ns = events.columns["ns"]
-    return Moment(int(events.columns["seq"][index]), int(ns[index]) - int(ns[0]), recorded, other)
+def _moment(
+    events: FlowEvents, zero_ns: int, index: int, recorded: list[str], other: list[str]
+) -> Moment:
+    seq, ns = (int(events.columns[name][index]) for name in ("seq", "ns"))
+    return Moment(seq, ns - zero_ns, recorded, other)
 
 
-def first_other_decision(events: FlowEvents, recorded: Pass, other: Pass) -> Moment | None:
+def first_other_decision(
+    events: FlowEvents, zero_ns: int, recorded: Pass, other: Pass
+) -> Moment | None:
     """The first event at which the two took different decisions (their evidence aside)."""
     assert recorded.decisions is not None
     assert other.decisions is not None
@@ -63,7 +67,7 @@ def first_other_decision(events: FlowEvents, recorded: Pass, other: Pass) -> Mom
         return None
     row = int(unequal[0]) if len(unequal) else shared
     index = min(int(rows[row, 0]) for rows in (a, b) if row < len(rows))
-    return _moment(events, index, _names_at(a, index), _names_at(b, index))
+    return _moment(events, zero_ns, index, _names_at(a, index), _names_at(b, index))
 
 
 def _names_at(decisions: Array, index: int) -> list[str]:
@@ -71,7 +75,7 @@ def _names_at(decisions: Array, index: int) -> list[str]:
     return [codes.CODES[int(code)].name for event, code in decisions if event == index]
 
 
-def measure_drift(events: FlowEvents, recorded: Pass, other: Pass) -> Drift:
+def measure_drift(events: FlowEvents, zero_ns: int, recorded: Pass, other: Pass) -> Drift:
     """Compare outputs and phases of two passes over `events`, which watch `WATCHED`."""
     cwnd = (_output(recorded, "snd_cwnd"), _output(other, "snd_cwnd"))
     pacing = (_output(recorded, "sk_pacing_rate"), _output(other, "sk_pacing_rate"))
@@ -79,7 +83,7 @@ def measure_drift(events: FlowEvents, recorded: Pass, other: Pass) -> Drift:
     index = int(parted[0]) if len(parted) else None
     phases = (_phases(recorded), _phases(other))
     return Drift(
-        first_output=None if index is None else _first_output(events, index, cwnd, pacing),
+        first_output=None if index is None else _first_output(events, zero_ns, index, cwnd, pacing),
         exact_share=1.0 if index is None else _time_share(events, index),
         close_share=1.0 if index is None else _close_share(index, cwnd, pacing),
         same_phase_share=_mean(phases[0] == phases[1], empty=1.0),
@@ -110,14 +114,18 @@ def _final_inflight_hi(one: Pass) -> int:
 
 
 def _first_output(
-    events: FlowEvents, index: int, cwnd: tuple[Array, Array], pacing: tuple[Array, Array]
+    events: FlowEvents,
+    zero_ns: int,
+    index: int,
+    cwnd: tuple[Array, Array],
+    pacing: tuple[Array, Array],
 ) -> Moment:
     """The event whose outputs differ first, and the outputs."""
     recorded, other = (
         [f"snd_cwnd {int(cwnd[one][index])}", f"sk_pacing_rate {int(pacing[one][index])}"]
         for one in (0, 1)
     )
-    return _moment(events, index, recorded, other)
+    return _moment(events, zero_ns, index, recorded, other)
 
 
 def _time_share(events: FlowEvents, index: int) -> float:

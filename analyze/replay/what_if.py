@@ -79,14 +79,16 @@ def ask(
         return run_pass(open_loop, target, record, "free-run", True, watch=WATCHED)[0]
 
     replayed = guarded([target], replay, len(events.events))
+    query = "SELECT zero_ns FROM run_clocks WHERE run_id = ?"
+    zero_ns = int(con.execute(query, [info.run_id]).fetchall()[0][0])
     return WhatIf(
         info.run,
         flow,
         info.version,
         target,
         _changes(own, other),
-        first_other_decision(events, recorded, replayed),
-        measure_drift(events, recorded, replayed),
+        first_other_decision(events, zero_ns, recorded, replayed),
+        measure_drift(events, zero_ns, recorded, replayed),
         caveats,
         _decided(replayed),
     )

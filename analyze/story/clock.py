@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..views.materialize import narrowed
-from ..views.runs.sender_views import SENDERS
+from ..views.runs.sender_views import RUN_CLOCKS, SENDERS
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,10 +24,9 @@ def flows_with_data(con: duckdb.DuckDBPyConnection, run_id: int) -> set[int]:
 
 
 def run_zero(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:
-    """Return zero of the run's clock [ns, CLOCK_MONOTONIC], `zero_ns` of senders; None: no sender.
+    """Return zero of the run's clock [ns, CLOCK_MONOTONIC], None: no sender.
 
-    The view is the one place that says which sender's start it is.
+    The view `run_clocks` is the one place that says which instant it is.
     """
-    query = f"SELECT any_value(zero_ns) FROM ({narrowed(SENDERS, f'({int(run_id)})')})"
-    zero_ns = con.execute(query).fetchall()[0][0]
-    return None if zero_ns is None else int(zero_ns)
+    found = con.execute(narrowed(RUN_CLOCKS, f"({int(run_id)})")).fetchall()
+    return int(found[0][1]) if found and found[0][1] is not None else None

@@ -26,6 +26,7 @@ TABLES: tuple[Table, ...] = (*schema.TABLES, *RESULT_TABLES)
 # In the order in which they are created: a view reads those before it.
 VIEWS: tuple[View, ...] = (
     *rung_views.VIEWS,
+    *sender_views.VIEWS,
     *packet_views.VIEWS,
     *state_views.VIEWS,
     *phase_views.VIEWS,
@@ -36,7 +37,6 @@ VIEWS: tuple[View, ...] = (
     *binding_views.VIEWS,
     *step_views.VIEWS,
     *captured_views.VIEWS,
-    *sender_views.VIEWS,
     *link_views.VIEWS,
     *metric_slices.VIEWS,
     *sharing_views.VIEWS,

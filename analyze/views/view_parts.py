@@ -12,7 +12,8 @@ from ...collect.store.schema.model import Column
 
 RUN = Column("run", "VARCHAR", "", "the run's name, see runs")
 NS = Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC")
-T_NS = Column("t_ns", "BIGINT", "ns", "time since the flow's first event")
+T_NS = Column("t_ns", "BIGINT", "ns", "time on the run's clock, see run_clocks")
+FLOW_T_NS = Column("flow_t_ns", "BIGINT", "ns", "time since the flow's own first event or sample")
 
 BW_UNITS = "packets/us << 24"
 CODE = Column("code", "USMALLINT", "", "the decision, see decision_codes; NULL: unknown")
@@ -41,6 +42,11 @@ SOURCE = (
 FLOW_WINDOW = "WINDOW w AS (PARTITION BY e.run_id, r.run, e.flow ORDER BY e.seq)"
 
 NAMED = "c.name, c.about, c.change"
+
+
+def times(ns: str, first_ns: str = "f.first_ns") -> str:
+    """Columns T_NS and FLOW_T_NS of a query that joins the run's clock as `k`."""
+    return f"{ns}::BIGINT - k.zero_ns AS t_ns, ({ns} - {first_ns})::BIGINT AS flow_t_ns"
 
 
 def lead(expression: str) -> str:

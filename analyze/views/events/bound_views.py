@@ -9,6 +9,7 @@ from ..view_parts import (
     BW_UNITS,
     CODE,
     EVIDENCE,
+    FLOW_T_NS,
     FLOW_WINDOW,
     NS,
     RUN,
@@ -16,6 +17,7 @@ from ..view_parts import (
     T_NS,
     UNSET,
     lead,
+    times,
 )
 
 _BOUNDS = ("inflight_hi", "inflight_lo", "bw_lo")
@@ -45,12 +47,12 @@ WITH h AS (
   WHERE c.change AND c.about IN {bounds if len(bounds) > 1 else f"('{bounds[0]}')"}
   GROUP BY ALL
 )
-SELECT h.run_id, h.run, h.flow, h.seq, h.ns, (h.ns - h.first_ns)::BIGINT AS t_ns, h.bound, h.old,
-  h.new, CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
+SELECT h.run_id, h.run, h.flow, h.seq, h.ns, {times("h.ns", "h.first_ns")},
+  h.bound, h.old, h.new, CASE WHEN h.gap THEN NULL ELSE d.code END AS code,
   CASE WHEN h.gap THEN 'GAP' WHEN h.sampled THEN 'SAMPLED' ELSE d.name END AS name,
   CASE WHEN h.gap THEN NULL ELSE d.e0 END AS e0, CASE WHEN h.gap THEN NULL ELSE d.e1 END AS e1,
   CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
-FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound)
+FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound) JOIN run_clocks k USING (run_id)
 """
 
 
@@ -61,6 +63,7 @@ _HISTORY_COLUMNS = (
     SEQ,
     NS,
     T_NS,
+    FLOW_T_NS,
     Column("old", "UINTEGER", "packets", f"before; {UNSET}: unset"),
     Column("new", "UINTEGER", "packets", f"after; {UNSET}: unset"),
     CODE,
@@ -80,11 +83,11 @@ BOUNDS_HISTORY = View(
     "bounds_history",
     "Every change of inflight_hi, inflight_lo and bw_lo (v2, v3) with the decision that made it.",
     (
-        *_HISTORY_COLUMNS[:6],
+        *_HISTORY_COLUMNS[:7],
         Column("bound", "VARCHAR", "", "inflight_hi, inflight_lo or bw_lo"),
         Column("old", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
         Column("new", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
-        *_HISTORY_COLUMNS[8:],
+        *_HISTORY_COLUMNS[9:],
     ),
     "FROM (" + _history(_BOUNDS) + ") ORDER BY run_id, flow, seq, bound",
     materialized=True,

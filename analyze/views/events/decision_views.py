@@ -7,10 +7,12 @@ from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SEQ
 from ..view import View
 from ..view_parts import (
     EVIDENCE,
+    FLOW_T_NS,
     NAMED,
     NS,
     RUN,
     T_NS,
+    times,
 )
 
 REPAIRS = View(
@@ -24,6 +26,7 @@ REPAIRS = View(
         FLOW,
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("skb_seq", "UINTEGER", "", "first sequence number of the lost packet"),
         Column("skb_end_seq", "UINTEGER", "", "the one after its last"),
         Column("skb_gso_segs", "USMALLINT", "packets", "it stands for so many"),
@@ -32,16 +35,17 @@ REPAIRS = View(
         ),
         Column("repair_ns", "BIGINT", "ns", "from the mark to that"),
     ),
-    """
+    f"""
 WITH marks AS (
   SELECT run_id, flow, ns, skb_seq, skb_end_seq, skb_gso_segs FROM loss_marks
   UNION ALL
   SELECT run_id, flow, ns, skb_seq, skb_end_seq, skb_gso_segs FROM events
   WHERE kind = 'skb_marked_lost'
 )
-SELECT m.run_id, r.run, m.flow, m.ns, (m.ns - f.first_ns)::BIGINT AS t_ns, m.skb_seq,
-  m.skb_end_seq, m.skb_gso_segs, a.ns AS resent_ns, (a.ns - m.ns)::BIGINT AS repair_ns
+SELECT m.run_id, r.run, m.flow, m.ns, {times("m.ns")},
+  m.skb_seq, m.skb_end_seq, m.skb_gso_segs, a.ns AS resent_ns, (a.ns - m.ns)::BIGINT AS repair_ns
 FROM marks m JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
+JOIN run_clocks k USING (run_id)
 ASOF LEFT JOIN retransmits a ON a.run_id = m.run_id AND a.flow = m.flow
   AND a.skb_seq = m.skb_seq AND a.ns >= m.ns
 """,
@@ -58,6 +62,7 @@ DECISION_LOG = View(
         Column("ord", "USMALLINT", "", "order within the event, from 0"),
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("code", "USMALLINT", "", "see decision_codes"),
         Column("name", "VARCHAR", "", "stable name"),
         Column("about", "VARCHAR", "", "what it decides on"),
@@ -69,10 +74,10 @@ DECISION_LOG = View(
         Column("draft", "VARCHAR", "", "section of draft-ietf-ccwg-bbr"),
     ),
     f"""
-SELECT d.run_id, r.run, d.flow, d.seq, d.ord, d.ns, (d.ns - f.first_ns)::BIGINT AS t_ns, d.code,
-  {NAMED}, d.e0, d.e1, d.e2, d.e3, c.evidence, c.sentence, c.function, c.draft
+SELECT d.run_id, r.run, d.flow, d.seq, d.ord, d.ns, {times("d.ns")},
+  d.code, {NAMED}, d.e0, d.e1, d.e2, d.e3, c.evidence, c.sentence, c.function, c.draft
 FROM decisions d JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-JOIN decision_codes c USING (code)
+JOIN run_clocks k USING (run_id) JOIN decision_codes c USING (code)
 """,
     materialized=True,
 )

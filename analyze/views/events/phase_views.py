@@ -8,6 +8,7 @@ from ..view import View
 from ..view_parts import (
     CODE,
     EVIDENCE,
+    FLOW_T_NS,
     FLOW_WINDOW,
     NS,
     PHASE,
@@ -15,6 +16,7 @@ from ..view_parts import (
     SOURCE,
     T_NS,
     lead,
+    times,
 )
 
 # Where the phase changes: at an event, or between the two events around a gap (then the time is
@@ -40,7 +42,7 @@ changes AS (
 
 # The decision that moved the phase is the first of its event about the mode if the mode changed;
 # else about the phase, or v1's policer.
-_PHASE_DECISIONS = """
+_PHASE_DECISIONS = f"""
 reasons AS (
   SELECT d.run_id, r.run, d.flow, d.seq,
     min_by(struct_pack(code := d.code, name := c.name, e0 := d.e0, e1 := d.e1, e2 := d.e2,
@@ -54,14 +56,15 @@ reasons AS (
   GROUP BY ALL
 ),
 explained AS (
-  SELECT c.run_id, c.run, c.flow, c.seq, c.ns, (c.ns - c.first_ns)::BIGINT AS t_ns, c.from_phase,
-    c.to_phase, c.gap, c.sampled, c.uncertain_ns::BIGINT AS uncertain_ns,
+  SELECT c.run_id, c.run, c.flow, c.seq, c.ns, {times("c.ns", "c.first_ns")},
+    c.from_phase, c.to_phase, c.gap, c.sampled, c.uncertain_ns::BIGINT AS uncertain_ns,
     CASE WHEN c.gap THEN NULL
       WHEN left(c.from_phase, 8) IS NOT DISTINCT FROM left(c.to_phase, 8)
       THEN CASE WHEN 'PROBE_BW_LT' IN (c.from_phase, c.to_phase)
         THEN coalesce(d.of_policer, d.of_phase) ELSE coalesce(d.of_phase, d.of_policer) END
       ELSE coalesce(d.of_mode, d.of_phase) END AS why
   FROM changes c LEFT JOIN reasons d USING (run_id, run, flow, seq)
+    JOIN run_clocks k USING (run_id)
 )
 """
 
@@ -78,6 +81,7 @@ TRANSITIONS = View(
         SEQ,
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("from_phase", "VARCHAR", "", "phase before; NULL: the flow begins"),
         Column("to_phase", "VARCHAR", "", "phase after, see phases"),
         CODE,
@@ -87,7 +91,7 @@ TRANSITIONS = View(
     ),
     f"""
 WITH {_CHANGES}, {_PHASE_DECISIONS}
-SELECT run_id, run, flow, seq, ns, t_ns, from_phase, to_phase, why.code AS code,
+SELECT run_id, run, flow, seq, ns, t_ns, flow_t_ns, from_phase, to_phase, why.code AS code,
   CASE WHEN gap THEN 'GAP' WHEN sampled THEN 'SAMPLED'
     WHEN from_phase IS NULL AND (why IS NULL OR why.name <> 'INIT') THEN 'MID_FLOW'
     ELSE why.name END AS name,
@@ -116,7 +120,8 @@ PHASES = View(
         Column("end_code", "USMALLINT", "", "decision that ended it; NULL: unknown, or the end"),
         Column("end_name", "VARCHAR", "", "its name; GAP, SAMPLED: not recorded; NULL: the end"),
         Column("seq", "INTEGER", "", "the event that began it"),
-        Column("t_ns", "BIGINT", "ns", "its start since the flow's first event"),
+        Column("t_ns", "BIGINT", "ns", "its start on the run's clock, see run_clocks"),
+        Column("flow_t_ns", "BIGINT", "ns", "its start since the flow's own first event"),
     ),
     """
 WITH t AS (
@@ -128,7 +133,7 @@ WITH t AS (
 SELECT t.run_id, t.run, t.flow, t.to_phase AS phase, t.ns AS start_ns,
   coalesce(t.next_ns, f.last_ns) AS end_ns, (coalesce(t.next_ns, f.last_ns) - t.ns)::BIGINT
   AS duration_ns, coalesce(t.next_seq, f.events::INTEGER) - t.seq AS events, t.end_code,
-  t.end_name, t.seq, t.t_ns
+  t.end_name, t.seq, t.t_ns, t.flow_t_ns
 FROM t JOIN flows f USING (run_id, flow)
 ORDER BY t.run_id, t.flow, t.seq
 """,

@@ -12,6 +12,7 @@ from ..view_parts import (
     RUN,
     SOURCE,
     after,
+    times,
 )
 
 ROUNDS = View(
@@ -25,7 +26,8 @@ ROUNDS = View(
         Column("round", "INTEGER", "", "from 1"),
         SEQ,
         Column("start_ns", "UBIGINT", "ns", "the ACK that began it"),
-        Column("t_ns", "BIGINT", "ns", "the same since the flow's first event"),
+        Column("t_ns", "BIGINT", "ns", "the same on the run's clock, see run_clocks"),
+        Column("flow_t_ns", "BIGINT", "ns", "the same since the flow's own first event"),
         Column("duration_ns", "BIGINT", "ns", "to the ACK that began the next, or the last event"),
         Column("phase", "VARCHAR", "", "phase in which it began"),
         Column("delivered", "BIGINT", "packets", "acked or SACKed during it"),
@@ -64,12 +66,12 @@ WITH s AS (
     increase32(coalesce(lead(lost_first) OVER w, lost_last), lost_first) AS lost
   FROM grouped WINDOW w AS (PARTITION BY run_id, run, flow ORDER BY round)
 )
-SELECT run_id, run, flow, round, seq, start_ns, (start_ns - first_ns)::BIGINT AS t_ns, duration_ns,
-  phase, delivered, lost, lost / nullif(lost + delivered, 0) AS loss_rate, ce,
+SELECT run_id, run, flow, round, seq, start_ns, {times("start_ns", "first_ns")},
+  duration_ns, phase, delivered, lost, lost / nullif(lost + delivered, 0) AS loss_rate, ce,
   ce / nullif(delivered, 0) AS ce_rate, rtt_min_us,
   rtt_mean_us, bw, CASE WHEN duration_ns > 0 THEN bytes * 8e3 / duration_ns END AS delivery_mbps,
   gaps
-FROM timed ORDER BY run_id, flow, round
+FROM timed JOIN run_clocks k USING (run_id) ORDER BY run_id, flow, round
 """,
     materialized=True,
 )

@@ -7,6 +7,7 @@ from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SEQ
 from ..view import View
 from ..view_parts import (
     BW_UNITS,
+    FLOW_T_NS,
     FLOW_WINDOW,
     IN_FLIGHT,
     MAX_BW,
@@ -18,12 +19,13 @@ from ..view_parts import (
     UNSET,
     after,
     lead,
+    times,
 )
 
 # Each event with the state after it; what stays unknown is NULL.
 _STATES_SQL = f"""
 SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns,
-  (e.ns - f.first_ns)::BIGINT AS t_ns, e.kind,
+  {times("e.ns")}, e.kind,
   {lead("e.ns")} AS next_ns,
   ({lead("e.ns")} - e.ns)::BIGINT AS duration_ns,
   e.gap,
@@ -40,7 +42,7 @@ SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns,
   {IN_FLIGHT} AS inflight,
   {after("e.bbr_round_start")} AS round_start,
   {after("e.bbr_full_bw_reached")} AS full_bw_reached
-{SOURCE} {FLOW_WINDOW}
+{SOURCE} JOIN run_clocks k ON k.run_id = e.run_id {FLOW_WINDOW}
 """
 
 STATES = View(
@@ -55,6 +57,7 @@ STATES = View(
         SEQ,
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("kind", "VARCHAR", "", "the callback that the kernel called"),
         Column("next_ns", "UBIGINT", "ns", "time of the flow's next event"),
         Column("duration_ns", "BIGINT", "ns", "until the next event"),

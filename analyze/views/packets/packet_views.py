@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SEQ
 from ..view import View
-from ..view_parts import NS, RUN, T_NS
+from ..view_parts import FLOW_T_NS, NS, RUN, T_NS, times
 
 ACK_TIMELINE = View(
     "ack_timeline",
@@ -18,6 +18,7 @@ ACK_TIMELINE = View(
         SEQ,
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("packet", "UINTEGER", "", "the ACK, see packets; NULL: none found"),
         Column("packet_ns", "UBIGINT", "ns", "when it passed the capture point"),
         Column("lag_ns", "BIGINT", "ns", "from there to the event"),
@@ -33,12 +34,13 @@ ACK_TIMELINE = View(
         Column("acks_packet", "UINTEGER", "", "the data packet that it acknowledges"),
         Column("ack_rtt_ns", "BIGINT", "ns", "from that one, at the capture point"),
     ),
-    """
-SELECT e.run_id, r.run, e.flow, e.seq, e.ns, (e.ns - f.first_ns)::BIGINT AS t_ns, m.packet,
-  p.ns AS packet_ns, m.lag_ns, e.tp_snd_una AS snd_una, e.rs_acked_sacked AS acked_sacked,
+    f"""
+SELECT e.run_id, r.run, e.flow, e.seq, e.ns, {times("e.ns")},
+  m.packet, p.ns AS packet_ns, m.lag_ns, e.tp_snd_una AS snd_una, e.rs_acked_sacked AS acked_sacked,
   e.rs_losses AS losses, e.rs_rtt_us AS rtt_us, p.sack_left, p.sack_right, p.dup_ack, p."window",
   p.ece, p.acks_packet, p.ack_rtt_ns
 FROM events e JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
+JOIN run_clocks k USING (run_id)
 LEFT JOIN ack_matches m USING (run_id, flow, seq)
 LEFT JOIN packets p ON p.run_id = e.run_id AND p.packet = m.packet
 WHERE e.kind = 'main'
@@ -58,6 +60,7 @@ LOSS_TIMELINE = View(
         SEQ,
         NS,
         T_NS,
+        FLOW_T_NS,
         Column("skb_seq", "UINTEGER", "", "first sequence number of the lost packet"),
         Column("skb_end_seq", "UINTEGER", "", "the one after its last"),
         Column("tx_in_flight", "UINTEGER", "packets", "in flight when it was sent"),
@@ -75,7 +78,7 @@ LOSS_TIMELINE = View(
             "lost elsewhere; NULL: not sampled",
         ),
     ),
-    """
+    f"""
 WITH drops AS (
   SELECT run_id, ns, (lead(dropped, 1, dropped) OVER w - lag(dropped, 1, dropped) OVER w)::BIGINT
     AS dropped
@@ -84,11 +87,12 @@ WITH drops AS (
 ), sampled AS (
   SELECT run_id, ns, max(dropped) AS dropped FROM drops GROUP BY run_id, ns
 ), located AS (
-SELECT e.run_id, r.run, e.flow, e.seq, e.ns, (e.ns - f.first_ns)::BIGINT AS t_ns, e.skb_seq,
-  e.skb_end_seq, e.skb_in_flight AS tx_in_flight, m.lost_packet, l.ns AS lost_packet_ns,
+SELECT e.run_id, r.run, e.flow, e.seq, e.ns, {times("e.ns")},
+  e.skb_seq, e.skb_end_seq, e.skb_in_flight AS tx_in_flight, m.lost_packet, l.ns AS lost_packet_ns,
   m.resent_packet, s.ns AS resent_packet_ns, (s.ns - e.ns)::BIGINT AS repair_ns,
   coalesce(l.ns, g.ns) AS passed_ns
 FROM events e JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
+JOIN run_clocks k USING (run_id)
 LEFT JOIN loss_matches m USING (run_id, flow, seq)
 LEFT JOIN packets l ON l.run_id = e.run_id AND l.packet = m.lost_packet
 LEFT JOIN packets s ON s.run_id = e.run_id AND s.packet = m.resent_packet

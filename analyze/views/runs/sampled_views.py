@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID
 from ..view import View
-from ..view_parts import RUN, T_NS
+from ..view_parts import FLOW_T_NS, RUN, T_NS, times
 
 # What gains tell is the mode; between looks a second apart the phases of PROBE_BW come and go.
 MODE = "CASE WHEN s.phase LIKE 'PROBE_BW%' THEN 'PROBE_BW' ELSE s.phase END"
@@ -23,6 +23,7 @@ SAMPLED_MODES = View(
         Column("first_ns", "UBIGINT", "ns", "first sample in this mode: it began in between"),
         Column("last_ns", "UBIGINT", "ns", "last sample in this mode"),
         T_NS,
+        FLOW_T_NS,
         Column("samples", "BIGINT", "samples", "in this mode"),
     ),
     f"""
@@ -41,8 +42,9 @@ WITH m AS (
   FROM numbered GROUP BY run_id, flow, part
 )
 SELECT p.run_id, r.run, p.flow, p.mode, p.before_ns, p.first_ns, p.last_ns,
-  (p.first_ns - f.first_ns)::BIGINT AS t_ns, p.samples
+  {times("p.first_ns")}, p.samples
 FROM parts p JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
+  JOIN run_clocks k USING (run_id)
 ORDER BY p.run_id, p.flow, p.first_ns
 """,
 )

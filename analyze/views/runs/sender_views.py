@@ -100,6 +100,18 @@ FROM judged WINDOW of_run AS (PARTITION BY run_id)
     shared=True,
 )
 
+RUN_CLOCKS = View(
+    "run_clocks",
+    "Zero of each run's clock: every time in seconds and every column t_ns counts from it, in "
+    "each command, view and report, so that they name the same instant for the same event.",
+    (
+        RUN_ID,
+        Column("zero_ns", "BIGINT", "ns", "t_ns is 0 at this ns, see senders for which it is"),
+    ),
+    "SELECT run_id, any_value(zero_ns) AS zero_ns FROM senders GROUP BY run_id",
+    shared=True,
+)
+
 COMPARISON_WINDOWS = View(
     "comparison_windows",
     "When all senders of a run that count were active at once: only then can they be compared. "
@@ -180,4 +192,4 @@ SELECT run_id, flow, CASE source WHEN 'lab' THEN lab_us WHEN 'setup' THEN setup_
     shared=True,
 )
 
-VIEWS = (SENDERS, COMPARISON_WINDOWS, BASE_RTTS)
+VIEWS = (SENDERS, RUN_CLOCKS, COMPARISON_WINDOWS, BASE_RTTS)

@@ -16,8 +16,8 @@ from .flow_story import trust
 def document(story: FlowStory, names: str) -> dict[str, Any]:
     """Return the story of a flow of kernel events as JSON.
 
-    `t_ns` counts from the flow's first event, `run_t_ns` from the run's zero; times in `facts` are
-    CLOCK_MONOTONIC, as `zero_ns` is.
+    `t_ns` counts on the run's clock, `flow_t_ns` from the flow's own first event; times in `facts`
+    are CLOCK_MONOTONIC, as `zero_ns` is.
     """
     flow = story.flow
     assert isinstance(flow, EventFlow)
@@ -65,8 +65,8 @@ def change_document(flow: EventFlow, change: Change, names: str) -> dict[str, An
     """Return a change with its reasons as JSON."""
     return {
         "seq": change.seq,
-        "t_ns": change.ns - flow.first_ns,
-        "run_t_ns": change.ns - flow.zero_ns,
+        "t_ns": change.ns - flow.zero_ns,
+        "flow_t_ns": change.ns - flow.first_ns,
         "about": naming.translate(change.about, names),
         "old": _translated(change.old, names),
         "new": _translated(change.new, names),

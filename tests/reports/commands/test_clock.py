@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.reports.cli import cli
 from bbrscope.reports.html.data.select import load_run
@@ -32,6 +33,24 @@ def answer(path: Path, *arguments: str) -> Any:
     result = CliRunner().invoke(cli, [*arguments, "--store", str(path)])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def clocks_of_earlier_flow(path: Path, zero_ns: int) -> set[tuple[int, int]]:
+    """How far off t_ns and flow_t_ns are in each view of flow 9, which began 2 s before zero."""
+    with open_store(path, read_only=True) as store:
+        views = [view for view in VIEWS if "t_ns" in {c.name for c in view.columns}]
+        assert len(views) >= 9
+        found = set()
+        for view in views:
+            columns = {column.name for column in view.columns}
+            ns = next(name for name in ("ns", "start_ns", "first_ns") if name in columns)
+            found |= set(
+                store.con.execute(
+                    f"SELECT DISTINCT {ns}::BIGINT - {zero_ns} - t_ns, t_ns + 2000000000"
+                    f" - flow_t_ns FROM {view.name} WHERE flow = 9"
+                ).fetchall()
+            )
+        return found
 
 
 @pytest.mark.parametrize(
@@ -68,7 +87,8 @@ def test_all_commands_name_the_same_instant_for_the_same_event(
 
     (story,) = answer(path, "explain", RUN, "--flow", "1", "--json")["flows"]
     timeout = next(line for line in story["lines"] if line["code"] == "CORE_RTO_COLLAPSE")
-    assert timeout["run_t_ns"] == since_zero_ns
+    assert timeout["t_ns"] == timeout["flow_t_ns"] == since_zero_ns
+    assert clocks_of_earlier_flow(path, first_ns) == {(0, 0)}
 
     assert page.us(timeout_ns) == since_zero_ns // 1000
 
