@@ -39,14 +39,14 @@ def text(path: Path) -> str:
 def replays_exactly(bundle: Path, store: Path) -> int:
     """Load and replay a bundle: every event in both modes; return how many that were."""
     bbrscope("ingest", "--store", str(store), str(bundle))
-    told = bbrscope("replay", "--store", str(store)).replace(",", "")
-    counted = re.findall(r"(\d+) of +(\d+) events exact", told)
+    output = bbrscope("replay", "--store", str(store)).replace(",", "")
+    counted = re.findall(r"(\d+) of +(\d+) events exact", output)
     assert counted
-    assert all(exact == total for exact, total in counted), told
+    assert all(exact == total for exact, total in counted), output
     return sum(int(total) for _, total in counted)
 
 
-def lacks_nothing_untold(folder: Path, name: str) -> None:
+def lacks_nothing_unsaid(folder: Path, name: str) -> None:
     """A recording and its NAME.said and NAME.status: nothing is missing, or it is told.
 
     Nothing may be missing but calls that kprobes did not see: an interrupt that comes while a BPF
@@ -54,15 +54,15 @@ def lacks_nothing_untold(folder: Path, name: str) -> None:
     how often is counted since Linux 6.7 only). fentry's are skipped for themselves only.
     """
     said, status = ((folder / f"{name}.{what}").read_text() for what in ("said", "status"))
-    told, found = manifest(folder / name), check.check(folder / name / "events.csv.zst")
-    assert told["events_lost"] == found.sequence_missing == 0
+    report, found = manifest(folder / name), check.check(folder / name / "events.csv.zst")
+    assert report["events_lost"] == found.sequence_missing == 0
     lacking = []
     if found.chain_breaks:
         lacking.append(f"tp.delivered does not add up at {found.chain_breaks} calls of main()")
     lacking += [call.sentence for call in accounting.exits_missing(found.as_dict())]
-    if missed := told["accounting"].get("missed_runs", 0):
+    if missed := report["accounting"].get("missed_runs", 0):
         lacking.append(f"the kernel skipped {missed} runs of the probes")
-    assert not lacking or told["probe"] == "kprobe", said
+    assert not lacking or report["probe"] == "kprobe", said
     assert all(sentence in said for sentence in lacking), said
     assert status == ("1\n" if lacking else "0\n"), said
 
@@ -73,8 +73,8 @@ def check_retransmissions(bundle: Path, store: Path) -> int:
     It is read when iperf3's time is over. What that connection sends again afterwards, and what
     the control connection does, are not in it. `store` holds the bundle; returned is iperf3's.
     """
-    told = json.loads((bundle / "iperf1.json").read_text())
-    port, end = told["start"]["connected"][0]["local_port"], told["end"]["sum_sent"]
+    report = json.loads((bundle / "iperf1.json").read_text())
+    port, end = report["start"]["connected"][0]["local_port"], report["end"]["sum_sent"]
     with open_store(store, read_only=True) as opened:
         early, whole = opened.con.execute(
             "SELECT coalesce(sum(r.skb_gso_segs) FILTER "

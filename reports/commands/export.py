@@ -144,8 +144,8 @@ def command(request: ExportRequest) -> None:
     \b
     bbrscope export --format parquet -o lab
     bbrscope export monday tuesday --format parquet -o lab --only metrics_by_second
-    bbrscope export v2_single_1bdp --format pcapng --capture fixtures/v2_single_1bdp -o told.pcapng
-    tshark -r told.pcapng -Y 'frame.comment contains "inflight_hi"'
+    bbrscope export v2_single_1bdp --format pcapng --capture fixtures/v2_single_1bdp -o story.pcapng
+    tshark -r story.pcapng -Y 'frame.comment contains "inflight_hi"'
     """
     request.check()
     if request.file_format == "parquet":

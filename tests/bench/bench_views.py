@@ -134,9 +134,9 @@ def main() -> None:
             print(f"{'view':22} {'rows':>12}  count s (CPU)  aggregate s (CPU)  one run s (CPU)")
             for view in VIEWS:
                 rows = con.execute(f'SELECT count(*) FROM "{view.name}"').fetchall()[0][0]
-                told = [measure(con, query) for query in questions(view).values()]
-                slow = " SLOW" if any(wall > LIMIT_S for wall, _ in told) else ""
-                cells = "".join(f"   {wall:7.3f} ({cpu:6.3f})" for wall, cpu in told)
+                seconds = [measure(con, query) for query in questions(view).values()]
+                slow = " SLOW" if any(wall > LIMIT_S for wall, _ in seconds) else ""
+                cells = "".join(f"   {wall:7.3f} ({cpu:6.3f})" for wall, cpu in seconds)
                 print(f"{view.name:22} {rows:12,}{cells}{slow}", flush=True)
 
 

@@ -60,7 +60,7 @@ def main() -> int:
         if done.returncode:
             print(done.stderr, file=sys.stderr)
         found = {}
-        told = json.loads((folder / "manifest.json").read_text())
+        document = json.loads((folder / "manifest.json").read_text())
         for line in (folder / "cost.txt").read_text().splitlines():
             case, up0, idle0, up1, idle1, acks = line.split()
             busy_s = (float(up1) - float(up0)) - (float(idle1) - float(idle0))
@@ -70,9 +70,9 @@ def main() -> int:
     for case, (busy_s, acks) in found.items():
         costs[case] = 1e6 * (busy_s - base_s) / acks
         print(f"{case:<20}{busy_s:8.2f} s busy  {acks:7d} segments  {costs[case]:8.1f} us per ACK")
-    start, end = (told["clocks"][point]["monotonic_ns"] for point in ("start", "end"))
-    rate = 1e9 * told["completeness"]["events"] / (end - start)
-    print(f"loopback: {rate:.0f} events/s, {told['events_lost']} rows lost")
+    start, end = (document["clocks"][point]["monotonic_ns"] for point in ("start", "end"))
+    rate = 1e9 * document["completeness"]["events"] / (end - start)
+    print(f"loopback: {rate:.0f} events/s, {document['events_lost']} rows lost")
     print(json.dumps({"suite": suite, "ratio": round(costs["recording"] / costs["one_line"], 2)}))
     return 0
 

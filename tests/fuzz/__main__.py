@@ -88,7 +88,7 @@ class Campaign:
             else:
                 self.failures.append((what, shown, more))
 
-    def told(self, seconds: float) -> str:
+    def summary(self, seconds: float) -> str:
         """Return the campaign in one paragraph."""
         by_kind = Counter(what for what, _, _ in self.failures)
         bad = ", ".join(f"{n} {what}" for what, n in by_kind.items()) or "no failure"
@@ -146,14 +146,14 @@ def main() -> None:
                 for what, shown, more in part.failures:
                     print(f"--- {what} {shown}\n{more}", flush=True)
                 if not options.quiet:
-                    print(campaign.told(time.monotonic() - began), flush=True)
+                    print(campaign.summary(time.monotonic() - began), flush=True)
 
     threads = [Thread(target=some) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(campaign.told(time.monotonic() - began))
+    print(campaign.summary(time.monotonic() - began))
     sys.exit(bool(campaign.failures))
 
 

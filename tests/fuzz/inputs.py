@@ -72,13 +72,13 @@ def _recording(random: Random) -> str:
 def manifest(folder: Path, random: Random) -> Path:
     """A bundle whose manifest says something odd."""
     made = _bundle(folder, _recording(random))
-    told = json.loads((made / "manifest.json").read_text())
+    document = json.loads((made / "manifest.json").read_text())
     if random.random() < 0.8:
         for _ in range(random.choice((1, 1, 3))):
-            told = mutate.document(told, random)
-        text = json.dumps(told).encode("utf-8", "surrogatepass")
+            document = mutate.document(document, random)
+        text = json.dumps(document).encode("utf-8", "surrogatepass")
     else:
-        text = mutate.data(json.dumps(told).encode(), random)
+        text = mutate.data(json.dumps(document).encode(), random)
     (made / "manifest.json").write_bytes(text)
     return made
 
@@ -110,9 +110,9 @@ def queue(folder: Path, random: Random) -> Path:
 def lab(folder: Path, random: Random) -> Path:
     """A bundle with a lab's key and iperf3's output, one of them changed."""
     made = _bundle(folder, "v2_single_1bdp")
-    told = json.loads((made / "manifest.json").read_text())
+    document = json.loads((made / "manifest.json").read_text())
     flow = {"flow_no": 1, "cc": "bbr", "kind": "bulk", "extra_rtt_us": 0, "start_s": 0.0}
-    told["lab"] = {
+    document["lab"] = {
         "scenario": "song-single-buffer", "title": "t", "source": "Song21", "rep": 1, "seed": 1,
         "quick": True, "place": "vm", "params": {"buffer": "1bdp"}, "duration_s": 15.0,
         "rate_bps": 10**7, "rtt_us": 40000, "bdp_bytes": 50000, "buffer_bytes": 50000, "loss": 0.0,
@@ -124,10 +124,10 @@ def lab(folder: Path, random: Random) -> Path:
     received = {"sum_received": report["end"]["sum_received"]}
     report["server_output_json"] = {"end": received, "intervals": intervals}
     if random.random() < 0.5:
-        told["lab"] = mutate.document(told["lab"], random)
+        document["lab"] = mutate.document(document["lab"], random)
     else:
         report = mutate.document(report, random)
-    (made / "manifest.json").write_text(json.dumps(told))
+    (made / "manifest.json").write_text(json.dumps(document))
     text = json.dumps(report).encode("utf-8", "surrogatepass")
     (made / "iperf1.json").write_bytes(text)
     return made

@@ -263,12 +263,12 @@ class Flow:
     @property
     def tail_probes(self) -> list[float]:
         """Repairs by tail loss probes: v3 tells BBR; earlier, one ACK enters CWR and leaves it."""
-        told = self.after_init.filter((pl.col("kind") == "E") & (pl.col("event") == TLP_RECOVERY))
-        if told.is_empty():
+        rows = self.after_init.filter((pl.col("kind") == "E") & (pl.col("event") == TLP_RECOVERY))
+        if rows.is_empty():
             entered = (pl.col("kind") == "S") & (pl.col("new_state") == CWR)
             left = pl.col("kind").shift(-1) == "S"
-            told = self.after_init.filter(entered & left)
-        return [self.at(ns) for ns in told["ns"]]
+            rows = self.after_init.filter(entered & left)
+        return [self.at(ns) for ns in rows["ns"]]
 
     @property
     def lost_of_initial_window(self) -> int:
@@ -316,15 +316,15 @@ def shares(of: Recording) -> list[float]:
     b = min([flow.ends for flow in flows]) - 1
     carried = [_between(flow, a, b) for flow in flows]
     for number in range(len(flows) + 1, len(flows) + others + 1):
-        told = json.loads((of.folder / f"iperf{number}.json").read_text())
+        report = json.loads((of.folder / f"iperf{number}.json").read_text())
         begins = starts[number - 1] + offset
-        ends = begins + told["intervals"][-1]["sum"]["end"]
+        ends = begins + report["intervals"][-1]["sum"]["end"]
         b = min(b, ends)
         carried = [_between(flow, a, b) for flow in flows]
         carried.append(
             sum(
                 each["sum"]["bytes"]
-                for each in told["intervals"]
+                for each in report["intervals"]
                 if a <= begins + each["sum"]["start"] and begins + each["sum"]["end"] <= b
             )
         )

@@ -16,7 +16,7 @@ OF_ALL = {"not_converged"}
 
 
 def problems() -> dict[str, dict[str, Any]]:
-    """What can be true of a flow: `means`, and the rules that tell it (`told_by`)."""
+    """What can be true of a flow: `means`, and the `rules` that report it."""
     return tomllib.loads((HERE / "problems.toml").read_text())
 
 
@@ -38,16 +38,16 @@ class Score:
 
     Attributes:
         found, right: findings of each rule, and how many of them are true of their flow.
-        true, told: problems that are true of a flow, and how many of them a finding told.
-        wrong, untold: which ones are not, for people.
+        true, reported: problems that are true of a flow, and how many of them a finding reported.
+        wrong, unreported: which ones are not, for people.
     """
 
     found: Counter[str] = field(default_factory=Counter)
     right: Counter[str] = field(default_factory=Counter)
     true: Counter[str] = field(default_factory=Counter)
-    told: Counter[str] = field(default_factory=Counter)
+    reported: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
+    unreported: list[str] = field(default_factory=list)
 
     @property
     def precision(self) -> float:
@@ -55,7 +55,7 @@ class Score:
 
     @property
     def recall(self) -> float:
-        return self.told.total() / max(self.true.total(), 1)
+        return self.reported.total() / max(self.true.total(), 1)
 
     def add(self, run: str, made: Diagnosis) -> None:
         """Judge what was found in a recording by its truth file."""
@@ -66,20 +66,20 @@ class Score:
         true = dict(zip(numbers, (flow["problems"] for flow in reviewed), strict=True))
         for finding in made.findings:
             whose = about(finding, numbers)
-            named = [p for p, its in known.items() if finding.rule.name in its["told_by"]]
+            named = [p for p, its in known.items() if finding.rule.name in its["rules"]]
             self.found[finding.rule.name] += 1
             if any(problem in true[number] for number in whose for problem in named):
                 self.right[finding.rule.name] += 1
             else:
                 self.wrong.append(f"{run}: {finding.rule.name} of flow {finding.flow}")
         for number, its in true.items():
-            told = {f.rule.name for f in made.findings if number in about(f, numbers)}
+            reported = {f.rule.name for f in made.findings if number in about(f, numbers)}
             for problem in its:
                 self.true[problem] += 1
-                if told & set(known[problem]["told_by"]):
-                    self.told[problem] += 1
+                if reported & set(known[problem]["rules"]):
+                    self.reported[problem] += 1
                 else:
-                    self.untold.append(f"{run}: {problem} of flow {number}")
+                    self.unreported.append(f"{run}: {problem} of flow {number}")
 
     def table(self) -> str:
         """Return precision per rule and recall per problem, as text."""
@@ -87,13 +87,15 @@ class Score:
         lines += [
             f"{name:28}{self.found[name]:5} {self.right[name]:5}" for name in sorted(self.found)
         ]
-        lines += [f"{'problem':28} true  told"]
-        lines += [f"{name:28}{self.true[name]:5} {self.told[name]:5}" for name in sorted(self.true)]
+        lines += [f"{'problem':28} true  reported"]
+        lines += [
+            f"{name:28}{self.true[name]:5} {self.reported[name]:9}" for name in sorted(self.true)
+        ]
         lines += [
             f"precision {self.precision:.1%} of {self.found.total()} findings,"
             f" recall {self.recall:.1%} of {self.true.total()} true problems",
             *self.wrong,
-            *self.untold,
+            *self.unreported,
         ]
         return "\n".join(lines)
 

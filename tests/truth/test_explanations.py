@@ -71,10 +71,10 @@ def totals(flow: Flow) -> dict[str, float | None]:
     }
 
 
-def check(told: FlowStory, flow: Flow) -> int:
+def check(story: FlowStory, flow: Flow) -> int:
     """Compare a story with the raw rows; return how many things that were."""
-    where = f"{flow.of.folder.name} flow {told.flow.flow}"
-    facts = told.facts
+    where = f"{flow.of.folder.name} flow {story.flow.flow}"
+    facts = story.facts
     assert isinstance(facts.totals, EventTotals)
     for name, want in totals(flow).items():
         assert getattr(facts.totals, name) == pytest.approx(want, rel=1e-9), f"{where}: {name}"
@@ -90,7 +90,7 @@ def check(told: FlowStory, flow: Flow) -> int:
         if f"bbr.{bound}" in flow.rows.columns:
             said = [
                 (change.old, change.new)
-                for change in told.changes
+                for change in story.changes
                 if change.about == bound and change.old != change.new
             ]
             # What the last event did, no later entry shows.
@@ -118,8 +118,8 @@ def counts(facts: StoryFacts) -> dict[str, object]:
 
 
 def check_run(store: Store, recording: Recording) -> int:
-    told = flow_stories.flows_of(store.con, store.run_id(recording.folder.name))
-    large = sorted((flow for flow in told if not flow.tiny), key=lambda flow: flow.first_ns)
+    stories = flow_stories.flows_of(store.con, store.run_id(recording.folder.name))
+    large = sorted((flow for flow in stories if not flow.tiny), key=lambda flow: flow.first_ns)
     return sum(
         check(flow_stories.story_of(store.con, flow), rows)
         for flow, rows in zip(large, recording.flows, strict=True)

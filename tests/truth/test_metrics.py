@@ -124,9 +124,9 @@ def check_packets(store: Store, recording: Recording) -> int:
         [run],
     )
     names = [column[0] for column in asked.description or ()]
-    told = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+    rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
     compared = 0
-    for connection, row in zip(captured, told, strict=True):
+    for connection, row in zip(captured, rows, strict=True):
         wanted = wire.numbers(connection)
         got = {name: row[name] for name in wanted}
         assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {row['stream']}"

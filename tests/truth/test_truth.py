@@ -41,15 +41,15 @@ def judge(store: Store, runs: Sequence[str]) -> tuple[Score, dict[str, Diagnosis
     return score, made
 
 
-def test_the_shipped_recordings_are_told_truly(shipped: Store) -> None:
+def test_the_shipped_recordings_are_judged_rightly(shipped: Store) -> None:
     score, made = judge(shipped, shipped.runs())
-    assert (score.wrong, score.untold) == ([], [])
+    assert (score.wrong, score.unreported) == ([], [])
     for run, diagnosis in made.items():
         check_numbers(diagnosis, Recording(fixtures.path(run)))
 
 
 @pytest.mark.slow
-def test_every_recording_is_told_truly(
+def test_every_recording_is_judged_rightly(
     all_compared: Store, traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = all_compared.runs()
@@ -177,9 +177,9 @@ def check_numbers(made: Diagnosis, of: Recording) -> None:
         if finding.rule.name in NUMBERS:
             flow = flows[numbers[0] if finding.flow is None else finding.flow]
             for name, number in NUMBERS[finding.rule.name](flow).items():
-                told = on_the_clock(finding, name, made.zero_ns)
+                number_in_text = on_the_clock(finding, name, made.zero_ns)
                 where = f"{made.run}: {finding.rule.name}.{name}"
-                assert told == pytest.approx(number, rel=1e-6, abs=2e-6), where
+                assert number_in_text == pytest.approx(number, rel=1e-6, abs=2e-6), where
 
 
 def on_the_clock(finding: Finding, name: str, zero_ns: int) -> Any:

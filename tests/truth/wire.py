@@ -179,8 +179,8 @@ def replies(it: Connection) -> dict[str, float | None]:
     tick = tick_ns(sent)
     stamped = sent.filter(pl.col("tsval") >= 0)
     zero = int((stamped["ns"] - stamped["tsval"] * tick).min())  # type: ignore[arg-type]
-    told = back.filter(pl.Series(advance) & (pl.col("tsecr") > 0))
-    rtts = (told["ns"] - zero - told["tsecr"] * tick + _way_home(it)) / 1e3
+    timed = back.filter(pl.Series(advance) & (pl.col("tsecr") > 0))
+    rtts = (timed["ns"] - zero - timed["tsecr"] * tick + _way_home(it)) / 1e3
     found |= {
         "pkt_rtt_min_us": rtts.min(),  # type: ignore[dict-item]
         "pkt_rtt_mean_us": rtts.mean(),  # type: ignore[dict-item]

@@ -99,8 +99,8 @@ def test_measures_are_those_of_the_stores_views(shipped: Store) -> None:
         " FROM flow_summary WHERE run = 'v2_single_1bdp' AND flow = 1"
     ).fetchall()[0]
     assert measured["phase", "STARTUP"] == pytest.approx(startup, abs=1e-3)
-    told = [value for (kind, name), value in measured.items() if name.startswith("PROBE_BW_")]
-    assert sum(told) == pytest.approx(probe_bw, abs=1e-3)
+    phases = [value for (kind, name), value in measured.items() if name.startswith("PROBE_BW_")]
+    assert sum(phases) == pytest.approx(probe_bw, abs=1e-3)
     assert measured["metric", "loss_rate"] == pytest.approx(lost / (lost + delivered), rel=1e-3)
     ups = shipped.con.execute(
         "SELECT count(*) FROM transitions WHERE run = 'v2_single_1bdp' AND flow = 1"

@@ -102,8 +102,8 @@ def test_commands_measure_windows_and_say_so(shipped_path: Path) -> None:
     assert f"{RUN}: measured from 5.000 s to 9.000 s" in run(
         "metrics", RUN, "--between", "5s", "9s"
     )
-    told = run("diff", RUN, "v3_x_tlp5", "--steady")
-    assert told.count(": measured from ") == 2
+    output = run("diff", RUN, "v3_x_tlp5", "--steady")
+    assert output.count(": measured from ") == 2
     rows = json.loads(run("diff", RUN, RUN, "--between", "5s", "9s", "--format", "json"))
     assert {row["verdict"] for row in rows} == {"same"}
     for words in (["--between", "9s", "5s"], ["--between", "1s", "2s", "--steady"]):

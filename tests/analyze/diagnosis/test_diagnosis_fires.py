@@ -345,7 +345,7 @@ def test_a_buffer_of_a_tenth_of_the_path_is_too_small(traces: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_flows_that_do_not_converge_are_told_where_nothing_explains_it(
+def test_flows_that_do_not_converge_are_reported_where_nothing_explains_it(
     all_compared: Store,
 ) -> None:
     rule = [RULES["unfair_without_loss"]]
@@ -358,9 +358,9 @@ def test_flows_that_do_not_converge_are_told_where_nothing_explains_it(
 def test_the_catalogue_is_covered_whole() -> None:
     from bbrscope.analyze.diagnosis import NOT_RULES
 
-    told = {name for rule in RULES.values() for name in rule.catalogue}
-    assert told | set(NOT_RULES) == {f"F-{number:02}" for number in range(1, 38)}
-    assert not told & set(NOT_RULES)
+    covered = {name for rule in RULES.values() for name in rule.catalogue}
+    assert covered | set(NOT_RULES) == {f"F-{number:02}" for number in range(1, 38)}
+    assert not covered & set(NOT_RULES)
 
 
 def test_a_longer_path_of_ones_own_is_no_inflated_min_rtt(alter: Alter) -> None:

@@ -66,9 +66,9 @@ def test_a_file_without_its_reasons_would_not_pass() -> None:
 def test_the_catalogues_page_has_every_finding_and_the_rules_that_tell_it() -> None:
     page = Path(diagnosis.__file__).with_name("CATALOGUE.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| F-")]
-    told = {row[0]: set(row[-1].split(", ")) - {"-"} for row in rows}
+    listed = {row[0]: set(row[-1].split(", ")) - {"-"} for row in rows}
     numbers = [f"F-{number:02}" for number in range(1, 38)]
     assert [row[0] for row in rows] == numbers
     by_rules = {name: {rule.name for rule in rules() if name in rule.catalogue} for name in numbers}
-    assert told == by_rules
-    assert {name for name in numbers if not told[name]} == set(diagnosis.NOT_RULES)
+    assert listed == by_rules
+    assert {name for name in numbers if not listed[name]} == set(diagnosis.NOT_RULES)

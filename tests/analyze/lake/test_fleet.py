@@ -15,7 +15,7 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Answer]:
+def tables() -> dict[str, Answer]:
     """Twelve runs of v1 and twelve of v3 in two weeks; in the second, v3 loses half of its time."""
     con = duckdb.connect()
     for table in (RUNS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
@@ -59,8 +59,8 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, row: dict[str, Any]) -> N
     )
 
 
-def test_costs_are_sums_over_flows(told: dict[str, Answer]) -> None:
-    (row,) = told["findings"].rows.to_pylist()
+def test_costs_are_sums_over_flows(tables: dict[str, Answer]) -> None:
+    (row,) = tables["findings"].rows.to_pylist()
     # Runs 12, 14, ... 22: 5 s each and their number.
     assert (row["finding"], row["flows"], row["cost_s"], row["cost_bytes"]) == (
         "stuck",
@@ -69,22 +69,22 @@ def test_costs_are_sums_over_flows(told: dict[str, Answer]) -> None:
         6e6,
     )
     assert row["share_of_time"] == pytest.approx(132 / 240)
-    (row,) = told["by_path"].rows.to_pylist()
+    (row,) = tables["by_path"].rows.to_pylist()
     assert row["path"] == "20 to 50 ms, 10 to 100 Mbit/s, loss < 0.1 %"
-    worst = told["worst"].rows.to_pylist()
+    worst = tables["worst"].rows.to_pylist()
     assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
 
 
-def test_a_change_since_last_week_is_told_from_noise(told: dict[str, Answer]) -> None:
-    (row,) = told["changes"].rows.to_pylist()
+def test_a_change_since_last_week_is_no_noise(tables: dict[str, Answer]) -> None:
+    (row,) = tables["changes"].rows.to_pylist()
     assert (row["before"], row["now"]) == (0, pytest.approx(132 / 120))
     assert row["low"] < row["now"] < row["high"]
     assert row["p"] < 0.05
     assert row["verdict"] == "worse"
 
 
-def test_where_v3_is_slower_the_limit_is_named(told: dict[str, Answer]) -> None:
-    (row,) = told["v3_and_v1"].rows.to_pylist()
+def test_where_v3_is_slower_the_limit_is_named(tables: dict[str, Answer]) -> None:
+    (row,) = tables["v3_and_v1"].rows.to_pylist()
     assert (row["v1_flows"], row["v3_flows"]) == (12, 12)
     assert row["v3_mbps"] < row["v1_mbps"]
     assert row["verdict"] == "v3 is slower"

@@ -170,7 +170,7 @@ def test_two_bundles_of_one_name_are_two_runs(another: Path, tmp_path: Path) -> 
         assert opened.con.execute(query).fetchall() == [("v1_x_lt",), ("v1_x_lt@h2",)]
 
 
-def test_damage_is_told_and_a_manifest_leads_nowhere_else(another: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_and_a_manifest_leads_nowhere(another: Path, tmp_path: Path) -> None:
     place = open_place(another)
     (events,) = another.glob("events/**/run=v1_x_lt/**/*.parquet")
     events.write_bytes(events.read_bytes()[:-1] + b"x")

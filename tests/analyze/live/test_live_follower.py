@@ -80,9 +80,9 @@ def dump_of(bundle: Path, output: Path) -> Path:
     counts = ring.write_window(until - SPAN_S * SECOND, until, parts.append)
     output.mkdir()
     (output / "events.csv.zst").write_bytes(zstandard.compress(b"".join(parts)))
-    told = json.loads((bundle / "manifest.json").read_text())
-    told |= {"name": output.name, "events": counts}
-    (output / "manifest.json").write_text(json.dumps(told))
+    document = json.loads((bundle / "manifest.json").read_text())
+    document |= {"name": output.name, "events": counts}
+    (output / "manifest.json").write_text(json.dumps(document))
     return output
 
 
@@ -99,10 +99,10 @@ NEVER = ("signal", "rate<1kbit/10s", "losses>=100000/1s", "sql:tp_delivered < 0"
 
 def test_triggers_fire_when_it_happens_and_not_else() -> None:
     bundle = fixtures.path("v2_x_spur")
-    told = {**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"}
+    document = {**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"}
     watchers = watchers_of([*FIRES, *NEVER])
     for _, watcher in watchers:
-        watcher.begin(told)
+        watcher.begin(document)
     said: dict[str, list[str]] = {text: [] for text, _ in watchers}
     for batch in batches(bundle):
         for text, watcher in watchers:

@@ -68,14 +68,14 @@ def test_every_change_the_kernel_made_has_a_decision(store: Store, field: str) -
 def test_the_story_has_every_transition_and_every_change_of_a_bound(store: Store) -> None:
     for run in store.runs():
         for flow in event_flows.flows_of(store.con, store.run_id(run)):
-            told = event_story.story(store.con, flow)
+            changes = event_story.story(store.con, flow)
             key = [run, flow.flow]
             for about, view in (("phase", "transitions"), ("bound", "bounds_history")):
                 count = store.con.execute(
                     f"SELECT count(*) FROM {view} WHERE run = ? AND flow = ?", key
                 ).fetchone()
                 lines = [
-                    ln for ln in told if (ln.about if ln.about == "phase" else "bound") == about
+                    ln for ln in changes if (ln.about if ln.about == "phase" else "bound") == about
                 ]
                 lines = [ln for ln in lines if ln.about == "phase" or ln.about in BOUNDS]
                 assert count == (len(lines),)
@@ -114,10 +114,10 @@ def test_the_policer_explains_v1s_way_into_its_rate_and_out(shipped: Store) -> N
     assert {line.name for line in out_of} == {"LT_END_48R"}
 
 
-def test_timeouts_and_their_undoing_are_told(shipped: Store) -> None:
-    told = names(event_story.story(shipped.con, the_flow(shipped, "v2_x_spur")))
-    assert "CORE_RTO_COLLAPSE" in told
-    assert "CWND_UNDO" in told
+def test_timeouts_and_their_undoing_are_reported(shipped: Store) -> None:
+    decided = names(event_story.story(shipped.con, the_flow(shipped, "v2_x_spur")))
+    assert "CORE_RTO_COLLAPSE" in decided
+    assert "CWND_UNDO" in decided
 
 
 def test_the_flow_with_the_most_acks_comes_first(shipped: Store) -> None:
@@ -150,7 +150,7 @@ def test_only_takes_a_subject_or_a_code() -> None:
 
 
 @pytest.mark.slow
-def test_a_change_inside_a_gap_is_told_without_a_reason(all_runs: Store) -> None:
+def test_a_change_inside_a_gap_is_reported_without_a_reason(all_runs: Store) -> None:
     flow = next(
         f for f in event_flows.flows_of(all_runs.con, all_runs.run_id("lossy_v3_ecn")) if f.holes
     )

@@ -29,7 +29,7 @@ def test_every_number_names_its_unit(record: type) -> None:
 @pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v2_x_spur", "v3_x_tlp5"])
 def test_facts_agree_with_the_views(run: str, shipped: Store) -> None:
     flow = flows_of(shipped.con, shipped.run_id(run))[0]
-    told = story_of(shipped.con, flow).facts
+    stated = story_of(shipped.con, flow).facts
     probes, in_probe_rtt, startup = shipped.con.execute(
         "SELECT count(*) FILTER (phase IN ('PROBE_BW_UP', 'PROBE_BW_1.25')),"
         " coalesce(sum(duration_ns) FILTER (phase = 'PROBE_RTT'), 0),"
@@ -37,11 +37,11 @@ def test_facts_agree_with_the_views(run: str, shipped: Store) -> None:
         " FROM phases WHERE run = ? AND flow = ?",
         [run, flow.flow],
     ).fetchall()[0]
-    assert told.startup is not None
-    assert told.probing is not None
-    assert told.startup.phase.span.duration_ns == startup
-    assert told.probing.probe_count == probes
-    assert (told.probe_rtt.total_ns if told.probe_rtt else 0) == in_probe_rtt
-    ended = sum(end.probe_count for end in told.probing.ends)
+    assert stated.startup is not None
+    assert stated.probing is not None
+    assert stated.startup.phase.span.duration_ns == startup
+    assert stated.probing.probe_count == probes
+    assert (stated.probe_rtt.total_ns if stated.probe_rtt else 0) == in_probe_rtt
+    ended = sum(end.probe_count for end in stated.probing.ends)
     assert probes - 1 <= ended <= probes
-    assert sum(limit.time_share for limit in told.limits) == pytest.approx(1)
+    assert sum(limit.time_share for limit in stated.limits) == pytest.approx(1)

@@ -80,7 +80,7 @@ def test_bounds_that_alternate_fold_each_for_itself() -> None:
     ]
 
 
-def test_cycles_that_repeat_are_told_once_and_nothing_is_lost() -> None:
+def test_cycles_that_repeat_are_reported_once_and_nothing_is_lost() -> None:
     lines = [line(10 * i + k, *what) for i in range(5) for k, what in enumerate((UP, DOWN, REFILL))]
     lines.append(line(99, "phase", "PROBE_BW_DOWN", "PROBE_RTT", "PRTT_ENTER_EXPIRED"))
     cycle, last = fold_cycles(lines)
@@ -97,10 +97,10 @@ def test_two_rounds_are_not_a_cycle() -> None:
 def test_a_restless_stretch_keeps_its_counts_and_stops_at_rare_changes() -> None:
     rare = line(50, "phase", "PROBE_BW_DOWN", "PROBE_RTT", "PRTT_ENTER_EXPIRED")
     routine = [line(i, *(UP, DOWN, REFILL)[i % 3]) for i in range(14)] + [raise_hi(20, 7)]
-    before, told, *after = fold_stretches([*routine, rare, line(51, *UP)])
+    before, line_between, *after = fold_stretches([*routine, rare, line(51, *UP)])
     assert isinstance(before, Stretch)
     assert list(before.lines) == routine
-    assert told is rare
+    assert line_between is rare
     assert after == [line(51, *UP)]
     counts = before.by_change()
     assert counts["phase", "PROBE_BW_REFILL", "PROBE_BW_UP"] == {"UP_ENTER": 5}
@@ -121,6 +121,6 @@ def test_repeated_decisions_fold_only_when_adjacent() -> None:
 def test_in_a_long_story_probe_rtt_is_part_of_the_stretch() -> None:
     routine = [line(i, *(UP, DOWN, REFILL)[i % 3]) for i in range(14)]
     rtt = line(20, "phase", "PROBE_BW_DOWN", "PROBE_RTT", "PRTT_ENTER_EXPIRED")
-    (told,) = fold_stretches([*routine, rtt, *routine], probe_rtt=True)
-    assert isinstance(told, Stretch)
-    assert len(told.lines) == 29
+    (line_between,) = fold_stretches([*routine, rtt, *routine], probe_rtt=True)
+    assert isinstance(line_between, Stretch)
+    assert len(line_between.lines) == 29

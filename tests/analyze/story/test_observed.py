@@ -26,7 +26,7 @@ def copied(shipped_path: Path, tmp_path: Path) -> Path:
     return path
 
 
-def told(store: Store) -> tuple[EventFlow, list[Change], StoryFacts]:
+def story(store: Store) -> tuple[EventFlow, list[Change], StoryFacts]:
     (flow,) = event_flows.flows_of(store.con, store.run_id(RUN))
     changes = event_story.story(store.con, flow)
     return flow, changes, event_facts.facts_of(store.con, flow, changes)
@@ -49,9 +49,9 @@ def losses_of(store: Store) -> list[int]:
     return [seq for (seq,) in rows]
 
 
-def test_every_timeout_is_told_backed_off_ones_too(shipped: Store) -> None:
+def test_every_timeout_is_reported_backed_off_ones_too(shipped: Store) -> None:
     """The kernel calls set_state(Loss) each time that the retransmission timer expires."""
-    _, changes, facts = told(shipped)
+    _, changes, facts = story(shipped)
     timeouts = [c for c in changes if c.name in ("CORE_RTO_COLLAPSE", "TIMEOUT", "TIMEOUT_AGAIN")]
     assert [change.seq for change in timeouts] == losses_of(shipped)
     again = [change for change in timeouts if change.name == "TIMEOUT_AGAIN"]
@@ -61,7 +61,7 @@ def test_every_timeout_is_told_backed_off_ones_too(shipped: Store) -> None:
 
 
 def test_stalls_are_the_times_without_an_ack(shipped: Store) -> None:
-    flow, _, facts = told(shipped)
+    flow, _, facts = story(shipped)
     acks = shipped.con.execute(
         "SELECT ns::BIGINT, lead(ns) OVER (ORDER BY seq)::BIGINT FROM events"
         " WHERE run_id = ? AND flow = 1 AND kind = 'main' ORDER BY seq",
@@ -71,7 +71,7 @@ def test_stalls_are_the_times_without_an_ack(shipped: Store) -> None:
     assert [(stall.span.start_ns, stall.span.end_ns) for stall in facts.stalls] == silent
 
 
-def test_a_stall_at_the_beginning_is_told(copied: Path) -> None:
+def test_a_stall_at_the_beginning_is_reported(copied: Path) -> None:
     """All but the init and the first transmission happen two seconds later."""
     with open_store(copied) as store:
         (sent,) = store.con.execute(
@@ -81,7 +81,7 @@ def test_a_stall_at_the_beginning_is_told(copied: Path) -> None:
         ).fetchall()[0]
         changed(store, f"UPDATE events SET ns = ns + 2e9 WHERE run_id = $run AND seq >= {sent}")
         changed(store, "UPDATE flows SET last_ns = last_ns + 2e9 WHERE run_id = $run")
-        _, _, facts = told(store)
+        _, _, facts = story(store)
     first = facts.stalls[0]
     assert first.at_start
     assert 2.0e9 < first.span.duration_ns < 2.2e9
@@ -112,7 +112,7 @@ def test_a_fall_of_the_path_mtu_is_no_timeout(copied: Path) -> None:
             "UPDATE events SET kind = 'skb_marked_lost', event = NULL WHERE run_id = $run"
             f" AND seq BETWEEN {marked} AND {loss - 1}",
         )
-        _, changes, facts = told(store)
+        _, changes, facts = story(store)
     here = [change for change in changes if change.seq == loss]
     assert "MTU_DROP" in [change.name for change in here]
     assert not any(change.about == "timeout" for change in here)
@@ -123,13 +123,13 @@ def test_a_fall_of_the_path_mtu_is_no_timeout(copied: Path) -> None:
     assert facts.mss_changes[0].seq == marked
 
 
-def test_a_cap_on_pacing_is_told(copied: Path) -> None:
+def test_a_cap_on_pacing_is_reported(copied: Path) -> None:
     with open_store(copied) as store:
         changed(
             store,
             "UPDATE events SET sk_max_pacing_rate = 1250000 WHERE run_id = $run AND seq >= 3000",
         )
-        _, _, facts = told(store)
+        _, _, facts = story(store)
     (cap,) = facts.pacing_caps
     assert (cap.seq, cap.new) == (3000, 1_250_000)
     assert cap.reasons[0].sentence == (
@@ -137,7 +137,7 @@ def test_a_cap_on_pacing_is_told(copied: Path) -> None:
     )
 
 
-def test_tail_loss_repairs_are_those_that_v3_was_told_of(shipped: Store) -> None:
+def test_tail_loss_repairs_are_those_that_v3_was_informed_of(shipped: Store) -> None:
     run_id = shipped.run_id("v3_x_tlp5")
     (flow,) = event_flows.flows_of(shipped.con, run_id)
     repairs = [c.seq for c in event_story.story(shipped.con, flow) if c.name == "TLP_REPAIRED"]

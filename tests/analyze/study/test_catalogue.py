@@ -92,7 +92,7 @@ def test_a_scenario_may_draw_its_own_but_nothing_unknown() -> None:
             figures.of_scenario(replace(base, **wrong))  # type: ignore[arg-type]
 
 
-def test_a_figure_whose_query_fails_or_lacks_a_column_is_told(empty: Path) -> None:
+def test_a_figure_whose_query_fails_or_lacks_a_column_is_reported(empty: Path) -> None:
     copy = f"COPY (SELECT 1) TO '{empty}' (USE_TMP_FILE false)"
     before = empty.read_bytes()
     for sql, words in (

@@ -135,7 +135,7 @@ def test_without_a_valid_run_nothing_is_comparable(tmp_path: Path) -> None:
         " SELECT true AS reproduced, '' AS measured FROM a",
     ],
 )
-def test_a_query_that_cannot_be_asked_is_told_and_reaches_nothing(path: Path, sql: str) -> None:
+def test_a_query_that_cannot_be_asked_is_reported_and_reaches_nothing(path: Path, sql: str) -> None:
     before = path.read_bytes()
     with pytest.raises(ScenarioError) as told:
         judged(path, replace(CLAIM, sql=sql.replace("STORE", str(path))))

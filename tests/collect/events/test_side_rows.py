@@ -60,7 +60,7 @@ def loaded(bundle: Path) -> Store:
     return store
 
 
-def told(store: Store) -> dict[str, Any]:
+def stored(store: Store) -> dict[str, Any]:
     """Everything that a replay reads of a run, and how it agreed with the kernel."""
     ids = [store.run_id(name) for name in store.runs()]
     for flows in session.replay_runs(store.con, ids):
@@ -81,7 +81,7 @@ def whole(spur_lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> di
 
     bundle = write_bundle(tmp_path_factory.mktemp("whole") / "made", spur_lines, events_lost=1)
     with loaded(bundle) as store:
-        return told(store)
+        return stored(store)
 
 
 def same(made: dict[str, Any], whole: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ def test_parameters_in_parts_are_one_row_and_replay_alike(
     lines = split(spur_lines, "P", ON_STACK)
     assert {"P0", "P1"} <= {line.split(",")[0] for line in lines}
     with loaded(make_bundle(lines, count=False, events_lost=1)) as store:
-        same(told(store), whole)
+        same(stored(store), whole)
 
 
 def test_marks_retransmissions_and_identities_change_no_event(
@@ -106,7 +106,7 @@ def test_marks_retransmissions_and_identities_change_no_event(
     lines = with_rows_between(spur_lines)
     assert sum(line.startswith("K,") for line in lines) > 100
     with loaded(make_bundle(lines, count=False, events_lost=1)) as store:
-        same(told(store), whole)
+        same(stored(store), whole)
 
 
 HEAD = ["#M,ns,sk,tp.delivered,bbr.lt_bw", "#X,ns,sk,sk.cookie", "#E,ns,sk,event"]
@@ -143,8 +143,8 @@ def test_a_recording_without_such_rows_tells_of_no_count(make_bundle: MakeBundle
     lines = [*HEAD, "M,20,a,7,0", "X,21,a,0"]
     for head, wanted in ([], None), (["#R,ns,sk,skb.seq"], 0):
         with loaded(make_bundle([*head, *lines], f"made{wanted}")) as store:
-            told = store.con.execute("SELECT retransmits, cookie, netns FROM flows").fetchall()
-        assert told == [(wanted, None, None)]
+            stored = store.con.execute("SELECT retransmits, cookie, netns FROM flows").fetchall()
+        assert stored == [(wanted, None, None)]
 
 
 def test_so_many_marks_that_they_take_a_file_are_all_there(
@@ -182,8 +182,8 @@ def test_a_flow_has_its_sockets_cookie_and_namespace(make_bundle: MakeBundle) ->
     lines = [*HEAD, "#N,ns,sk,sport,dport,daddr,netns", "N,1,a,1,2,3,4026531840"]
     lines += ["M,2,a,7,0", "X,3,a,0", "M,4,a,7,0", "X,5,a,18446744073709551615"]
     with loaded(make_bundle(lines)) as store:
-        told = store.con.execute("SELECT netns, cookie FROM flows").fetchall()
-    assert told == [(4026531840, 18446744073709551615)]
+        stored = store.con.execute("SELECT netns, cookie FROM flows").fetchall()
+    assert stored == [(4026531840, 18446744073709551615)]
 
 
 @pytest.mark.parametrize("netns", ["-1", "4294967296", "x", "", "9" * 5000])
@@ -226,8 +226,8 @@ def test_a_mark_is_repaired_by_the_next_retransmission_of_its_first_byte(
     rows = ["M,1,a,7,0", "R,5,a,0,1,1,10,20", "K,6,a,0,1,2,10,30", "K,7,a,0,1,1,30,40"]
     rows += ["R,8,b,0,1,1,10,20", "R,9,a,0,1,1,10,20", "R,11,a,0,1,1,10,20", "M,12,b,7,0"]
     with loaded(make_bundle([*HEAD, f"#K,ns,sk,{SKB}", f"#R,ns,sk,{SKB}", *rows])) as store:
-        told = store.con.execute(
+        stored = store.con.execute(
             "SELECT flow, t_ns, skb_seq, skb_end_seq, skb_gso_segs, resent_ns, repair_ns "
             "FROM repairs ORDER BY ns"
         ).fetchall()
-    assert told == [(1, 5, 10, 30, 2, 9, 3), (1, 6, 30, 40, 1, None, None)]
+    assert stored == [(1, 5, 10, 30, 2, 9, 3), (1, 6, 30, 40, 1, None, None)]

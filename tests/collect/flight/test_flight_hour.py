@@ -81,13 +81,13 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
         recorder.look(now.ns)
         most = max(most, recorder.rings.size)
     (dump,) = recorder.dumps
-    told, found = manifest(dump)["flight"], check.check(dump / "events.csv.zst")
-    assert told["trigger"] == "rto"
+    document, found = manifest(dump)["flight"], check.check(dump / "events.csv.zst")
+    assert document["trigger"] == "rto"
     assert most < MEMORY
     assert sum(path.stat().st_size for path in dump.iterdir()) < MEMORY
-    assert told["until_ns"] - told["from_ns"] == int((LAST_S + flight.after_s) * SECOND)
+    assert document["until_ns"] - document["from_ns"] == int((LAST_S + flight.after_s) * SECOND)
     fault = SECOND + FAULT_S * SECOND
-    assert fault < told["until_ns"] < fault + 3 * SECOND
+    assert fault < document["until_ns"] < fault + 3 * SECOND
     assert abs(found.events - (LAST_S + 1) * PER_SECOND) <= 2
     assert (found.sequence_missing, found.chain_breaks, found.exits_missing) == (0, 0, {})
     rows_kept = text(dump / "events.csv.zst").splitlines()

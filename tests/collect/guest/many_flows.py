@@ -41,7 +41,7 @@ def connect(kind, place):
     client = socket.socket(family, socket.SOCK_STREAM, protocol)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
     client.connect(address)
-    told.append((kind, address[0], client.getsockname()[1], address[1]))
+    lines.append((kind, address[0], client.getsockname()[1], address[1]))
     return client
 
 
@@ -50,7 +50,7 @@ def exchange(client, size=3000):
     client.recv(1 << 16)
 
 
-told = []
+lines = []
 path, long, short = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 places = [listener("127.0.0.1"), listener("::1")]
 flows = [connect("long", places[number % 2]) for number in range(long)]
@@ -78,5 +78,5 @@ for flow in flows:
     flow.close()
 time.sleep(0.2)
 with open(path, "w") as file:
-    for row in told:
+    for row in lines:
         file.write(json.dumps(row) + "\n")

@@ -112,7 +112,7 @@ def test_what_packages_scripts_would_have_made_is_there(
     assert called == [["depmod", "-b", str(tmp_path), "6.1.0-9-amd64"]]
 
 
-def test_no_mirror_is_told_with_the_way_out(
+def test_no_mirror_is_reported_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apt = tmp_path / "apt-get"
@@ -150,7 +150,7 @@ def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -
     if python is None:
         pytest.skip("needs a Python that other users can run: apt-get install python3")
     home = str(home_of_nobody)
-    told = subprocess.run(
+    done = subprocess.run(
         [python, "-m", "bbrscope.collect.guest", "bookworm", "--", "sh", "-c", "uname -r; id -u"],
         cwd=home,
         env={"HOME": home, "PYTHONPATH": home, "PATH": os.environ["PATH"]},
@@ -162,8 +162,8 @@ def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -
         timeout=900,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    release, user = told.stdout.split()
+    assert done.returncode == 0, done.stderr
+    release, user = done.stdout.split()
     assert release.startswith("6.1.")
     assert user == "0"
     assert (home_of_nobody / ".cache/bbrscope-guests/bookworm").stat().st_uid == NOBODY

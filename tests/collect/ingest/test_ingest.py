@@ -51,7 +51,7 @@ def load(store: Store, path: Path, **options: Any) -> Any:
     return ingest(store, path, packets=False, **options)
 
 
-def test_why_events_cannot_be_stored_is_told_and_the_stores_settings_stay(store: Store) -> None:
+def test_why_events_cannot_be_stored_is_reported_and_the_stores_settings_stay(store: Store) -> None:
     """Not that DuckDB accepts nothing in a transaction that the error has made void."""
     limit = "SELECT current_setting('memory_limit')"
     before = store.con.execute(limit).fetchall()

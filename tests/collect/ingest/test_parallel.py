@@ -34,9 +34,9 @@ def test_the_store_is_the_same_and_loading_again_changes_nothing(
     """Compared with the session's store, whose runs were loaded one after the other."""
     paths = [fixtures.path(name) for name in fixtures.names()]
     with open_store(tmp_path / "many.duckdb") as store:
-        told = list(ingest_many(store, paths, Options(), 2))
-        assert [outcome.run for outcome in told] == list(fixtures.names()) == store.runs()
-        assert not any(outcome.already for outcome in told)
+        results = list(ingest_many(store, paths, Options(), 2))
+        assert [outcome.run for outcome in results] == list(fixtures.names()) == store.runs()
+        assert not any(outcome.already for outcome in results)
         assert all(outcome.already for outcome in ingest_many(store, paths[:2], Options(), 2))
     with duckdb.connect() as con:  # a store's own connection opens no other file
         con.execute(f"ATTACH '{tmp_path / 'many.duckdb'}' AS many (READ_ONLY)")
@@ -95,14 +95,14 @@ def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Pat
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as run:
         assert run.stdout
-        told = [run.stdout.readline().partition(":")[0]]
+        results = [run.stdout.readline().partition(":")[0]]
         os.killpg(run.pid, signal.SIGINT)
         rest, said = run.communicate(timeout=300)
-    told += [line.partition(":")[0] for line in rest.splitlines() if not line.startswith(" ")]
+    results += [line.partition(":")[0] for line in rest.splitlines() if not line.startswith(" ")]
     assert run.returncode != 0
     assert "Traceback" not in said
     with open_store(folder / "s.duckdb") as store:
-        assert told == store.runs()[: len(told)]
+        assert results == store.runs()[: len(results)]
         assert 1 <= len(store.runs()) < len(copies)
         rows = store.con.execute("SELECT DISTINCT events FROM runs").fetchall()
         assert rows == [(3857,)]
@@ -123,7 +123,7 @@ def test_names_that_are_taken_are_refused_or_replaced(tmp_path: Path) -> None:
         assert isinstance(again, Outcome)
         assert (first.already, again.already) == (False, True)
         assert [row[0] for row in store.con.execute("SELECT events FROM runs").fetchall()] == [0]
-        told = list(ingest_many(store, paths[1:2], Options(replace=True), 2))
-        assert (store.runs(), told[0].events) == (["v1_x_lt"], 3857)
+        results = list(ingest_many(store, paths[1:2], Options(replace=True), 2))
+        assert (store.runs(), results[0].events) == (["v1_x_lt"], 3857)
         with pytest.raises(StoreError):
             ingest(store, other)

@@ -41,15 +41,15 @@ def load(bundle: Path, salvage: bool) -> Outcome:
 def test_what_sigkill_left_is_salvaged_with_its_gaps_on_record(
     manifest: bool, tmp_path: Path
 ) -> None:
-    told = load(partial(tmp_path, manifest), salvage=True)
-    assert told.run == ("v2_x_spur" if manifest else "lab_1")
-    assert 1000 < told.events < 8000
-    assert {"unfinished", "cut_off"} <= told.findings.keys()
-    assert ("no_manifest" in told.findings) is not manifest
+    loaded = load(partial(tmp_path, manifest), salvage=True)
+    assert loaded.run == ("v2_x_spur" if manifest else "lab_1")
+    assert 1000 < loaded.events < 8000
+    assert {"unfinished", "cut_off"} <= loaded.findings.keys()
+    assert ("no_manifest" in loaded.findings) is not manifest
 
 
 @pytest.mark.parametrize("manifest", [True, False])
-def test_without_salvage_it_is_refused_and_the_way_out_is_told(
+def test_without_salvage_it_is_refused_and_the_way_out_is_reported(
     manifest: bool, tmp_path: Path
 ) -> None:
     with pytest.raises(BundleError) as refused:

@@ -200,9 +200,9 @@ def test_a_bare_kernel_without_what_a_guest_needs_is_refused_in_words(tmp_path: 
     if lacking := guest.missing_tools():
         pytest.skip(f"needs QEMU and debootstrap: apt-get install {' '.join(lacking)}")
     image = guest_kernel.newest_kernel(root.build_root(vm.SUITE)).image
-    with pytest.raises(guest.GuestError, match="lacks 9p over virtio") as told:
+    with pytest.raises(guest.GuestError, match="lacks 9p over virtio") as refused:
         guest.run(vm.SUITE, "true", tmp_path, 900, image)
-    assert "CONFIG_9P_FS=y" in told.value.way_out
+    assert "CONFIG_9P_FS=y" in refused.value.way_out
 
 
 @pytest.fixture(scope="module")
@@ -293,9 +293,9 @@ def means(out: Path, what: str) -> Callable[[float, float], list[float]]:
     Its intervals are of a second, from its first byte on: some round trips after its launch.
     """
     [path] = out.glob("changed/*/iperf1.json")
-    told = [each["streams"][0] for each in json.loads(path.read_text())["intervals"]]
+    intervals = [each["streams"][0] for each in json.loads(path.read_text())["intervals"]]
     return lambda begin, end: [
-        each[what] for each in told if begin <= each["start"] and each["end"] <= end
+        each[what] for each in intervals if begin <= each["start"] and each["end"] <= end
     ]
 
 
@@ -439,11 +439,11 @@ def test_an_on_off_flow_is_silent_in_between(parts: dict[str, Any]) -> None:
 
 
 def test_a_policer_drops_what_is_too_much_and_queues_nothing(parts: dict[str, Any]) -> None:
-    told = parts["policer"]
-    dropped = max(int(count) for count in re.findall(r"dropped (\d+)", told["policer"]))
-    assert 0 <= dropped - lost(told) <= OTHERS < dropped
-    assert told["bps"] <= 10e6
-    assert all(each["kind"] != "tbf" for each in told["bottleneck"])
+    policed = parts["policer"]
+    dropped = max(int(count) for count in re.findall(r"dropped (\d+)", policed["policer"]))
+    assert 0 <= dropped - lost(policed) <= OTHERS < dropped
+    assert policed["bps"] <= 10e6
+    assert all(each["kind"] != "tbf" for each in policed["bottleneck"])
 
 
 def test_htb_holds_the_rate_and_its_queue_the_buffer(parts: dict[str, Any]) -> None:

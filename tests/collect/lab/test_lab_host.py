@@ -119,7 +119,7 @@ def test_two_labs_at_once_are_refused(tmp_path: Path) -> None:
         (("run", "./mine.toml"), 1, "there is no file ./mine.toml"),
     ],
 )
-def test_wrong_words_are_told_before_anything_is_built(
+def test_wrong_words_are_reported_before_anything_is_built(
     words: tuple[str, ...], status: int, said: str, tmp_path: Path
 ) -> None:
     done = lab(*words, cwd=tmp_path)
@@ -222,7 +222,7 @@ def test_bbr2_heeds_ecn_on_a_path_with_it_and_is_left_as_it_was(
     monkeypatch.setattr(testbed, "BBR2", tmp_path)
     before = {"ecn_enable": "N\n", "ecn_max_rtt_us": "5000\n"}
 
-    def told() -> dict[str, str]:
+    def settings() -> dict[str, str]:
         return {name: (tmp_path / name).read_text() for name in before}
 
     for name, value in before.items():
@@ -230,8 +230,8 @@ def test_bbr2_heeds_ecn_on_a_path_with_it_and_is_left_as_it_was(
     for cc, ecn, heeds in (("bbr2", "yes", True), ("bbr2", "no", False), ("bbr", "yes", False)):
         with contextlib.ExitStack() as stack:
             stack.enter_context(testbed.heeding_ecn(point(f"cc={cc}", f"ecn={ecn}")))
-            assert told() == ({"ecn_enable": "1", "ecn_max_rtt_us": "0"} if heeds else before)
-        assert told() == before
+            assert settings() == ({"ecn_enable": "1", "ecn_max_rtt_us": "0"} if heeds else before)
+        assert settings() == before
     (tmp_path / "ecn_max_rtt_us").unlink()
     with (
         pytest.raises(HostError, match="ecn_max_rtt_us"),
@@ -263,7 +263,7 @@ def test_of_two_bbrs_only_that_of_a_run_is_held_but_what_was_there_before_stays(
     assert loaded == ["bbr", "bbr2"]
 
 
-def test_without_events_ss_records_and_the_version_is_still_told(tmp_path: Path) -> None:
+def test_without_events_ss_records_and_the_version_is_still_reported(tmp_path: Path) -> None:
     kept = run.LabCaptures(events=False, packets=False)
     recording = run._recording(tmp_path, "x", kept, {"bbr": "v1"})
     assert (recording.rung, recording.packets, recording.bbr) == ("inet_diag", False, "v1")

@@ -176,8 +176,8 @@ def test_a_run_without_events_knows_the_version_that_its_kernel_had(
     version: str | None, tmp_path: Path
 ) -> None:
     flow = LAB["flows"][0] | {"cc": "bbr", "bbr_version": version}
-    (told,) = results.rows(LAB | {"flows": [flow]}, tmp_path, "x").flows
-    assert (told["cc"], told["bbr_version"]) == ("bbr", version)
+    (row,) = results.rows(LAB | {"flows": [flow]}, tmp_path, "x").flows
+    assert (row["cc"], row["bbr_version"]) == ("bbr", version)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_the_same_point_has_the_same_seed_and_others_have_others(
     assert len(set(seeds)) == len(seeds)
 
 
-def test_unknown_names_are_told_with_those_that_look_alike(small: scenario.Scenario) -> None:
+def test_unknown_names_are_reported_with_those_that_look_alike(small: scenario.Scenario) -> None:
     with pytest.raises(ScenarioError) as error:
         scenario.load("song-single-bufer")
     assert "song-single-buffer" in error.value.way_out

@@ -126,7 +126,9 @@ def booted(place: Path) -> dict[int, str]:
 
 def runs(place: Path) -> dict[int, str]:
     """The guests that run now."""
-    return {pid: told for pid, told in booted(place).items() if Path(f"/proc/{pid}/exe").exists()}
+    return {
+        pid: number for pid, number in booted(place).items() if Path(f"/proc/{pid}/exe").exists()
+    }
 
 
 def left(place: Path) -> list[str]:
@@ -156,8 +158,8 @@ def resume(place: Path, names: list[str], number: str) -> None:
     _, said = again.communicate(timeout=300)
     assert again.returncode == 0, said
     assert "1 of 2 runs are there already" in said
-    [told] = [numbers for pid, numbers in booted(place).items() if pid not in before]
-    assert told == number
+    [booted_with] = [numbers for pid, numbers in booted(place).items() if pid not in before]
+    assert booted_with == number
     assert left(place) == sorted(names)
     with open_store(place / "bbrscope.duckdb", read_only=True) as store:
         assert sorted(store.runs()) == sorted(names)
@@ -227,7 +229,7 @@ def test_jobs_are_guests_at_the_same_time(place: Path) -> None:
         lab.communicate()
 
 
-def test_a_guest_that_fails_is_told_and_what_it_made_is_kept(
+def test_a_guest_that_fails_is_reported_and_what_it_made_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of each guest's runs the first is finished and the last is cut off with the guest."""
@@ -290,9 +292,9 @@ def test_what_cannot_be_run_or_kept_is_refused_before_a_guest_boots(
     words: tuple[str, ...], said: str, place: Path
 ) -> None:
     lab = start(place, *words)
-    _, told = lab.communicate(timeout=300)
+    _, output = lab.communicate(timeout=300)
     assert lab.returncode == 1
-    assert said in told
+    assert said in output
     assert booted(place) == {}
     assert not (place / "lab-runs").exists()
 

@@ -27,7 +27,7 @@ def names_block() -> bytes:
 
 
 @pytest.mark.skipif(shutil.which("editcap") is None, reason="no tshark: apt-get install tshark")
-def test_comments_and_names_are_kept_and_secrets_are_told_of(tmp_path: Path) -> None:
+def test_comments_and_names_are_kept_and_secrets_are_reported_of(tmp_path: Path) -> None:
     frames = [ethernet(ipv4(tcp(1000 + n * 100, 5, 16, 100))) for n in range(3)]
     plain = capture(tmp_path / "plain.pcap", frames)
     assert not beside_packets(plain)

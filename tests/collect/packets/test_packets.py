@@ -72,9 +72,9 @@ def _changed_bundle(tmp_path: Path, change: Callable[[dict[str, Any]], None]) ->
     target.chmod(0o755)
     manifest = target / "manifest.json"
     manifest.chmod(0o644)
-    told = json.loads(manifest.read_text())
-    change(told)
-    manifest.write_text(json.dumps(told))
+    document = json.loads(manifest.read_text())
+    change(document)
+    manifest.write_text(json.dumps(document))
     return target
 
 
@@ -475,8 +475,8 @@ def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: 
 
 def _decoded(**cells: str) -> list[dict[str, Any]]:
     """The rows of one line of tshark's, with these fields (_ for the dot) beside the least."""
-    told = {"tcp_stream": "0", "tcp_seq_raw": "7", **cells}
-    line = "\t".join(told.get(field.name.replace(".", "_"), "") for field in FIELDS) + "\n"
+    document = {"tcp_stream": "0", "tcp_seq_raw": "7", **cells}
+    line = "\t".join(document.get(field.name.replace(".", "_"), "") for field in FIELDS) + "\n"
     text = np.frombuffer(line.encode(), np.uint8)
     rows: list[dict[str, Any]] = Decoder().decode(text, len(text)).rows.to_pylist()
     return rows

@@ -106,12 +106,12 @@ def test_columns_hold_what_tshark_says_as_fields(tmp_path: Path, damage: float) 
         whole, path = path, tmp_path / "damaged.pcap"
         subprocess.run(["editcap", "--seed", "7", "-E", str(damage), whole, path], check=True)
     names = [word for field in FIELDS for word in ("-e", field.name)]
-    told = subprocess.run(
+    done = subprocess.run(
         ["tshark", "-n", "-r", path, *packets_tshark.OPTIONS, "-T", "fields", *names],
         capture_output=True,
         check=True,
     ).stdout
-    expected = Decoder().decode(np.frombuffer(told, np.uint8), len(told))
+    expected = Decoder().decode(np.frombuffer(done, np.uint8), len(done))
     source = pieces(path)
     with packets_tshark.Dissection(source, "it", None, lambda: True) as dissection:
         (found,) = dissection.batches()

@@ -37,15 +37,15 @@ def test_of_hundreds_of_flows_each_has_its_own_ports_and_nothing_is_lost(tmp_pat
     assert done.returncode == bool(missed), done.stderr
     assert not missed or f"the kernel skipped {missed} runs" in done.stderr
     made = [json.loads(line) for line in flows.read_text().splitlines()]
-    told = manifest(tmp_path / "many")["completeness"]
-    assert (told["sequence_missing"], told["exits_missing"]) == (0, {})
+    completeness = manifest(tmp_path / "many")["completeness"]
+    assert (completeness["sequence_missing"], completeness["exits_missing"]) == (0, {})
     path = tmp_path / "s.duckdb"
     bbrscope("ingest", "--store", str(path), str(tmp_path / "many"))
     with open_store(path, read_only=True) as store:
         recorded = store.con.execute(
             "SELECT local_address, local_port, remote_port FROM flows WHERE events > 0"
         ).fetchall()
-    assert len(recorded) == len(set(recorded)) == told["flows"] > told["sockets"]
+    assert len(recorded) == len(set(recorded)) == completeness["flows"] > completeness["sockets"]
     wanted = {(address, *ends) for _, address, *ends in made}
     wanted |= {(address, far, near) for _, address, near, far in made}
     assert len(wanted - set(recorded)) <= missed

@@ -25,7 +25,7 @@ from bbrscope.collect.record.output import check
 from tests.recordings import (
     bbrscope,
     check_retransmissions,
-    lacks_nothing_untold,
+    lacks_nothing_unsaid,
     manifest,
     replays_exactly,
     text,
@@ -158,8 +158,8 @@ def bundle_by_hand(folder: Path) -> None:
     rows = subprocess.run(["sh", "-c", pipeline[1]], cwd=bundle, stdout=subprocess.PIPE, check=True)
     (bundle / "events.csv.zst").write_bytes(zstandard.compress(rows.stdout))
     known = manifest(folder / "fentry")
-    told = {key: known[key] for key in ("format", "version", "constants", "sysctls")}
-    (bundle / "manifest.json").write_text(json.dumps({**told, "name": "byhand"}))
+    document = {key: known[key] for key in ("format", "version", "constants", "sysctls")}
+    (bundle / "manifest.json").write_text(json.dumps({**document, "name": "byhand"}))
 
 
 @pytest.fixture(scope="session")
@@ -182,10 +182,10 @@ def test_the_suites_have_the_kernels_and_the_bpftrace_that_they_are_booted_for(
 
 
 @pytest.mark.parametrize("name", ["fentry", "kprobe", "script", "process"])
-def test_a_recording_replays_exactly_and_lacks_nothing_untold(
+def test_a_recording_replays_exactly_and_lacks_nothing_unsaid(
     name: str, guest: Path, tmp_path: Path
 ) -> None:
-    lacks_nothing_untold(guest, name)
+    lacks_nothing_unsaid(guest, name)
     assert replays_exactly(guest / name, tmp_path / "store.duckdb") > 2 * 500
 
 
@@ -259,9 +259,9 @@ def test_the_rung_and_the_reason_are_in_the_manifest(guest: Path) -> None:
 
 
 def test_a_function_that_is_not_there_costs_one_rung(guest: Path) -> None:
-    told = manifest(guest / "kprobe")
-    assert told["probe"] == "kprobe"
-    failed, used = told["ladder"]
+    document = manifest(guest / "kprobe")
+    assert document["probe"] == "kprobe"
+    failed, used = document["ladder"]
     assert (failed["rung"], failed["outcome"]) == ("fentry", "failed")
     assert "bbr_undone" in failed["reason"]
     assert used["reason"].startswith("rs is argument ")
@@ -275,12 +275,12 @@ def test_without_btf_the_last_rung_is_left_and_says_why(guest: Path) -> None:
     assert "BTF" in said
 
 
-def test_a_module_is_held_or_its_going_is_told(guest: Path) -> None:
+def test_a_module_is_held_or_its_going_is_reported(guest: Path) -> None:
     """fentry holds it. Kprobes hold it on new kernels only; it is taken away and loaded again."""
     assert "in use" in (guest / "rmmod").read_text()
     said, status = (guest / "unloaded.said").read_text(), (guest / "unloaded.status").read_text()
     if "in use" in said:
-        lacks_nothing_untold(guest, "unloaded")
+        lacks_nothing_unsaid(guest, "unloaded")
     else:
         assert status == "1\n"
         assert "module tcp_bbr was unloaded" in said
@@ -370,11 +370,11 @@ def test_one_of_three_flows_is_chosen_by_its_port_and_cgroup(guest: Path) -> Non
     assert [socket.ntohs(port) for port in peers] == [5202]
 
 
-def test_a_buffer_that_overflows_is_told_by_everything(guest: Path) -> None:
+def test_a_buffer_that_overflows_is_reported_by_everything(guest: Path) -> None:
     """bpftrace stood still for 2 s: rows were lost, counted, and end in status 1."""
-    told = manifest(guest / "lossy")
-    probes = told["accounting"]["probes"]
-    assert told["events_lost"] > 0
+    document = manifest(guest / "lossy")
+    probes = document["accounting"]["probes"]
+    assert document["events_lost"] > 0
     assert (guest / "lossy.status").read_text() == "1\n"
     assert "lost" in (guest / "lossy.said").read_text()
     for counts in probes.values():

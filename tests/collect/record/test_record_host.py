@@ -152,9 +152,9 @@ class TestTracepoint:
     ) -> None:
         out = tmp_path / "run"
         done = ran("--rung", "tcp_probe", "-d", "2.5", "--port", str(traffic.port), "-o", str(out))
-        told = manifest(out)
-        assert told["probe"] == "tcp_probe"
-        accounting = told["accounting"]
+        document = manifest(out)
+        assert document["probe"] == "tcp_probe"
+        accounting = document["accounting"]
         assert isinstance(accounting, dict)
         counts = accounting["probes"]["T"]
         assert counts["attempted"] == counts["recorded"] + counts["cut"]
@@ -380,9 +380,9 @@ def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) 
     with Traffic():
         done = ran(*words, "-o", str(out))
     assert done.returncode == 0, done.stderr
-    told = manifest(out)
-    assert told["probe"] == "inet_diag"
-    assert "nothing can be replayed" in str(told["answers"])
+    document = manifest(out)
+    assert document["probe"] == "inet_diag"
+    assert "nothing can be replayed" in str(document["answers"])
     samples = text(out / "ss.txt.zst")
     assert samples.count("# monotonic_ns") >= 2
     assert re.search(rf":{traffic.port} .*bbr:\(bw:", samples)
@@ -514,7 +514,7 @@ def test_a_host_without_ss_cannot_be_polled_and_says_so(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_host_without_bpftrace_is_told_and_falls_back(tmp_path: Path) -> None:
+def test_a_host_without_bpftrace_is_reported_and_falls_back(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("ss", "ip", "tc", "sh"):

@@ -38,7 +38,7 @@ def tools_in(folder: Path, fake_bpftrace: str) -> dict[str, str]:
     return {**os.environ, "PATH": str(folder)}
 
 
-def told(words: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+def failed(words: list[str], **options: object) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         words,
         capture_output=True,
@@ -95,7 +95,7 @@ class TestBpftraceThatDoesNotFit:
     def test_one_that_is_too_old_is_quoted_and_the_next_rung_is_taken(self, tmp_path: Path) -> None:
         env = tools_in(tmp_path / "bin", OLD)
         with Traffic():
-            done = told(collect(*QUICK, "-o", str(tmp_path / "run")), env=env)
+            done = failed(collect(*QUICK, "-o", str(tmp_path / "run")), env=env)
         assert done.returncode == 0, done.stderr
         kept = manifest(tmp_path / "run")
         assert kept["probe"] == "inet_diag"
@@ -107,7 +107,7 @@ class TestBpftraceThatDoesNotFit:
     def test_one_that_is_too_old_for_the_only_rung_asked_for_ends_it(self, tmp_path: Path) -> None:
         env = tools_in(tmp_path / "bin", OLD)
         words = collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run"))
-        done = told(words, env=env)
+        done = failed(words, env=env)
         assert done.returncode == 1
         assert "nothing could be attached" in done.stderr
         assert "syntax error" in done.stderr
@@ -116,7 +116,7 @@ class TestBpftraceThatDoesNotFit:
     def test_one_that_overlooks_the_request_to_end_is_asked_again(self, tmp_path: Path) -> None:
         env = tools_in(tmp_path / "bin", DEAF)
         with Traffic():  # an empty recording is an error; ss sees this flow
-            done = told(
+            done = failed(
                 collect("--rung", "tcp_probe", *QUICK, "-o", str(tmp_path / "run")), env=env
             )
         assert done.returncode == 0, done.stderr
@@ -150,14 +150,14 @@ class TestBpftraceThatDoesNotFit:
 
 @needs_root
 @pytest.mark.parametrize("rung", ["", "tcp_probe"])
-def test_a_kernel_without_btf_is_told(rung: str, tmp_path: Path) -> None:
+def test_a_kernel_without_btf_is_reported(rung: str, tmp_path: Path) -> None:
     """An empty folder is mounted over /sys/kernel/btf, in a mount namespace of its own."""
     if not Path("/sys/kernel/btf").is_dir() or shutil.which("bpftrace") is None:
         pytest.skip("needs /sys/kernel/btf to hide, and bpftrace: apt-get install bpftrace")
     words = collect(*(("--rung", rung) if rung else ()), *QUICK, "-o", str(tmp_path / "run"))
     script = 'mount -t tmpfs none /sys/kernel/btf || exit 77; exec "$@"'
     with Traffic():
-        done = told(["unshare", "-m", "sh", "-c", script, "sh", *words])
+        done = failed(["unshare", "-m", "sh", "-c", script, "sh", *words])
     if done.returncode == 77:
         pytest.skip("needs the right to mount a tmpfs")
     assert "BTF" in done.stderr
@@ -183,12 +183,12 @@ def test_a_command_that_is_there_but_cannot_run_ends_it(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_no_space_from_the_start_is_told_before_anything_is_attached(tmp_path: Path) -> None:
+def test_no_space_from_the_start_is_reported_before_anything_is_attached(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     words = collect("--rung", "inet_diag", *QUICK, "-o", str(disk / "run"))
     script = f'mount -t tmpfs -o size=64k small {disk} || exit 77; "$@"; s=$?; ls {disk}; exit $s'
-    done = told(["unshare", "-m", "sh", "-c", script, "sh", *words])
+    done = failed(["unshare", "-m", "sh", "-c", script, "sh", *words])
     if done.returncode == 77:
         pytest.skip("needs the right to mount a tmpfs")
     assert done.returncode == 1

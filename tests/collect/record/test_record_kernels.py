@@ -19,7 +19,7 @@ from bbrscope.collect import guest
 from tests.recordings import (
     bbrscope,
     check_retransmissions,
-    lacks_nothing_untold,
+    lacks_nothing_unsaid,
     manifest,
     replays_exactly,
 )
@@ -120,7 +120,7 @@ def asked(store: Path, query: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["fentry", "kprobe", "script"])
-def test_v2_and_v3_replay_exactly_and_lack_nothing_untold(
+def test_v2_and_v3_replay_exactly_and_lack_nothing_unsaid(
     name: str, kernel: Path, tmp_path: Path
 ) -> None:
     complete(name, kernel, tmp_path)
@@ -128,16 +128,16 @@ def test_v2_and_v3_replay_exactly_and_lack_nothing_untold(
 
 def complete(name: str, kernel: Path, tmp_path: Path) -> None:
     assert manifest(kernel / name)["bbr"] == kernel.name
-    lacks_nothing_untold(kernel, name)
+    lacks_nothing_unsaid(kernel, name)
     assert replays_exactly(kernel / name, tmp_path / "store.duckdb") > 2 * 300
 
 
 def test_doctor_tells_the_version_by_the_struct(kernel: Path) -> None:
     size = {"v2": 216, "v3": 144}[kernel.name]
-    told = (kernel / "doctor.json").read_text()
-    assert f"{CONTROLS[kernel.name]} is {kernel.name}: " in told
-    assert f"struct bbr of {size} bytes" in told
-    assert json.loads(told)["best"] == "fentry"
+    row = (kernel / "doctor.json").read_text()
+    assert f"{CONTROLS[kernel.name]} is {kernel.name}: " in row
+    assert f"struct bbr of {size} bytes" in row
+    assert json.loads(row)["best"] == "fentry"
 
 
 def test_lost_packets_carry_what_their_kernel_noted_when_it_sent_them(
@@ -146,7 +146,7 @@ def test_lost_packets_carry_what_their_kernel_noted_when_it_sent_them(
     """tx.in_flight is at most what was in flight later on; every mark is one of tp.lost's."""
     store = tmp_path / "store.duckdb"
     bbrscope("ingest", "--store", str(store), str(kernel / "fentry"))
-    (told,) = asked(
+    (row,) = asked(
         store,
         "SELECT count(*) AS marks, min(skb_in_flight) AS least, max(skb_in_flight) AS most,"
         " max(skb_lost) AS lost, bool_and(skb_lost <= tp_lost) AS before,"
@@ -155,11 +155,11 @@ def test_lost_packets_carry_what_their_kernel_noted_when_it_sent_them(
         " (SELECT max(tp_lost) FROM events) AS all_lost FROM events"
         " WHERE kind = 'skb_marked_lost' AND skb_delivered_mstamp > 0",
     )
-    assert told["marks"] > 20
-    assert 0 < told["least"] <= told["most"] <= told["out"]
-    assert told["before"]
-    assert told["lost"] > 0
-    assert told["segments"] == told["all_lost"]
+    assert row["marks"] > 20
+    assert 0 < row["least"] <= row["most"] <= row["out"]
+    assert row["before"]
+    assert row["lost"] > 0
+    assert row["segments"] == row["all_lost"]
 
 
 def test_the_kernel_sent_again_what_iperf_counts(kernel: Path, tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_every_ack_of_the_recording_is_joined_to_its_packet(kernel: Path, tmp_pa
         pytest.skip("packets need tshark: apt-get install tshark")
     store = tmp_path / "store.duckdb"
     bbrscope("ingest", "--store", str(store), str(kernel / "fentry"))
-    (told,) = asked(store, "SELECT mains, mains_matched AS matched FROM captures")
-    assert told["mains"] > 500
-    assert told["matched"] == told["mains"]
+    (row,) = asked(store, "SELECT mains, mains_matched AS matched FROM captures")
+    assert row["mains"] > 500
+    assert row["matched"] == row["mains"]
 
 
 def test_an_account_is_kept_by_collector_and_script_alike(kernel: Path) -> None:
@@ -189,21 +189,21 @@ def test_an_account_is_kept_by_collector_and_script_alike(kernel: Path) -> None:
 def test_v2_replays_exactly_where_marks_tell_of_congestion(v2: Path, tmp_path: Path) -> None:
     """The queue marks 2 % of the packets; v2's ecn_alpha follows the marks."""
     complete("ecn", v2, tmp_path)
-    (told,) = asked(
+    (row,) = asked(
         tmp_path / "store.duckdb",
         "SELECT max(bbr_ecn_eligible) AS eligible, sum(rs_delivered_ce) AS marked,"
         " count(DISTINCT bbr_ecn_alpha) AS alphas FROM events WHERE kind = 'main'",
     )
-    assert told["eligible"] == 1
-    assert told["marked"] > 100
-    assert told["alphas"] > 10
+    assert row["eligible"] == 1
+    assert row["marked"] > 100
+    assert row["alphas"] > 10
 
 
 def test_doctor_names_both_bbrs_of_a_kernel(v2: Path) -> None:
-    told = (v2 / "both.json").read_text()
-    assert "bbr is v1: bbr_main() and struct bbr of 104 bytes in tcp_bbr" in told
-    assert "bbr2 is v2: bbr2_main() and struct bbr of 216 bytes in tcp_bbr2" in told
-    assert "bbr_cwnd_event is in more than one place" in told
+    row = (v2 / "both.json").read_text()
+    assert "bbr is v1: bbr_main() and struct bbr of 104 bytes in tcp_bbr" in row
+    assert "bbr2 is v2: bbr2_main() and struct bbr of 216 bytes in tcp_bbr2" in row
+    assert "bbr_cwnd_event is in more than one place" in row
 
 
 @pytest.mark.parametrize("name", ["unclear", "script-unclear"])
@@ -224,14 +224,14 @@ def test_of_two_bbrs_only_the_chosen_one_is_recorded(
     name = f"{how}-{bbr}"
     said = (v2 / f"{name}.said").read_text()
     assert (v2 / f"{name}.status").read_text() == "0\n", said
-    told = manifest(v2 / name)
-    assert told["bbr"] == bbr
+    row = manifest(v2 / name)
+    assert row["bbr"] == bbr
     store = tmp_path / "store.duckdb"
-    if told["probe"] == "fentry":
+    if row["probe"] == "fentry":
         replays_exactly(v2 / name, store)
     else:
         bbrscope("ingest", "--store", str(store), str(v2 / name))
-        assert told["probe"] == "tcp_probe"
+        assert row["probe"] == "tcp_probe"
         assert "bbr_cwnd_event" in said
     if how == "told":
         # Both ends are here. ss, the witness, sees the sockets of either BBR: they have no events.

@@ -46,9 +46,9 @@ class TestOnThisKernel:
         out = tmp_path / "run"
         done = recorded(collector, out, "-i", "lo")
         assert done.returncode == 5, done.stderr
-        told = manifest(out)
-        assert (told["probe"], told["command_status"]) == ("tcp_probe", 5)
-        counts = told["accounting"]["probes"]["T"]
+        document = manifest(out)
+        assert (document["probe"], document["command_status"]) == ("tcp_probe", 5)
+        counts = document["accounting"]["probes"]["T"]
         assert counts["attempted"] == counts["recorded"] > 50
         assert counts["lost_rows"] == 0
         assert check.check(out / "events.csv.zst").sequence_missing == 0

@@ -39,7 +39,7 @@ def sampled(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def test_modes_are_told_by_the_gains_and_only_where_samples_are(sampled: Store) -> None:
+def test_modes_are_reported_by_the_gains_and_only_where_samples_are(sampled: Store) -> None:
     rows = sampled.con.execute(
         "SELECT mode, before_ns, first_ns, last_ns, samples FROM sampled_modes ORDER BY first_ns"
     ).fetchall()

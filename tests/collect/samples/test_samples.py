@@ -94,7 +94,7 @@ def test_a_run_says_how_it_was_recorded_and_what_that_answers(sampled: Store) ->
     rows = sampled.con.execute(
         "SELECT run, rung, replays, can, cannot FROM runs JOIN rungs USING (rung)"
     ).fetchall()
-    told = {rung.name: (rung.replays, rung.can, rung.cannot) for rung in LADDER}
+    promises = {rung.name: (rung.replays, rung.can, rung.cannot) for rung in LADDER}
     assert {run: rung for run, rung, *_ in rows} == {
         "v1_x_lt": "fentry",
         "v1_x_lt_sampled": "tcp_probe",
@@ -102,7 +102,7 @@ def test_a_run_says_how_it_was_recorded_and_what_that_answers(sampled: Store) ->
         "v3_x_tlp5_sampled": "tcp_probe",
         "ss_alone": "inet_diag",
     }
-    assert all(tuple(answers) == told[rung] for _, rung, *answers in rows)
+    assert all(tuple(answers) == promises[rung] for _, rung, *answers in rows)
 
 
 def test_samples_lack_no_init_and_no_exit(sampled: Store) -> None:

@@ -70,7 +70,7 @@ def test_a_store_that_is_there_opens_and_one_that_is_not_says_so(
         bbrscope.open(tmp_path / "none.duckdb")
 
 
-def test_mistakes_are_told_and_leave_the_store_open(lab: bbrscope.Recordings) -> None:
+def test_mistakes_are_reported_and_leave_the_store_open(lab: bbrscope.Recordings) -> None:
     for wrong, words in (
         (lambda: lab.events("nosuch"), "no run called 'nosuch'"),
         (lambda: lab.sql("DELETE FROM runs"), "DELETE is not a query"),

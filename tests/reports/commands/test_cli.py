@@ -103,6 +103,6 @@ def test_what_the_host_or_a_file_refuses_is_no_internal_error(
     with pytest.raises(SystemExit) as ended:
         cli.main(["runs"])
     assert ended.value.code == 1
-    told = capsys.readouterr().err
-    assert words in told
-    assert "internal error" not in told
+    message = capsys.readouterr().err
+    assert words in message
+    assert "internal error" not in message

@@ -35,7 +35,7 @@ def explain(shipped_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
 
 
 @pytest.mark.parametrize("run", [RUN, "v1_x_lt", "v2_x_spur", "v3_x_tlp5"])
-def test_a_flow_is_told_in_two_screens(explain: Explain, run: str) -> None:
+def test_a_flow_is_reported_in_two_screens(explain: Explain, run: str) -> None:
     status, out, _ = explain(run)
     assert status == 0
     assert len(out.splitlines()) <= PAGE + 30
@@ -50,8 +50,8 @@ def test_full_tells_every_change_and_json_too(explain: Explain) -> None:
     assert len(full.splitlines()) > len(short.splitlines())
     _, out, _ = explain("v3_x_tlp5", "--json")
     lines = json.loads(out)["flows"][0]["lines"]
-    told = [line for line in full.splitlines() if re.match(r" *\d+\.\d{3}  ", line)]
-    assert len(told) == len(lines)
+    changes = [line for line in full.splitlines() if re.match(r" *\d+\.\d{3}  ", line)]
+    assert len(changes) == len(lines)
 
 
 def test_json_has_reasons_with_evidence_and_trust(explain: Explain) -> None:

@@ -68,15 +68,15 @@ def _run(store: Path, *words: str) -> str:
 def test_explain_tells_the_modes_that_were_seen_and_what_cannot_be_known(
     imported: Path, run: str
 ) -> None:
-    told = _run(imported, "explain", run)
+    output = _run(imported, "explain", run)
     rung = {"kernel": "kernel_log", "ss": "inet_diag"}[run]
-    assert f"recorded by {rung}" in told
-    assert "it cannot" in told
-    assert ("? -> 10.9.0.2" in told) == (run == "kernel")
+    assert f"recorded by {rung}" in output
+    assert "it cannot" in output
+    assert ("? -> 10.9.0.2" in output) == (run == "kernel")
     # ss leaves the number of retransmissions out while there is none; v2alpha never prints it.
-    assert ("0 packets sent again" in told) == (run == "ss")
-    assert ("0 packets marked lost" in told) == (run == "kernel")
-    seen = [line.split()[1] for line in told.splitlines() if " seen " in line]
+    assert ("0 packets sent again" in output) == (run == "ss")
+    assert ("0 packets marked lost" in output) == (run == "kernel")
+    seen = [line.split()[1] for line in output.splitlines() if " seen " in line]
     assert seen == ["STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "PROBE_BW"]
     with pytest.raises(BbrscopeError, match="no decisions"):
         _run(imported, "explain", run, "--only", "inflight_hi")
@@ -99,15 +99,15 @@ needs_tshark = pytest.mark.skipif(
 
 
 @needs_tshark
-def test_a_capture_alone_is_told_and_drawn_with_what_packets_tell(
+def test_a_capture_alone_is_reported_and_drawn_with_what_packets_tell(
     imported: Path, tmp_path: Path
 ) -> None:
     (flow,) = json.loads(_run(imported, "explain", "pcap", "--flow", "2", "--json"))["flows"]
-    told = _run(imported, "explain", "pcap")
-    assert "recorded by capture" in told
-    assert "it cannot see BBR's phases" in told
-    assert f"{flow['summary']['pkt_segments']:,} segments" in told
-    assert "Left out 1 flow that" in told
+    output = _run(imported, "explain", "pcap")
+    assert "recorded by capture" in output
+    assert "it cannot see BBR's phases" in output
+    assert f"{flow['summary']['pkt_segments']:,} segments" in output
+    assert "Left out 1 flow that" in output
     page = tmp_path / "page.html"
     _run(imported, "report", "pcap", "-o", str(page))
     text = page.read_text()

@@ -88,7 +88,7 @@ def test_incomplete_recordings_go_through_the_commands_together(
         ("hole", "in the recording hide"),
     ],
 )
-def test_what_cannot_be_told_is_said(damage: str, words: str, store: Path) -> None:
+def test_what_cannot_be_reported_is_said(damage: str, words: str, store: Path) -> None:
     (name,) = [name for name in NAMES if name.endswith(f".{damage}")]
     done = run("explain", "--store", store, "--", name)
     assert words in done.out, done.out[:1500]

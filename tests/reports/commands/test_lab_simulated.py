@@ -44,7 +44,7 @@ def _bbrscope(folder: Path, *words: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_variants_and_vegas_are_simulated_and_told_by_the_second(tmp_path: Path) -> None:
+def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(SCENARIO)
     lab = ("lab", "run", "./mine.toml", "--engine", "sim", "--no-events")
     _bbrscope(tmp_path, *lab)

@@ -93,9 +93,9 @@ def test_a_run_is_compared_over_the_second_half_with_both_errors(lab_path: Path)
     assert row["predicted_share"] == pytest.approx(expected)
     assert row["error_points"] == pytest.approx(100 * abs(expected - 0.75))
     assert row["error_relative"] == pytest.approx(abs(expected - 0.75) / 0.75)
-    told = run("ware", "--all", store=lab_path)
-    assert f"BBRv1: median error {row['error_points']:.1f} percentage points" in told
-    assert "n = 1" in told
+    output = run("ware", "--all", store=lab_path)
+    assert f"BBRv1: median error {row['error_points']:.1f} percentage points" in output
+    assert "n = 1" in output
 
 
 def test_a_sweep_over_loss_is_compared_with_the_cliff(lab_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_cliff_predicts_by_gain() -> None:
         ("cliff --scenario nosuch", 1, "no sweep"),
     ],
 )
-def test_mistakes_are_told_with_a_way_out(
+def test_mistakes_are_reported_with_a_way_out(
     args: str, status: int, words: str, lab_path: Path
 ) -> None:
     with open_store(lab_path) as store:

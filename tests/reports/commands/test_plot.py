@@ -66,7 +66,7 @@ def test_the_data_are_those_of_the_store(
     assert _plot(shipped_path, "volumes", RUN, "--data", str(output), *window).exit_code == 0
     with open(output, newline="") as file:
         rows = list(csv.DictReader(file))
-    told = {
+    values = {
         key: [float(row["value"]) for row in rows if row["signal"] == key and row["value"]]
         for key in ("cwnd", "inflight_hi")
     }
@@ -76,8 +76,8 @@ def test_the_data_are_those_of_the_store(
         " WHERE run = ? AND flow = 1",
         [RUN],
     ).fetchall()[0]
-    assert max(told["cwnd"]) == largest
-    assert set(told["inflight_hi"]) == set(bounds)
+    assert max(values["cwnd"]) == largest
+    assert set(values["inflight_hi"]) == set(bounds)
     assert {row["unit"] for row in rows} == {"packets"}
     assert {row["run"] for row in rows} == {RUN}
 

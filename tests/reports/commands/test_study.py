@@ -58,9 +58,9 @@ def test_verdicts_runs_and_figures_are_data_too(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = json.loads(run(path, NAME, "--quick", "--format", "json").stdout)
-    assert {row["verdict"] for row in told} <= {"reproduced", "not reproduced", "not comparable"}
-    assert [row["id"] for row in told] == [claim.id for claim in catalogue.load(NAME).claims]
+    answer = json.loads(run(path, NAME, "--quick", "--format", "json").stdout)
+    assert {row["verdict"] for row in answer} <= {"reproduced", "not reproduced", "not comparable"}
+    assert [row["id"] for row in answer] == [claim.id for claim in catalogue.load(NAME).claims]
     rows = json.loads(run(path, NAME, "--quick", "--format", "json", "--table", "runs").stdout)
     assert len(rows) == 6
     done = run(path, NAME, "--quick", "--format", "csv", "--table", "goodput-by-buffer")
@@ -127,7 +127,7 @@ def test_panels_share_the_time_and_one_legend() -> None:
         (["./missing.toml"], "there is no file"),
     ],
 )
-def test_mistakes_are_told(path: Path, args: list[str], words: str) -> None:
+def test_mistakes_are_reported(path: Path, args: list[str], words: str) -> None:
     assert words in getattr(run(path, *args, "--format", "json").exception, "fact", "")
 
 
@@ -161,8 +161,8 @@ def test_figures_of_anybodys_are_drawn_or_refused(path: Path, tmp_path: Path) ->
     page, folder = tmp_path / "page.html", tmp_path / "figures"
     done = run(path, str(own), "--quick", "-o", str(page), "--figures", str(folder))
     assert done.exit_code == 0, (done.output, done.exception)
-    told = run(path, str(own), "--format", "json", "--table", "table")
-    assert json.loads(told.stdout)[0]["a"] == "infinity"
+    answer = run(path, str(own), "--format", "json", "--table", "table")
+    assert json.loads(answer.stdout)[0]["a"] == "infinity"
     with open_store(path, read_only=True) as store:
         for kind, sql in REFUSED:
             with pytest.raises(ScenarioError):

@@ -84,11 +84,11 @@ def test_ends_of_up_are_all_counted(
             e["bbr_mode"] == 2 and e["bbr_cycle_idx"] == 0 and not e["bbr_lt_use_bw"] for e in flow
         ]
         counted[key] = sum(one and not other for one, other in itertools.pairwise(up))
-    told: Counter[tuple[str, int]] = Counter()
+    answer: Counter[tuple[str, int]] = Counter()
     for row in _example(shipped, "time_in_up"):
-        told[row["run"], row["flow"]] += row["times"]
-    assert told == +counted
-    assert sum(told.values()) > 50
+        answer[row["run"], row["flow"]] += row["times"]
+    assert answer == +counted
+    assert sum(answer.values()) > 50
 
 
 def test_every_move_of_a_bound_has_its_reason(
@@ -101,13 +101,13 @@ def test_every_move_of_a_bound_has_its_reason(
             for old, new in itertools.pairwise(values):
                 if old is not None and old != new:
                     counted[*key, bound, new < old] += 1
-    told: Counter[tuple[str, int, str, bool]] = Counter()
+    answer: Counter[tuple[str, int, str, bool]] = Counter()
     for row in _example(shipped, "bounds_and_reasons"):
         assert row["reason"]
-        told[row["run"], row["flow"], row["bound"], True] += row["down"]
-        told[row["run"], row["flow"], row["bound"], False] += row["up"]
-    assert +told == counted
-    assert sum(told.values()) > 50
+        answer[row["run"], row["flow"], row["bound"], True] += row["down"]
+        answer[row["run"], row["flow"], row["bound"], False] += row["up"]
+    assert +answer == counted
+    assert sum(answer.values()) > 50
 
 
 def test_min_rtt_is_compared_with_the_smallest_rtt(
@@ -168,7 +168,7 @@ def test_competitors_and_marks_on_the_recordings_that_have_them(
         ratchet = [r for r in _example(store, "inflight_hi_ratchet") if r["before"] is not None]
         assert len(ratchet) > 5
         assert ratchet[-1]["after_2_s"] < ratchet[0]["before"]
-        told = _rows(store, "SELECT sum(ce)::BIGINT AS ce FROM rounds WHERE run = 'v3_x_ecn_low'")
+        answer = _rows(store, "SELECT sum(ce)::BIGINT AS ce FROM rounds WHERE run = 'v3_x_ecn_low'")
         grown = _rows(
             store,
             "SELECT sum(last - first)::BIGINT AS ce FROM (SELECT max(tp_delivered_ce) AS last,"
@@ -176,7 +176,7 @@ def test_competitors_and_marks_on_the_recordings_that_have_them(
             " JOIN runs USING (run_id) WHERE run = 'v3_x_ecn_low' AND seq >= pre_init"
             " AND kind = 'main' GROUP BY run_id, flow)",
         )
-        assert told[0]["ce"] == grown[0]["ce"] > 50
+        assert answer[0]["ce"] == grown[0]["ce"] > 50
         assert all(0 < row["ce_rate"] <= 1 for row in _example(store, "marked_rounds"))
         shares = _example(store, "fair_shares")
         assert {row["flows"] for row in shares} == {2}

@@ -27,10 +27,10 @@ def dissected(path: Path, *fields: str, where: str = "") -> list[list[str]]:
     """The fields of each packet as tshark reads them; several comments are one text."""
     chosen = [part for field in fields for part in ("-e", field)]
     command = ["tshark", "-n", "-r", str(path), "-T", "fields", "-E", "aggregator=|", *chosen]
-    told = subprocess.run(
+    annotated = subprocess.run(
         [*command, *(["-Y", where] if where else [])], capture_output=True, text=True, check=True
     )
-    return [line.split("\t") for line in told.stdout.splitlines()]
+    return [line.split("\t") for line in annotated.stdout.splitlines()]
 
 
 def export(store: Path, output: Path, *options: str) -> str:
@@ -51,10 +51,10 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_decisions_are_on_the_acks_that_caused_them_and_packets_stay_as_they_were(
     shipped_path: Path, original: Path, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told.pcapng"
-    said = export(shipped_path, told, "--capture", str(fixtures.path(RUN)))
+    annotated = tmp_path / "story.pcapng"
+    said = export(shipped_path, annotated, "--capture", str(fixtures.path(RUN)))
     fields = ("frame.time_epoch", "frame.len", "frame.cap_len", "tcp.seq_raw", "tcp.ack_raw")
-    assert dissected(told, *fields) == dissected(original, *fields)
+    assert dissected(annotated, *fields) == dissected(original, *fields)
     with open_store(shipped_path, read_only=True) as store:
         decided = store.con.execute(
             "SELECT d.name, e.tp_snd_una, e.ns FROM decision_log d JOIN events e"
@@ -65,11 +65,11 @@ def test_decisions_are_on_the_acks_that_caused_them_and_packets_stay_as_they_wer
         phases = store.con.execute("SELECT count(*) FROM transitions WHERE run = ?", [RUN])
         begun = phases.fetchall()[0][0]
     where = 'frame.comment contains "inflight_hi" and frame.comment contains "HI_"'
-    rows = dissected(told, "tcp.ack_raw", "frame.comment", where=where)
+    rows = dissected(annotated, "tcp.ack_raw", "frame.comment", where=where)
     assert len(decided) == len(rows) >= 4
     for (name, una, _), (ack, comment) in zip(decided, rows, strict=True):
         assert (int(ack), name in comment) == (una, True)
-    comments = [row[0] for row in dissected(told, "frame.comment", where="frame.comment")]
+    comments = [row[0] for row in dissected(annotated, "frame.comment", where="frame.comment")]
     changes = [text for comment in comments for text in comment.split("|")]
     assert sum(text.startswith("phase ") for text in changes) == begun - 1  # flow 2 is tiny
     assert f"{len(changes):,} comments" in said
@@ -78,14 +78,16 @@ def test_decisions_are_on_the_acks_that_caused_them_and_packets_stay_as_they_wer
 def test_a_flow_a_window_and_names_of_the_draft(
     shipped_path: Path, original: Path, tmp_path: Path
 ) -> None:
-    told = tmp_path / "window.pcapng"
+    annotated = tmp_path / "window.pcapng"
     options = ("--capture", str(original), "--flow", "1", "--between", "1s", "2.5s")
-    export(shipped_path, told, *options, "--names", "draft")
-    ports = {tuple(sorted(row)) for row in dissected(told, "tcp.srcport", "tcp.dstport")}
+    export(shipped_path, annotated, *options, "--names", "draft")
+    ports = {tuple(sorted(row)) for row in dissected(annotated, "tcp.srcport", "tcp.dstport")}
     assert ports == {("41778", "5201")}
-    times = [float(row[0]) for row in dissected(told, "frame.time_epoch")]
+    times = [float(row[0]) for row in dissected(annotated, "frame.time_epoch")]
     assert 1.4 < times[-1] - times[0] < 1.5
-    (words,) = dissected(told, "frame.comment", where='frame.comment contains "HI_RAISE_SLOPE"')[:1]
+    (words,) = dissected(
+        annotated, "frame.comment", where='frame.comment contains "HI_RAISE_SLOPE"'
+    )[:1]
     assert "inflight_longterm 42 -> 43" in words[0]
     assert "inflight_hi" not in words[0]
 
@@ -93,16 +95,18 @@ def test_a_flow_a_window_and_names_of_the_draft(
 def test_what_a_pcapng_has_beside_packets_stays(
     shipped_path: Path, original: Path, tmp_path: Path
 ) -> None:
-    keys, noted, told = (tmp_path / name for name in ("keys", "noted.pcapng", "told.pcapng"))
+    keys, noted, annotated = (tmp_path / name for name in ("keys", "noted.pcapng", "story.pcapng"))
     keys.write_text("CLIENT_RANDOM " + "ab" * 32 + " " + "cd" * 48 + "\n")
     beside = ["-a", "569:mine, ünïcode", "--inject-secrets", f"tls,{keys}"]
     subprocess.run(["editcap", "-F", "pcapng", *beside, str(original), str(noted)], check=True)
-    said = export(shipped_path, told, "--capture", str(noted))
+    said = export(shipped_path, annotated, "--capture", str(noted))
     assert "1 blocks of decryption secrets" in said
-    ((comment,),) = dissected(told, "frame.comment", where="frame.number == 569")
+    ((comment,),) = dissected(annotated, "frame.comment", where="frame.number == 569")
     assert comment.startswith("inflight_hi 34 -> 42: ")
     assert comment.endswith("|mine, ünïcode")
-    (block,) = [one for one in capture_blocks.blocks(told) if one.kind == capture_blocks.SECRETS]
+    (block,) = [
+        one for one in capture_blocks.blocks(annotated) if one.kind == capture_blocks.SECRETS
+    ]
     assert keys.read_bytes() in block.raw
 
 
@@ -110,11 +114,11 @@ def test_it_says_what_it_needs_and_takes_no_other_capture(
     shipped_path: Path, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ["export", "--store", str(shipped_path), "--format", "pcapng", "-o"]
-    told = tmp_path / "told.pcapng"
+    annotated = tmp_path / "story.pcapng"
 
     def refused(run: str, *options: str) -> str:
         with pytest.raises(SystemExit) as ended:
-            main([*args, str(told), run, *options])
+            main([*args, str(annotated), run, *options])
         assert ended.value.code in (1, 2)
         assert list(tmp_path.glob("*told*")) == []
         return capsys.readouterr().err

@@ -130,8 +130,8 @@ def test_the_queries_of_the_page_say_what_the_store_says(
             "SELECT m.packet FROM transitions t JOIN ack_matches m USING (run_id, flow, seq)"
             " WHERE run = 'v2_single_1bdp' ORDER BY t.seq"
         ).fetchall()
-    told = sorted((phase, times, round(seconds, 6)) for _, phase, times, seconds in in_phases)
-    assert told == sorted((phase, times, round(s, 6)) for phase, times, s in expected)
+    shown = sorted((phase, times, round(seconds, 6)) for _, phase, times, seconds in in_phases)
+    assert shown == sorted((phase, times, round(s, 6)) for phase, times, s in expected)
     assert {flow for flow, *_ in in_phases} == {
         "flow 1 10.1.1.2:41778 -> 10.9.0.2:5201",
         *(row[0] for row in in_phases if "41778" not in row[0]),
@@ -170,8 +170,8 @@ def test_counters_have_every_value_of_the_events(trace: TraceTables, shipped_pat
     changes = [row for n, row in enumerate(rtts) if n == 0 or row[1] != rtts[n - 1][1]]
     assert counted("RTT sample") == [(ns - zero + ZERO, value) for ns, value in changes]
     # Nothing is told of a bound before it is set for the first time.
-    told = counted("inflight_hi (0: unset)")
-    assert told == [(ns - zero + ZERO, new) for ns, new in bounds]
+    shown = counted("inflight_hi (0: unset)")
+    assert shown == [(ns - zero + ZERO, new) for ns, new in bounds]
 
 
 def test_names_of_the_draft_windows_and_hostile_names(

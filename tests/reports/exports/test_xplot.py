@@ -57,13 +57,13 @@ def test_segments_acks_and_sacks_are_where_tshark_sees_them(
     plain.write_bytes(b"".join(piece for _, piece in pieces(packed)))
     fields = "tcp.srcport tcp.seq tcp.len tcp.ack tcp.options.sack_le tcp.options.sack_re".split()
     chosen = [part for field in fields for part in ("-e", field)]
-    told = subprocess.run(
+    listing = subprocess.run(
         ["tshark", "-n", "-r", str(plain), "-T", "fields", *chosen, "-Y", "tcp.port == 41778"],
         capture_output=True,
         text=True,
         check=True,
     )
-    rows = [line.split("\t") for line in told.stdout.splitlines()]
+    rows = [line.split("\t") for line in listing.stdout.splitlines()]
     segments = [
         (int(seq), int(seq) + int(length))
         for port, seq, length, *_ in rows

@@ -247,11 +247,11 @@ def test_drag_keys_and_legend_work(browser: Any, url: str) -> None:
         )
         for key in ("inflight", "bdp")
     }
-    told = re.fullmatch(r"([\d.]+) \(inflight ([+\u2212])([\d.]+)\)", read["bdp"])
-    assert told is not None, read
-    difference = float(read["inflight"]) - float(told[1])
-    assert (difference < 0) == (told[2] == "\u2212")
-    assert abs(difference) == pytest.approx(float(told[3]), abs=0.1)
+    readout = re.fullmatch(r"([\d.]+) \(inflight ([+\u2212])([\d.]+)\)", read["bdp"])
+    assert readout is not None, read
+    difference = float(read["inflight"]) - float(readout[1])
+    assert (difference < 0) == (readout[2] == "\u2212")
+    assert abs(difference) == pytest.approx(float(readout[3]), abs=0.1)
     plot.send_keys("+")
     closer = opened.window()
     assert closer[1] - closer[0] == pytest.approx((last - first) / 2, rel=0.01)

@@ -40,8 +40,8 @@ class Replayed:
 
     def __init__(self, bundle: Path) -> None:
         self.follower, self.flows = Follower(), LiveFlows()
-        told = json.loads((bundle / "manifest.json").read_text())
-        self.follower.begin({**told, "probe": "fentry"})
+        document = json.loads((bundle / "manifest.json").read_text())
+        self.follower.begin({**document, "probe": "fentry"})
         self.batches = list(batches(bundle))
 
     def tick(self) -> LiveBatch:
@@ -136,10 +136,10 @@ def test_the_choice_stays_with_its_flow_and_on_the_screen(session: Replayed) -> 
     assert screen.lines(20, 100)[-1].startswith("nothing has changed")
 
 
-def test_the_story_is_told_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_story_is_reported_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
     printer, bundle = StoryPrinter(), fixtures.path("v2_x_spur")
-    told = json.loads((bundle / "manifest.json").read_text())
-    printer.begin({**told, "probe": "fentry"})
+    document = json.loads((bundle / "manifest.json").read_text())
+    printer.begin({**document, "probe": "fentry"})
     for number, batch in enumerate(batches(bundle)):
         printer.say_change(printer.follower.take(batch))
         said = capsys.readouterr().out

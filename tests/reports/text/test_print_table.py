@@ -103,8 +103,8 @@ def test_wide_letters_are_counted_as_the_terminal_shows_them() -> None:
 def test_times_that_python_has_no_object_for_are_text() -> None:
     """DuckDB's infinities are the largest numbers, and its years go to 294246."""
     stamps = pa.array([0, (1 << 63) - 1, -(1 << 63) + 1, 6249223180800000000], pa.timestamp("us"))
-    told = print_table.listed(stamps)
-    assert told[1:] == ["infinity", "-infinity", "200000-01-01T00:00:00.000000"]
+    table = print_table.listed(stamps)
+    assert table[1:] == ["infinity", "-infinity", "200000-01-01T00:00:00.000000"]
     nested = pa.array([[{"t": (1 << 31) - 1}], None], pa.list_(pa.struct([("t", pa.date32())])))
     assert print_table.listed(nested) == [[{"t": "infinity"}], None]
     assert "infinity" in print_table.render(pa.table({"t": stamps}))

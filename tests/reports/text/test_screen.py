@@ -20,7 +20,7 @@ REPORTS = Path(__file__).resolve().parents[3] / "reports"
 HOSTILE = "a\x1b[2Jb\x1b]0;title\x07c\rd\x9b31me\x7f\u202ef\x1b[8mg"
 
 
-def test_a_terminal_is_told_nothing_but_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_is_reported_nothing_but_text(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"first {HOSTILE}\nsecond", bold=True)
     out = capsys.readouterr().out
     assert out.count("\n") == 2
@@ -80,7 +80,7 @@ def test_what_commands_or_spreadsheets_take_for_something_else_names_no_run(name
     assert not RUN_NAME.fullmatch(name)
 
 
-def test_a_full_disk_under_the_output_is_told(
+def test_a_full_disk_under_the_output_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -80,28 +80,28 @@ def _iperf(store: Store, run: str) -> dict[str, dict[str, Any]]:
         store, "SELECT text FROM attachments JOIN runs USING (run_id) WHERE run = ?", [run]
     )
     for row in texts:
-        told = json.loads(row["text"])
-        one = told["start"]["connected"][0]
-        found[f"{one['local_host']}:{one['local_port']}"] = told
+        report = json.loads(row["text"])
+        one = report["start"]["connected"][0]
+        found[f"{one['local_host']}:{one['local_port']}"] = report
     return found
 
 
-def _check_bytes(flow: dict[str, Any], told: dict[str, Any]) -> None:
+def _check_bytes(flow: dict[str, Any], report: dict[str, Any]) -> None:
     """Bytes acknowledged in order are those that iperf3's receiver read, the last block apart."""
-    received = told["end"]["streams"][0]["receiver"]["bytes"]
+    received = report["end"]["streams"][0]["receiver"]["bytes"]
     assert 0 <= flow["acked_bytes"] - COOKIE - received < BLOCK
     # 0.3 %: the last block, and iperf3 begins its clock after the handshake and the cookie.
-    rate = told["end"]["streams"][0]["receiver"]["bits_per_second"] / 1e6
+    rate = report["end"]["streams"][0]["receiver"]["bits_per_second"] / 1e6
     assert flow["goodput_mbps"] == pytest.approx(rate, rel=0.008)
 
 
 def test_bytes_and_losses_are_what_iperf3_and_the_queue_counted(shipped: Store) -> None:
     flow = _main_flow(shipped, RUN)
-    told = _iperf(shipped, RUN)[flow["local"]]
-    _check_bytes(flow, told)
+    report = _iperf(shipped, RUN)[flow["local"]]
+    _check_bytes(flow, report)
     # Nothing else lost packets here and there was no timeout: three counts of the same thing.
     dropped = _rows(shipped, "SELECT dropped_packets FROM queue_metrics WHERE run = ?", [RUN])
-    retransmits = told["end"]["streams"][0]["sender"]["retransmits"]
+    retransmits = report["end"]["streams"][0]["sender"]["retransmits"]
     assert flow["lost_packets"] == retransmits == dropped[0]["dropped_packets"] > 50
 
 
@@ -565,10 +565,10 @@ def test_the_command_prints_every_slicing_in_every_format(shipped_path: Path) ->
         shown = runner.invoke(cli, args, catch_exceptions=False)
         assert shown.exit_code == 0
         assert RUN in shown.output
-        told = runner.invoke(cli, [*args, "--format", "json"], catch_exceptions=False)
+        report = runner.invoke(cli, [*args, "--format", "json"], catch_exceptions=False)
         documented = relation(metrics.BY[by])
         assert documented is not None
-        assert list(json.loads(told.output)[0]) == [column.name for column in documented.columns]
+        assert list(json.loads(report.output)[0]) == [column.name for column in documented.columns]
     with pytest.raises(BbrscopeError, match="no run called"):
         runner.invoke(
             cli, ["metrics", "nosuch", "--store", str(shipped_path)], catch_exceptions=False
@@ -595,15 +595,15 @@ def test_every_recording_agrees_with_iperf3(captured: Store) -> None:
     checked = 0
     for run in captured.runs():
         flows = metrics.table(captured.con, [captured.run_id(run)], "flow").to_pylist()
-        for local, told in _iperf(captured, run).items():
+        for local, report in _iperf(captured, run).items():
             flow = next(row for row in flows if row["local"] == local)
-            end = told["end"]["streams"][0]
+            end = report["end"]["streams"][0]
             retransmits = end["sender"]["retransmits"]
             assert flow["pkt_retransmissions"] <= retransmits + 2, run
             if flow["acked_bytes"] is None or run in SHORT:
                 continue
             checked += 1
-            _check_bytes(flow, told)
+            _check_bytes(flow, report)
             if run in TIMEOUTS:
                 assert flow["lost_packets"] >= retransmits
             else:

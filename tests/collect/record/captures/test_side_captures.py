@@ -146,7 +146,7 @@ def test_the_far_shell_gets_every_word_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("queue", ["no-such-dev", "nowhere:eth0"])
-def test_a_queue_that_cannot_be_sampled_is_told_before_anything_is_recorded(
+def test_a_queue_that_cannot_be_sampled_is_reported_before_anything_is_recorded(
     queue: str, tmp_path: Path
 ) -> None:
     done = ran("--rung", "inet_diag", "-d", "1", "--queue", queue, "-o", str(tmp_path / "run"))
@@ -156,7 +156,7 @@ def test_a_queue_that_cannot_be_sampled_is_told_before_anything_is_recorded(
 
 
 @needs_root
-def test_under_sudo_a_command_runs_as_its_caller_unless_told_otherwise(
+def test_under_sudo_a_command_runs_as_its_caller_unless_reported_otherwise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nobody = pwd.getpwnam("nobody")
@@ -184,7 +184,7 @@ def ids(*, as_root: bool, folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("true", 0)])
-def test_the_status_of_a_command_is_told_as_a_shell_tells_it(script: str, status: int) -> None:
+def test_the_status_of_a_command_is_reported_as_a_shell_tells_it(script: str, status: int) -> None:
     command = user_command.UserCommand(("sh", "-c", script))
     command.start()
     assert command.process is not None

@@ -25,20 +25,20 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_topic_is_on_the_screen_and_every_problem_has_advice() -> None:
-    told = json.loads(ran("--json").stdout)
-    topics = {finding["topic"] for finding in told["findings"]}
+    answer = json.loads(ran("--json").stdout)
+    topics = {finding["topic"] for finding in answer["findings"]}
     assert set(TOPICS) <= topics
-    for finding in told["findings"]:
+    for finding in answer["findings"]:
         assert finding["state"] in ("ok", "note", "missing")
         if finding["state"] == "missing":
             assert finding["advice"], finding
 
 
 def test_the_best_rung_is_the_first_usable_one() -> None:
-    told = json.loads(ran("--json").stdout)
-    assert [rung["rung"] for rung in told["rungs"]] == [rung.name for rung in LADDER]
-    usable = [rung["rung"] for rung in told["rungs"] if rung["usable"]]
-    assert told["best"] == usable[0]
+    answer = json.loads(ran("--json").stdout)
+    assert [rung["rung"] for rung in answer["rungs"]] == [rung.name for rung in LADDER]
+    usable = [rung["rung"] for rung in answer["rungs"] if rung["usable"]]
+    assert answer["best"] == usable[0]
 
 
 def test_the_screen_fits_a_terminal() -> None:
@@ -61,8 +61,8 @@ def test_nothing_on_the_host_is_changed(host_alone: None) -> None:
 
 
 def test_bbr_is_named_by_the_size_of_its_struct() -> None:
-    told = json.loads(ran("--json").stdout)
-    values = [finding["value"] for finding in told["findings"] if finding["topic"] == "BBR"]
+    answer = json.loads(ran("--json").stdout)
+    values = [finding["value"] for finding in answer["findings"] if finding["topic"] == "BBR"]
     assert values
     for value in values:
         assert "struct bbr of" in value or "none among" in value or "unknown" in value
@@ -71,9 +71,9 @@ def test_bbr_is_named_by_the_size_of_its_struct() -> None:
 def test_lockdown_is_unknown_where_securityfs_is_not_mounted(tmp_path: Path) -> None:
     """As under `ip netns exec`, or in a container: nothing there does not mean no lockdown."""
     for securityfs in (tmp_path, tmp_path / "missing"):
-        told = doctor.lockdown(securityfs)
-        assert (told.state, told.value) == ("note", "unknown: securityfs is not mounted")
-        assert "mount -t securityfs" in told.advice
+        answer = doctor.lockdown(securityfs)
+        assert (answer.state, answer.value) == ("note", "unknown: securityfs is not mounted")
+        assert "mount -t securityfs" in answer.advice
     (tmp_path / "lsm").write_text("capability")
     assert doctor.lockdown(tmp_path).value == "not in this kernel"
     for mode, state in (("none", "ok"), ("integrity", "ok"), ("confidentiality", "missing")):

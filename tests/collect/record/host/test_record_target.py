@@ -80,7 +80,7 @@ def test_a_name_that_two_modules_have_rules_out_kprobes() -> None:
     assert "bbr_cwnd_event" in reason
 
 
-def test_no_bbr_is_told_with_the_ways_to_have_it_loaded(default: Path) -> None:
+def test_no_bbr_is_reported_with_the_ways_to_have_it_loaded(default: Path) -> None:
     available = default.with_name("tcp_available_congestion_control")
     available.write_text("reno cubic\n")
     with pytest.raises(target.NotLoadedError, match="no BBR is loaded") as raised:
@@ -89,7 +89,7 @@ def test_no_bbr_is_told_with_the_ways_to_have_it_loaded(default: Path) -> None:
     assert "--wait" in raised.value.way_out
 
 
-def test_a_bbr_of_another_making_is_told(default: Path) -> None:
+def test_a_bbr_of_another_making_is_reported(default: Path) -> None:
     default.with_name("tcp_available_congestion_control").write_text("reno bbr\n")
     with pytest.raises(HostError, match="no BBR to record") as raised:
         target.choose([])

@@ -104,8 +104,8 @@ def test_a_recording_without_exits_is_not_complete_wherever_it_is_asked(
 ) -> None:
     """As kprobes on arm64 recorded once; such a bundle says nothing of exits by itself."""
     whole = {"probes": {"M": {"attempted": 3, "recorded": 3, "cut": 0, "lost": 0}}}
-    told = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
-    bundle = make_bundle(calls(exits=False), probe="kprobe", **told)
+    document = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
+    bundle = make_bundle(calls(exits=False), probe="kprobe", **document)
     status, out, err = ran(capsys, "doctor", "--bundle", str(bundle))
     assert status == 1
     assert "main() was recorded at entry 3 times and at exit 0 times" in out
@@ -175,8 +175,8 @@ def test_doctor_is_content_with_a_whole_bundle(
     make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = {"probes": {"T": {"attempted": 3, "recorded": 3, "cut": 0, "lost": 0}}}
-    told = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
-    bundle = make_bundle(rows([0, 1, 2]), probe="tcp_probe", **told)
+    document = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
+    bundle = make_bundle(rows([0, 1, 2]), probe="tcp_probe", **document)
     assert ran(capsys, "doctor", "--bundle", str(bundle))[0] == 0
     status, out, _ = ran(capsys, "doctor", "--json", "--bundle", str(bundle))
     assert status == 0

@@ -105,11 +105,11 @@ def test_what_sigkill_leaves_says_what_it_is_and_holds_the_events(tmp_path: Path
         running.send_signal(signal.SIGKILL)
         running.communicate(timeout=100)
         left = out.with_name("run.partial")
-        told = json.loads((left / "manifest.json").read_text())
-        assert told["unfinished"]
-        assert told["events"] is None
-        assert (told["name"], told["probe"]) == ("run", "tcp_probe")
-        assert told["clocks"]["end"]["monotonic_ns"] > 0
+        document = json.loads((left / "manifest.json").read_text())
+        assert document["unfinished"]
+        assert document["events"] is None
+        assert (document["name"], document["probe"]) == ("run", "tcp_probe")
+        assert document["clocks"]["end"]["monotonic_ns"] > 0
         assert text_so_far(left / "events.csv.zst").count("\nT0,") > 50
         again = ran("--rung", "inet_diag", "-d", "1", "-o", str(out))
         assert again.returncode == 1

@@ -53,10 +53,10 @@ def test_a_recording_of_hours_takes_no_more_memory_than_one_of_half_an_hour(tmp_
         [sys.executable, "-c", CHILD, *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    measured = json.loads(done.stdout)
     total = HOURS * 3600 * PER_SECOND
-    assert told["rows"] == {"M0": total, "M1": total, "X": total}
-    assert (told["events"], told["missing"], told["breaks"]) == (total, 0, 0)
-    first, *later = told["resident"]
+    assert measured["rows"] == {"M0": total, "M1": total, "X": total}
+    assert (measured["events"], measured["missing"], measured["breaks"]) == (total, 0, 0)
+    first, *later = measured["resident"]
     assert max(later) - first < GROWN_KIB
-    assert told["after_check"] - first < GROWN_KIB
+    assert measured["after_check"] - first < GROWN_KIB

@@ -200,7 +200,7 @@ def test_the_chain_is_followed_through_columns_of_several_rows(tmp_path: Path) -
     assert (found.events, found.sequence_missing, found.chain_breaks) == (3, 0, 1)
 
 
-def test_every_loss_that_is_told_on_stderr_is_counted_and_of_the_rest_the_first_lines(
+def test_every_loss_that_is_reported_on_stderr_is_counted_and_of_the_rest_the_first_lines(
     tmp_path: Path,
 ) -> None:
     """bpftrace 0.24 and later tell losses there: far more lines than are kept."""

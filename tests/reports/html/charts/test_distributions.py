@@ -138,9 +138,9 @@ def test_packets_alone_draw_the_rtt_that_their_table_tells(tmp_path: Path) -> No
         zstandard.ZstdDecompressor().copy_stream(source, target)
     with open_store(tmp_path / "store.duckdb") as store:
         run_id = ingest(store, capture).run_id
-        told = store.con.execute(
+        expected = store.con.execute(
             "SELECT max(pkt_rtt_p99_us) / 1e3 FROM metrics_by_flow WHERE run_id = ?", [run_id]
         ).fetchall()[0][0]
         rows = figure.figure(store.con, "rtt", [run_id]).rows
     drawn = [row["value"] for row in rows if row["signal"] == "echo_rtt"]
-    assert max(drawn) >= told > 1.2 * min(drawn)
+    assert max(drawn) >= expected > 1.2 * min(drawn)

@@ -277,10 +277,10 @@ def test_fairness_per_second_is_that_of_the_view(run: str, all_runs: Store) -> N
     run_id = all_runs.run_id(run)
     shared = shares.load(all_runs.con, select.load_run(all_runs.con, run_id))
     assert shared is not None
-    told = all_runs.con.execute(
+    expected = all_runs.con.execute(
         scoped("SELECT t_s, jain FROM sharing WHERE t_s IS NOT NULL", [run_id])
     ).fetchall()
-    assert shared.jain() == pytest.approx(dict(told))
+    assert shared.jain() == pytest.approx(dict(expected))
     data = data_of(page.build(all_runs.con, run_id))
     assert {"share1", "share2", "together", "jain"} <= {
         signal["key"] for signal in data["flows"][-1]["signals"]

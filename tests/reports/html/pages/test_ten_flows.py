@@ -44,7 +44,7 @@ def stories(html: str) -> list[str]:
     return [re.sub(r"<[^>]*>", "", article) for article in articles]
 
 
-def test_ten_flows_are_told_as_one_is(ten_path: Path, shipped: Store) -> None:
+def test_ten_flows_are_reported_as_one_is(ten_path: Path, shipped: Store) -> None:
     (alone,) = stories(page.build(shipped.con, shipped.run_id(RUN)))
     with open_store(ten_path, read_only=True) as store:
         html = page.build(store.con, store.run_id(RUN))
@@ -63,10 +63,10 @@ def test_the_page_counts_what_the_store_has(ten_path: Path) -> None:
             [RUN],
         ).fetchall()[0]
         html = page.build(store.con, store.run_id(RUN))
-    told = stories(html)[6]
+    story = stories(html)[6]
     assert changes > 100
-    assert f"After that it changed {changes} times" in told
-    assert f"set or cut inflight_lo {cuts} times, lowest {lowest} packets" in told
+    assert f"After that it changed {changes} times" in story
+    assert f"set or cut inflight_lo {cuts} times, lowest {lowest} packets" in story
 
 
 def test_facts_are_the_same_whatever_is_drawn(ten_path: Path, shipped: Store) -> None:

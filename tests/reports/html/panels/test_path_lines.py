@@ -59,7 +59,7 @@ def test_goodput_is_never_more_than_the_link_carries(shipped: Store) -> None:
     assert sum(flow.good.values()) >= sum(flow.bytes.values())
 
 
-def test_a_capture_that_ended_early_is_told(shipped_path: Path, tmp_path: Path) -> None:
+def test_a_capture_that_ended_early_is_reported(shipped_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "early.duckdb"
     shutil.copy(shipped_path, path)
     with open_store(path) as store:

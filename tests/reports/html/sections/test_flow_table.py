@@ -78,8 +78,8 @@ def test_page_diagnosis_and_story_say_the_same_of_what_is_missing(
         "diagnose": [line.strip() for line in diagnosis_lines(made)],
         "explain": flow_story.trust(flow),
     }
-    for whose, told in lines.items():
-        about = [line for line in told if "recording" in line or "ngest noted" in line]
+    for whose, lines_of_flow in lines.items():
+        about = [line for line in lines_of_flow if "recording" in line or "ngest noted" in line]
         assert len(about) == 1, whose
         assert about[0].endswith(said[1:]), whose
     assert markup.count("The replay agrees with the kernel") == 1
