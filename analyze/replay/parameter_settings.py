@@ -37,6 +37,11 @@ def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
     return values
 
 
+def can_be(name: str, number: int) -> bool:
+    """Tell whether there is such a parameter, and the kernel could hold the number."""
+    return name in (params.PARAMS.names or ()) and _SMALLEST.get(name, 0) <= number <= _LARGEST
+
+
 def _value(name: str, text: str) -> int:
     """The value of one setting in kernel units, checked."""
     known = set(params.PARAMS.names or ()) - {"pacing_gain"}

@@ -83,11 +83,14 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
     """Refuse a run that has nothing to replay.
 
     Raises:
-        BbrscopeError: it has packets only, or was recorded on a rung without callbacks.
+        BbrscopeError: it has packets only, was recorded on a rung without callbacks, or does not
+            say what its kernel ran with.
     """
-    row = con.execute("SELECT run, events, rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    row = con.execute(
+        "SELECT run, events, rung, version FROM runs WHERE run_id = ?", [run_id]
+    ).fetchone()
     assert row is not None
-    run, events, name = row
+    run, events, name, version = row
     rung = RUNGS.get(name or "")
     if rung is not None and not rung.replays:
         raise BbrscopeError(
@@ -101,6 +104,10 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
             f"run {run} has no kernel events: there is nothing to replay or explain",
             measured_by_the_lab(con, run_id) or f"see what it does tell: bbrscope metrics {run}",
         )
+    try:
+        run_params.of_run(con, run_id, version)
+    except BbrscopeError as error:
+        raise BbrscopeError(f"run {run} cannot be replayed: {error.fact}", error.way_out) from error
 
 
 def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:

@@ -10,6 +10,7 @@ from ...collect.ingest.run_facts import param_column
 from ...collect.store.query import rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
+from .parameter_settings import can_be
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,7 +64,8 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
         flavour: key of analyze.bbr.params.DEFAULTS.
 
     Raises:
-        BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed.
+        BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed; or a rule is
+            not known.
     """
     return _of_settings(lambda scope: _facts(con, run_id, scope), flavour)
 
@@ -93,8 +95,19 @@ def _of_settings(facts: Callable[[str], dict[str, int]], flavour: str) -> dict[s
         values |= _renamed(facts("module_params"), _V2_LIVE)
     elif flavour == "v3":
         values |= _renamed(facts("sysctls"), _V3_SYSCTLS)
-    # A simulation's own rules: what it ran that is not the version's default.
-    return values | facts("rules")
+    return values | _own_rules(facts("rules"))
+
+
+def _own_rules(rules: dict[str, int]) -> dict[str, int]:
+    """A simulation's own rules: what it ran that is not the version's default."""
+    for name, value in rules.items():
+        if not can_be(name, value):
+            raise BbrscopeError(
+                f"the recording's manifest has a rule that this bbrscope does not know: {name} ="
+                f" {value}",
+                "replay it with the bbrscope that wrote it, or a newer one",
+            )
+    return rules
 
 
 def _build_constants(constants: dict[str, int]) -> dict[str, int]:

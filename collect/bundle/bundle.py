@@ -14,7 +14,7 @@ from typing import Any
 
 from ...probes.base.errors import BundleError
 from .archive import unpacked
-from .numbers import MAX_NS, load_json
+from .numbers import MAX_NS, is_32_bits, load_json
 
 FORMAT = "bbrscope-bundle"
 VERSION = 1
@@ -236,6 +236,7 @@ def read_manifest(path: Path, shown: str) -> Manifest:
             "use the bbrscope that wrote it, or a newer one",
         )
     check = _Checker(shown, raw)
+    check.settings()
     return Manifest(
         name=check.name(),
         hz=check.hz(),
@@ -244,6 +245,11 @@ def read_manifest(path: Path, shown: str) -> Manifest:
         clocks=check.clocks(),
         raw=raw,
     )
+
+
+# Groups of settings, and how the names begin of those that are BBR's or TCP's.
+_SETTINGS = {"constants": "", "module_params": "", "rules": "", "sysctls": "net.ipv4.tcp_"}
+_WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 
 
 class _Checker:
@@ -280,6 +286,15 @@ class _Checker:
         if self.group("constants").get("HZ") is None:
             return None
         return self.integer(self.group("constants"), "constants.HZ", 1, 100_000)
+
+    def settings(self) -> None:
+        """Refuse settings of BBR and TCP, on which a replay rests, that 32 bits do not hold."""
+        for scope, of_tcp in _SETTINGS.items():
+            group = self.raw.get(scope)
+            for name, value in group.items() if isinstance(group, dict) else ():
+                text = str(value).strip()
+                if name.startswith(of_tcp) and _WHOLE.fullmatch(text) and not is_32_bits(text):
+                    raise self.fail(f"{scope}.{name} is {text:.40}, which 32 bits do not hold")
 
     def rows(self) -> dict[str, int] | None:
         if self.raw.get("events") is None:

@@ -11,6 +11,8 @@ from typing import Any
 
 # Times in ns from 1970, or from boot, to 2116: sums and differences of two of them fit in 64 bits.
 MAX_NS = (1 << 62) - 1
+# The same of whatever else counts up: 2^62 bytes take a year at a Tbit/s.
+MAX_NUMBER = MAX_NS
 _DIGITS = 20
 # Smallest and largest value of DuckDB's types.
 _RANGES = {
@@ -29,14 +31,22 @@ def load_json(text: str) -> Any:
     return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
 
 
-def fitting(value: object, sql_type: str) -> object:
-    """Return a value that a column of this type can hold; None in place of one that it cannot."""
+def fitting(value: object, sql_type: str, most: int | None = None) -> object:
+    """Return a value that a column of this type can hold; None in place of one that it cannot.
+
+    With `most`, whole numbers that are negative or larger than it are left out, too.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    low, high = _RANGES.get(sql_type, (None, None))
+    low, high = (0, most) if most is not None else _RANGES.get(sql_type, (None, None))
     if low is None or high is None or type(value) is not int:
         return value
     return value if low <= value <= high else None
+
+
+def is_32_bits(text: str) -> bool:
+    """Tell whether a whole number, as written, fits a signed or an unsigned variable of 32 bits."""
+    return len(text) <= _DIGITS and -(1 << 31) <= int(text) < 1 << 32
 
 
 def is_time(ns: int) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...probes.base.scratch import temporary_folder
 from ...probes.fields import SKB
 from ..store.rowsets import arrow_type
 from .lines.header import Tag
@@ -36,7 +37,8 @@ class SkbRows:
         self._fields = [field for field in SKB if field.name in names]
         # Flow, time and line, then the values.
         self._picked = [1, 2, 3, *(SIDE_HEAD + names.index(f.name) for f in self._fields)]
-        self._file = SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115 (lives as long as this)
+        place = temporary_folder()
+        self._file = SpooledTemporaryFile(MEMORY_BYTES, dir=place)  # noqa: SIM115 (lives as long)
 
     def add(self, side: I64) -> None:
         """Take rows as the compiled loop hands them over."""

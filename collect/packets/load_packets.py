@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bundle.bundle import Clock
+from ..bundle.numbers import MAX_NS
 from ..bundle.quality import CODES
 from ..store.arrow import registered, streamed
 from ..store.limits import limited
@@ -175,7 +176,7 @@ def _match(con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], lin
     con.execute(match.KEEP_STREAMS, run | line.values() | {"shift": shift})
     con.execute(match.KEEP_PACKETS, run | line.values() | {"shift": shift})
     if events and shift is not None:
-        limit = max(match.LEAST_LIMIT_NS, 2 * (row["lag_p99_ns"] or 0))
+        limit = min(MAX_NS, max(match.LEAST_LIMIT_NS, 2 * (row["lag_p99_ns"] or 0)))
         con.execute(match.ACKS, run | {"limit": limit})
         con.execute(match.LOSSES, run)
         row |= one(con, match.SHARES, **run)

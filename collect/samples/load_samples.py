@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..bundle.numbers import fitting
 from ..store.rowsets import insert
 from ..store.schema import recorded_table
+from ..store.schema.model import Column
 from ..store.schema.recorded_tables import KINDS
 
 if TYPE_CHECKING:
@@ -63,6 +64,17 @@ class Loaded:
     flows: int = 0
 
 
+# The largest number of each unit that a connection has: the kernel counts packets and RTTs in 32
+# bits, and 2^53 bytes pass in a day at 800 Gbit/s. Views add these numbers and multiply some.
+_MOST = {"packets": 0xFFFFFFFF, "us": 0xFFFFFFFF, "bytes": 1 << 53, "bit/s": 1 << 53, "ms": 1 << 53}
+_MOST_MSS = 0xFFFF
+
+
+def believed(column: Column) -> tuple[str, int | None]:
+    """Return a column's type, and the largest number that is believed (None: all it holds)."""
+    return column.type, _MOST_MSS if column.name == "mss" else _MOST.get(column.unit)
+
+
 @dataclass
 class _Life:
     """One connection among those of the same ends."""
@@ -102,7 +114,7 @@ def load(
     fresh: dict[int, tuple[Ends, int, _Life]] = {}
     loaded = Loaded()
     table = recorded_table("samples")
-    types = {column.name: column.type for column in table.columns}
+    types = {column.name: believed(column) for column in table.columns}
     last_flow = max((row[0] for row in known), default=0)
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -119,7 +131,7 @@ def load(
                 same.append(life)
                 fresh[last_flow] = (sample.ends, len(same) - 1, life)
             _note(loaded, life, sample, ns)
-            values = {name: fitting(each, types[name]) for name, each in sample.values.items()}
+            values = {name: fitting(each, *types[name]) for name, each in sample.values.items()}
             yield {"run_id": run_id, "flow": life.flow, "look": sample.look, "ns": ns, **values}
 
     insert(con, "samples", rows())

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...probes.base.errors import BundleError
 from ..bundle.bundle import Clock
+from ..bundle.numbers import MAX_NUMBER
 from ..bundle.zstd import DamagedError
 from .log_lines import lines
 
@@ -24,12 +25,11 @@ COUNTERS = (
 # Ten looks a second for two days; at 100 bytes of memory each in DuckDB.
 MAX_SAMPLES = 2_000_000
 MAX_COLUMNS = 64
-MOST_DIGITS = 20
+MOST_DIGITS = 19
 # Characters of a time: digits beyond ns, and exponents that make a long number, are cut.
 MOST_TIME = 30
 # Names of qdiscs (IFNAMSIZ in the kernel's struct Qdisc_ops).
 MAX_KIND = 16
-MAX_VALUE = (1 << 64) - 1
 
 
 def queue_rows(
@@ -97,7 +97,7 @@ def _nanoseconds(text: str, shown: str, number: int) -> int:
 
 def _counter(row: dict[str, str], name: str, shown: str, number: int) -> int:
     text = row[name]
-    if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) <= MAX_VALUE:
+    if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) <= MAX_NUMBER:
         return int(text)
     raise _bad(shown, number, f"{name} is {text[:40]!r}, not a count")
 

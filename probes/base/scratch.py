@@ -28,7 +28,7 @@ class ScratchFolder(Closing):
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        where = parent or Path(tempfile.gettempdir())
+        where = parent or temporary_folder()
         remove_abandoned(where)
         self.path, self._lock = _make(where)
 
@@ -38,6 +38,18 @@ class ScratchFolder(Closing):
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
+
+
+def temporary_folder() -> Path:
+    """Return the system's folder for passing files.
+
+    tempfile.gettempdir() writes a file to find out whether it can, which a kill would leave there.
+    """
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*named, "/tmp", "/var/tmp"):
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return Path(folder).absolute()
+    return Path.cwd()
 
 
 def remove_abandoned(parent: Path) -> None:

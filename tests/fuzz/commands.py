@@ -156,6 +156,18 @@ def about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
     yield ("report", *at, "--between", "0.1s", "0.2s", "-o", f"{folder}b.html", "--", run)
     for chart in CHARTS:
         yield ("plot", *at, "--spec", "--", chart, run)
-    yield ("model", "ware", *at, "--capacity", "10mbit", "--rtt", "40ms", "--", run)
+    yield (
+        "model",
+        "ware",
+        *at,
+        "--capacity",
+        "10mbit",
+        "--rtt",
+        "40ms",
+        "--buffer",
+        "1",
+        "--",
+        run,
+    )
     lake = str(folder) + ".lake"
     yield ("lake", "add", lake, "--salvage", "--jobs", "1", "--", str(Path(at[1]).parent / run))

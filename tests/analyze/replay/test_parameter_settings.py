@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bbrscope.analyze.replay import run_params
 from bbrscope.analyze.replay.parameter_settings import apply_settings, parse_settings
 from bbrscope.probes.base.errors import BbrscopeError
 
@@ -38,3 +39,12 @@ def test_what_the_kernel_could_not_hold_is_refused(text: str, words: str) -> Non
         parse_settings([text], "v3")
     assert words in caught.value.fact
     assert caught.value.way_out
+
+
+@pytest.mark.parametrize("rule", [{"no_such": 1}, {"HZ": 0}, {"cwnd_min_target": 1 << 31}])
+def test_a_recordings_own_rules_are_those_that_the_kernel_could_hold(rule: dict[str, int]) -> None:
+    manifest = {"constants": {"HZ": 250}, "rules": {"cwnd_min_target": 8}}
+    assert run_params.of_manifest(manifest, "v3")["cwnd_min_target"] == 8
+    with pytest.raises(BbrscopeError) as caught:
+        run_params.of_manifest(manifest | {"rules": rule}, "v3")
+    assert next(iter(rule)) in caught.value.fact

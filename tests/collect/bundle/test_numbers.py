@@ -11,7 +11,10 @@ import pytest
 from bbrscope.collect.bundle.numbers import MAX_NS, fitting, load_json
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.packets.tshark_text import nanoseconds_at
+from bbrscope.collect.samples import ss_log
+from bbrscope.collect.samples.load_samples import believed
 from bbrscope.collect.samples.log_times import at_start
+from bbrscope.collect.store.schema.samples import SAMPLES
 from bbrscope.collect.store.store import open_store
 from bbrscope.probes.base.errors import BundleError
 
@@ -53,6 +56,20 @@ def test_a_value_fits_its_column_or_is_left_out(value: Any, sql_type: str, kept:
     assert fitting(value, sql_type) == (value if kept else None)
 
 
+def test_a_number_that_no_connection_has_is_left_out() -> None:
+    numbers = "bytes_acked:9223372036854775807 unacked:4294967296 sacked:7 mss:9223372036854775807"
+    lines = [
+        "# monotonic_ns 42000000000",
+        "ESTAB 0 0 192.0.2.1:5000 192.0.2.2:80",
+        f"\t bbr cwnd:10 bbr:(bw:9e+30bps,mrtt:40) {numbers}",
+    ]
+    [sample] = ss_log.samples(lines)
+    table = {column.name: believed(column) for column in SAMPLES.columns}
+    kept = {name: fitting(value, *table[name]) for name, value in sample.values.items()}
+    assert kept["sacked"] == 7
+    assert {kept[name] for name in ("bytes_acked", "unacked", "mss", "bw")} == {None}
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -84,7 +101,10 @@ def test_a_row_of_an_impossible_time_is_refused_with_its_line(ns: int, make_bund
     "change",
     [
         {"constants": {"HZ": 1000, "GSO_MAX_SIZE": 1 << 64}},
+        {"constants": {"HZ": 1000, "GSO_MAX_SIZE": 1 << 32}},
         {"sysctls": {"net.ipv4.tcp_rmem": float("inf")}},
+        {"sysctls": {"net.ipv4.tcp_plb_rehash_rounds": "18446744073709551615"}},
+        {"rules": {"cwnd_min_target": -(1 << 31) - 1}},
         {
             "clocks": {
                 "start": dict.fromkeys(("realtime_ns", "monotonic_ns", "boottime_ns"), 1 << 62)
@@ -115,4 +135,4 @@ def test_a_log_with_impossible_numbers_is_loaded_without_them(tmp_path: Path) ->
     with open_store(tmp_path / "s.duckdb") as store:
         ingest(store, log)
         row = store.con.execute("SELECT ns, unacked, in_flight, snd_cwnd FROM samples").fetchall()
-        assert row == [(None, most, None, 10)]
+        assert row == [(None, None, None, 10)]

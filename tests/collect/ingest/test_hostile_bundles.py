@@ -87,8 +87,9 @@ def test_pax_records_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         (b"uptime_s\n" + b"1\n" * 30_000_000, "more than 2000000 samples"),
         (b"uptime_s" + b",a" * 40_000_000 + b"\n1\n", "columns"),
         (b"uptime_s\n" + b"\n" * 60_000_000, "line 2: uptime_s is ''"),
+        (b"uptime_s,sent_bytes\n1,%d\n" % (1 << 62), "line 2: sent_bytes is '4611686018427387904'"),
     ],
-    ids=["samples", "columns", "blank"],
+    ids=["samples", "columns", "blank", "counter"],
 )
 def test_a_queue_file_is_bounded(
     text: bytes, words: str, make_bundle: Make, tmp_path: Path

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import pytest
 from bbrscope.probes.base.scratch import ScratchFolder
 
 HOLD = """
@@ -58,3 +60,15 @@ def test_a_link_of_such_a_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".bbrscope-scratch-link").symlink_to(other)
     ScratchFolder(tmp_path).close()
     assert (other / "content").read_text() == "x"
+
+
+def test_the_systems_folder_is_found_without_a_file_that_a_kill_would_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: pytest.fail("it writes a file"))
+    with ScratchFolder() as scratch:
+        assert scratch.path.parent == tmp_path
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    with ScratchFolder() as scratch:
+        assert scratch.path.parent == Path("/tmp")
