@@ -37,7 +37,7 @@ class SkbRows:
         self._fields = [field for field in SKB if field.name in names]
         # Flow, time and line, then the values.
         self._picked = [1, 2, 3, *(SIDE_HEAD + names.index(f.name) for f in self._fields)]
-        place = temporary_folder()
+        place = str(temporary_folder())
         self._file = SpooledTemporaryFile(MEMORY_BYTES, dir=place)  # noqa: SIM115 (lives as long)
 
     def add(self, side: I64) -> None:
