@@ -65,13 +65,16 @@ def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWor
 def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
     words = _words(con, info.run_id)
     flows, origin = _flows(con, info, words)
-    duration_us = max(flow.stop_us for flow in flows)
     lost, sent = _losses(con, info)
     path, source = _path(con, info, words, lost, sent)
     first = busy_flows(con, info)[0]
-    path = replace(path, changes=changes_of(con, info, words, origin, first))
     if words.get("reorder"):
         path = with_reordering(con, info, path, words["reorder"], first)
+    # A flow's first event comes when its SYN is answered; the world begins with the SYN.
+    flows = [replace(flow, stop_us=flow.stop_us + path.rtt_us) for flow in flows]
+    origin -= path.rtt_us * 1000
+    path = replace(path, changes=changes_of(con, info, words, origin, first))
+    duration_us = max(flow.stop_us for flow in flows)
     setup = Setup(path, tuple(flows), duration_us)
     fitted = {
         "source": source,

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ..world.coming import schedule
+from ..world.path import send_syn
 from ..world.places import Sim, event_of, flow_of, world_of
-from ..world.world_records import APP_BULK, APP_ON_OFF, APP_RATE, APP_SIZE, EV_APP, EV_STOP, MSS, US
+from ..world.world_records import (
+    APP_BULK,
+    APP_ON_OFF,
+    APP_RATE,
+    APP_SIZE,
+    EV_APP,
+    EV_START,
+    EV_STOP,
+    MSS,
+    NS,
+    US,
+)
 from .estimator import EPOCH_NS, call_init
 from .output import refresh_clock, tcp_write_xmit
 from .rate_sample import at_us, tcp_rate_check_app_limited
@@ -13,14 +25,34 @@ from .timers import tcp_rtt_estimator
 
 BLOCK = 131_072  # bytes of one write
 _ENDLESS = 1 << 60
+_SYN_RETRIES = 6  # net.ipv4.tcp_syn_retries
 
 
 @jit
 def start_flow(s: Sim, i: int) -> None:
-    """The handshake is over: the cookie goes, BBR begins, and data follow 1.5 round trips later."""
+    """tcp_v4_connect(): the SYN goes, and after a second without an answer once more."""
+    f, w = flow_of(s, i), world_of(s)
+    if f.state:
+        return
+    if f.syns == 0 and f.stop_ns < w.end_ns:
+        schedule(s, f.stop_ns, EV_STOP, i)
+    schedule(s, w.now + (NS << min(f.syns, _SYN_RETRIES)), EV_START, i)
+    f.syns += 1
+    send_syn(s, i)
+
+
+@jit
+def open_flow(s: Sim, i: int) -> None:
+    """The SYN is answered: the cookie goes, BBR begins, and data follow.
+
+    The other end reads the cookie and says on the control connection that the test begins: that
+    takes another round trip, and about half of one for the hosts.
+    """
     f, w, tp = flow_of(s, i), world_of(s), event_of(s, i).tp
+    if f.state:
+        return  # an answer to a SYN sent again
     refresh_clock(s, i)
-    rtt_us = (w.rtt_ns + f.extra_ns + w.host_ns) // US
+    rtt_us = (w.now - f.syn_stamp) // US
     f.min_rtt = rtt_us
     tcp_rtt_estimator(s, i, rtt_us)
     tp.delivered = 1  # the SYN
@@ -32,9 +64,7 @@ def start_flow(s: Sim, i: int) -> None:
     f.written = 1
     tcp_write_xmit(s, i, 0)
     call_init(s, i)
-    schedule(s, w.now + (w.rtt_ns + f.extra_ns) * 3 // 2, EV_APP, i)
-    if f.stop_ns < w.end_ns:
-        schedule(s, f.stop_ns, EV_STOP, i)
+    schedule(s, w.now + rtt_us * US + (w.rtt_ns + f.extra_ns) // 2, EV_APP, i)
 
 
 @jit

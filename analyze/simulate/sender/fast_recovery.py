@@ -357,6 +357,5 @@ def retransmit_timer(s: Sim, i: int) -> None:
     tcp_enter_loss(s, i)
     f.retransmits += 1
     tcp_retransmit_skb(s, i, f.una, 1, True)
-    f.backoff += 1
     f.rto_us = min(f.rto_us << 1, _RTO_MAX_US)
     set_timer(s, i, TIMER_RTO, f.rto_us)

@@ -245,4 +245,3 @@ def _take_rtt(s: Sim, i: int, runt: bool) -> None:
     if f.min_rtt < 0 or ca_rtt < f.min_rtt:
         f.min_rtt = max(ca_rtt, 1)
     tcp_rtt_estimator(s, i, seq_rtt)
-    f.backoff = 0

@@ -19,6 +19,8 @@ from .world_records import (
     EV_ENTER,
     EV_LINK,
     NS,
+    SYN,
+    SYN_SEQ,
 )
 
 _PPB = 1_000_000_000
@@ -59,6 +61,25 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
             schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
         else:
             enter_queue(s, k)
+
+
+@jit
+def send_syn(s: Sim, i: int) -> None:
+    """Put a SYN on the path, where it queues as data do."""
+    w = world_of(s)
+    if w.outage_until > w.now or (w.loss_ppb and draw(s, _PPB) < w.loss_ppb):
+        return
+    k = take_packet(s)
+    packet = packet_of(s, k)
+    packet.flow = i
+    packet.seq = SYN_SEQ
+    packet.size = SYN
+    packet.stamp = w.now
+    packet.ect = packet.ce = packet.cwr = 0
+    if w.reorder_ppb:
+        schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
+    else:
+        enter_queue(s, k)
 
 
 @jit

@@ -10,7 +10,7 @@ from ....probes.base.jit import jit
 from .coming import free_packet, schedule, take_packet
 from .path import ack_delay
 from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
-from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, MSS, US
+from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, MSS, SYN_SEQ, US
 
 _QUICKACKS, _FEW_QUICKACKS = 16, 2
 _ATO_NS = 40_000_000
@@ -149,9 +149,23 @@ def _check_ecn(s: Sim, i: int, ect: int, ce: int) -> None:
 
 
 @jit
+def _answer_syn(s: Sim, k: int) -> None:
+    """tcp_v4_send_synack()."""
+    packet = packet_of(s, k)
+    i = packet.flow
+    f = flow_of(s, i)
+    f.syn_stamp = packet.stamp
+    free_packet(s, k)
+    schedule(s, ack_delay(s, i), EV_OPEN, i)
+
+
+@jit
 def data_arrives(s: Sim, k: int) -> None:
     """A segment: in order, out of order, or known already."""
     packet = packet_of(s, k)
+    if packet.seq == SYN_SEQ:
+        _answer_syn(s, k)
+        return
     i, seq, ce, echo, stamp = packet.flow, packet.seq, packet.ce, packet.echo, packet.stamp
     push, ect, cwr = packet.push, packet.ect, packet.cwr
     free_packet(s, k)

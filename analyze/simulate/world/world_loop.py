@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ..sender.ack import tcp_ack
-from ..sender.application import application, start_flow
+from ..sender.application import application, open_flow, start_flow
 from ..sender.fast_recovery import retransmit_timer, tcp_enter_recovery
 from ..sender.output import (
     pacing_timer,
@@ -27,6 +27,7 @@ from .world_records import (
     EV_DELACK,
     EV_ENTER,
     EV_LINK,
+    EV_OPEN,
     EV_PACE,
     EV_SAMPLE,
     EV_START,
@@ -164,6 +165,8 @@ def _do(s: Sim, kind: int, argument: int) -> None:
         application(s, argument, kind)
     elif kind == EV_START:
         start_flow(s, argument)
+    elif kind == EV_OPEN:
+        open_flow(s, argument)
     elif kind == EV_SAMPLE:
         _sample(s)
     elif kind == EV_CHANGE:

@@ -31,7 +31,8 @@ APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
     EV_STOP,
     EV_SAMPLE,
     EV_BUSY,
-) = range(13)
+    EV_OPEN,
+) = range(14)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
 # How a receiver echoes CE marks: until the sender says CWR, or each change of it.
@@ -42,20 +43,14 @@ CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE, CHANGE_DOWN = range(5)
 SACKED, RETRANS_OUT, LOST, EVER_RETRANS = 1, 2, 4, 8
 # FLAG_*: what an ACK brought.
 F_ACKED, F_RETRANS_ACKED, F_SACKED, F_ECE, F_ORIG_SACK, F_UNA = 1, 2, 4, 8, 16, 32
-F_DSACK, F_DSACK_TLP, F_LOST_RETRANS, F_SET_TIMER, F_DELAYED, F_WIN, F_SACK_SEEN = (
-    64,
-    128,
-    256,
-    512,
-    1024,
-    2048,
-    4096,
-)
+F_DSACK, F_DSACK_TLP, F_LOST_RETRANS, F_SET_TIMER, F_DELAYED, F_WIN = 64, 128, 256, 512, 1024, 2048
 # What to do after an ACK: tcp_xmit_recovery().
 REXMIT_NONE, REXMIT_LOST, REXMIT_NEW = range(3)
 
 MSS = 1448  # payload of a full segment with timestamps, Ethernet's MTU
 HEADERS = 66  # Ethernet 14, IPv4 20, TCP 32 with timestamps
+SYN = 74  # bytes of a SYN with its options, on the wire
+SYN_SEQ = -1  # its sequence number as a packet here
 COOKIE = 37  # bytes of iperf3's first write
 NS = 1_000_000_000
 US = 1000
@@ -148,6 +143,8 @@ class SimFlow(Protocol):
     extra_ns: int
     grows: int  # 1: the kernel fills up an skb from the next before it sends it, as 6.11 and later
     is_on: int
+    syns: int  # sent so far
+    syn_stamp: int  # when the one that was answered was sent, ns
     written: int  # segments that the application has handed over
     app_credit: int  # bytes of a segment not full yet
     done_ns: int  # when a transfer of fixed size was acked
@@ -164,7 +161,6 @@ class SimFlow(Protocol):
     mdev_max: int
     rttvar: int
     rtt_seq: int
-    backoff: int
     retransmits: int
     reordering: int
     reord_seen: int
@@ -303,7 +299,6 @@ class Packet(Protocol):
 
     flow: int
     seq: int
-    skb: int
     size: int  # bytes on the wire
     entered: int
     stamp: int  # timestamp option: when it was sent, ns
