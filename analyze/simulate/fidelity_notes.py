@@ -44,7 +44,7 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     if any(flow.variant for flow in setup.flows):
         why.append("no kernel runs these rules: only the sender and the path were compared")
     if len([version for version in versions if version]) > 1:
-        why.append("where flows with BBR share a path, losses come out at half")
+        why.append("where flows with BBR share a path, losses come out at 0.4 to 1.2 times")
     if "v2" in versions and setup.path.loss:
         why.append("under random loss v2 carries 4 % too little")
     if "v3" in versions and setup.path.loss:
