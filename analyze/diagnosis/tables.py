@@ -261,6 +261,15 @@ FROM (
 ORDER BY q.run_id, ns
 """
 
+# Recoveries that the sender took back: what it marked lost in them was late. From the end of the
+# one before to the undoing.
+_UNDONE = """
+SELECT u.run_id, u.flow, coalesce(max(o.ns), 0)::BIGINT AS from_ns, u.ns AS to_ns
+FROM these_events u LEFT JOIN these_events o ON o.run_id = u.run_id AND o.flow = u.flow
+  AND o.kind = 'set_state' AND o.new_state = 0 AND o.ns < u.ns
+WHERE u.kind = 'undo_cwnd' GROUP BY u.run_id, u.flow, u.ns
+"""
+
 _FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {chosen}"
 
 TABLES = {
@@ -279,6 +288,7 @@ TABLES = {
     "seconds": _SECONDS,
     "short": _SHORT,
     "queue": _QUEUE,
+    "undone": _UNDONE,
     "facts": _FACTS,
 }
 

@@ -116,7 +116,7 @@ class EventWriter:
     def _distinct(self, ns: Array) -> Array:
         """Times that grow by 4 ns at least from row to row: some callbacks run at one instant."""
         steps = 4 * np.arange(1, len(ns) + 1)
-        grown = np.maximum.accumulate(np.maximum(ns, self.last_ns) - steps) + steps
+        grown = np.maximum.accumulate(np.maximum(ns, self.last_ns + 4) - steps) + steps
         self.first_ns = self.first_ns or int(grown[0])
         self.last_ns = int(grown[-1])
         return grown

@@ -63,14 +63,38 @@ class Recording:
 
     def changed(self, what: str) -> list[tuple[int, float]]:
         """When [ns of the events' clock] something of a lab's path became what."""
-        clock = raw.manifest(self.folder)["clocks"]["start"]
-        ahead = clock["boottime_ns"] - clock["monotonic_ns"]
-        start = raw.manifest(self.folder).get("traffic_start_uptime_s", 0) * 1e9 - ahead
+        start = raw.manifest(self.folder).get("traffic_start_uptime_s", 0) * 1e9 - self.ahead_ns
         return [
             (int(start + each["at_s"] * 1e9), float(each["value"]))
             for each in self.lab.get("changes", [])
             if each["what"] == what
         ]
+
+    @cached_property
+    def ahead_ns(self) -> int:
+        """By how much uptime is ahead of the events' clock."""
+        clock = raw.manifest(self.folder)["clocks"]["start"]
+        return int(clock["boottime_ns"] - clock["monotonic_ns"])
+
+    @cached_property
+    def rates(self) -> list[tuple[int, float]]:
+        """The link's rate [bit/s], and since when [ns]."""
+        found = [(0, self.link)] if self.link else []
+        found += self.changed("rate")
+        for change in () if self.lab else raw.manifest(self.folder).get("changes", []):
+            at = round(change["uptime_s"] * 1e9) - self.ahead_ns
+            found.append((at, float(change["rate"].removesuffix("mbit")) * 1e6))
+        return found
+
+    @cached_property
+    def waits(self) -> list[tuple[int, float]]:
+        """When the queue was sampled [ns], and how long a packet that came then waited [us]."""
+        found = []
+        for uptime_s, row in raw.queue(self.folder) if self.rates else ():
+            at = round(uptime_s * 1e9) - self.ahead_ns
+            rate = [rate for begin, rate in self.rates if begin <= at][-1]
+            found.append((at, int(row["backlog_bytes"]) * 8e6 / rate))
+        return found
 
     def dropped(self) -> int | None:
         """What the bottleneck's queue dropped, by its last sample."""
@@ -128,10 +152,13 @@ class Flow:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """What the lab planned of this flow: its receiver's port says which it is."""
-        stored = int(self.rows.filter(kind="I")["dport"][0])
-        port = (stored & 255) << 8 | stored >> 8
-        return next((one for one in self.of.lab["flows"] if one["flow_no"] + 5201 == port), {})
+        """What the lab planned of this flow: its receiver's port says which it is, in a simulation
+        its own."""
+        row = self.rows.filter(kind="I")
+        number = _port(row["dport"][0]) - 5201
+        if self.of.lab.get("place") == "simulation":
+            number = _port(row["sport"][0]) - 40_000 + 1
+        return next((one for one in self.of.lab["flows"] if one["flow_no"] == number), {})
 
     @property
     def extra_us(self) -> float:
@@ -162,9 +189,20 @@ class Flow:
         rows = self.after_init.filter((pl.col("kind") == "S") & (pl.col("new_state") == LOSS))
         return [self.at(ns) for ns in rows["ns"]]
 
+    @cached_property
+    def undone(self) -> list[tuple[int, int]]:
+        """From the last TCP_CA_Open before an undo to it [ns]: what was lost there was late."""
+        kind, rows = pl.col("kind"), self.after_init
+        opened = rows.filter((kind == "S") & (pl.col("new_state") == 0))["ns"].to_list()
+        taken_back = rows.filter(kind == "U")["ns"].to_list()
+        return [(max([ns for ns in opened if ns < end], default=0), end) for end in taken_back]
+
     def without_timeouts(self) -> tuple[int, int]:
-        """Packets marked lost, but within 1 s of a timeout; and delivered."""
+        """Packets marked lost, but within 1 s of a timeout or if it was undone; and delivered."""
         rows = self.after_init.with_columns(lost=raw.grown(self.after_init, "tp.lost"))
+        for begin, end in self.undone:
+            late = (pl.col("ns") > begin) & (pl.col("ns") < end)
+            rows = rows.with_columns(lost=pl.when(late).then(0).otherwise("lost"))
         states = rows.filter(
             (pl.col("icsk_ca_state") == LOSS)
             | ((pl.col("kind") == "S") & (pl.col("new_state") == LOSS))
@@ -229,10 +267,35 @@ class Flow:
 
     @property
     def bloated(self) -> float:
-        """Seconds in which the median RTT was half as long again as the path takes, and 5 ms."""
+        """Seconds in which the median RTT was half as long again as the path takes, and 5 ms; and
+        most of that the queue's, where it was sampled."""
         base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
-        return sum(self.covered(int(second)) for second in high["second"])
+        return sum(
+            self.covered(second)
+            for second, us, path in high.select("second", "us", "base").iter_rows()
+            if self.waited.get(second, us) >= 0.75 * (us - path)
+        )
+
+    @cached_property
+    def waited(self) -> dict[int, float]:
+        """Each second's mean wait in the queue [us], as packets found it that were then told of."""
+        samples = [each for each in self.of.waits if self.zero <= each[0]]
+        if not samples:
+            return {}
+        found = (
+            self.acks.filter(pl.col("rs.rtt_us") > 0)
+            .select("ns", then=pl.col("ns") - round(1e3 * self.base_us))
+            .sort("then")
+            .join_asof(
+                pl.DataFrame(samples, schema=["at", "us"], orient="row"),
+                left_on="then",
+                right_on="at",
+            )
+            .group_by((pl.col("ns") - self.zero) // 1_000_000_000)
+            .agg(pl.col("us").mean())
+        )
+        return {second: us for second, us in found.iter_rows() if us is not None}
 
     def held_while(self, where: pl.Expr) -> float:
         """Seconds in which a condition held, by the rows that ended each stretch of it."""
@@ -303,6 +366,11 @@ class Flow:
     def capped(self) -> bool:
         """Whether SO_MAX_PACING_RATE was set."""
         return bool((self.after_init["sk.sk_max_pacing_rate"] < (1 << 64) - 1).any())
+
+
+def _port(stored: int) -> int:
+    """A port out of its two bytes in network order, read as a number of a little-endian host."""
+    return (stored & 255) << 8 | stored >> 8
 
 
 def shares(of: Recording) -> list[float]:

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from bbrscope.analyze.simulate.write_events import EventWriter
 from bbrscope.probes.base.errors import BbrscopeError
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
@@ -105,3 +108,10 @@ def test_a_path_that_was_guessed_wrong_is_refused() -> None:
     check_fit(replace(guessed, fitted={"source": "the manifest's set-up"}), far)
     with pytest.raises(BbrscopeError, match="goodput_mbps comes out at 15, recorded is 10"):
         check_fit(guessed, far)
+
+
+def test_rows_of_one_instant_keep_their_order_from_piece_to_piece() -> None:
+    writer = EventWriter(BytesIO(), "v1", {})
+    pieces = [writer._distinct(np.full(3, 1_000_000)) for _ in range(3)]
+    # An exit is 1 ns after its entry: the next row comes later still.
+    assert (np.diff(np.concatenate(pieces)) >= 4).all()
