@@ -142,8 +142,8 @@ class _Call:
     def batches(self, mode: int, timings: list[float] | None) -> Iterator[Array]:
         """Run the loop to its end; yield the decisions each time that they fill their array."""
         yield np.zeros((0, COLUMNS), np.int64)
-        start = 0
-        while start < len(self.results.outcome):
+        start, end = 0, len(self.results.outcome)
+        while True:  # once at least: a loop over no events is compiled all the same
             began = perf_counter()
             start = self.loop(
                 self.recorded, self.memory, self.results, self.params, self.log, mode, start
@@ -154,6 +154,8 @@ class _Call:
                 used = int(self.log[0, 0])
                 yield self.log[1 : used + 1].copy()
                 self.log[0, 0] = 0
+            if start >= end:
+                return
 
 
 assert MAX_PER_EVENT < _LOG_ROWS

@@ -74,11 +74,11 @@ def ask(
     recorded, _ = run_pass(events, info.version, record, "free-run", True, watch=WATCHED)
     open_loop = _open_loop(events, other, seed)  # after the first pass, which finds the draws
 
-    def replay() -> Pass:
+    def replay(stop: int | None = None) -> Pass:
         record = params.make(other)
-        return run_pass(open_loop, target, record, "free-run", True, watch=WATCHED)[0]
+        return run_pass(open_loop, target, record, "free-run", True, stop, watch=WATCHED)[0]
 
-    replayed = guarded([target], replay, len(events.events))
+    replayed = guarded([target], replay, len(events.events), lambda: replay(0))
     query = "SELECT zero_ns FROM run_clocks WHERE run_id = ?"
     zero_ns = int(con.execute(query, [info.run_id]).fetchall()[0][0])
     return WhatIf(

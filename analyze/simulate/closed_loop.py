@@ -16,6 +16,7 @@ from ..replay.parameter_settings import apply_settings
 from .course import COURSE, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, statement
+from .milestones import Milestones, milestones
 from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
 from .simulation import Array, simulate
 from .watched import watched
@@ -29,9 +30,10 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What one seed came to: METRICS, and the course of its flows with BBR over time."""
+    """What one seed came to: METRICS, and of its flows with BBR milestones and the course."""
 
     metrics: dict[str, float]
+    milestones: Milestones
     over_time: OverTime
 
 
@@ -91,7 +93,8 @@ def outcome_of(setup: Setup) -> SeedOutcome:
     values = (payload * 8 / setup.duration_us, lost, middle / 1000, high / 1000)
     metrics = {name: float(value) for name, value in zip(METRICS, values, strict=True)}
     with_bbr = sum(version > 0 for version in versions)
-    return SeedOutcome(metrics, over_time(course, with_bbr, setup.duration_us))
+    steps = over_time(course, with_bbr, setup.duration_us)
+    return SeedOutcome(metrics, milestones(course, with_bbr), steps)
 
 
 def outcomes_of(

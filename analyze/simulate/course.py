@@ -52,8 +52,10 @@ SELECT ((ns::BIGINT - $origin) // 1000) AS t_us,
   if_set(bbr_inflight_hi) AS inflight_hi, if_set(bbr_inflight_lo) AS inflight_lo,
   list_position($phases, phase_name(version, bbr_mode, bbr_cycle_idx, bbr_lt_use_bw)) - 1 AS phase,
   bbr_prev_probe_too_high AS too_high, bbr_startup_ecn_rounds AS ecn_rounds
-FROM events JOIN runs USING (run_id)
-WHERE run_id = $run_id AND kind = 'main' AND list_contains($flows, flow::INTEGER) ORDER BY ns
+FROM events JOIN runs USING (run_id) JOIN flows f USING (run_id, flow)
+WHERE run_id = $run_id AND kind = 'main' AND seq >= f.pre_init
+  AND list_contains($flows, flow::INTEGER)
+ORDER BY ns
 """
 
 

@@ -1,44 +1,87 @@
 """How near the engine comes to kernels: recordings beside their own worlds, simulated.
 
 Settings are the kernel's and the same for all recordings; only the path and the flows are the
-recording's. A metric agrees if the kernel's value lies within the seeds' range or the tolerance.
+recording's. A quantity agrees if the kernel's value lies within the seeds' range or the tolerance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
 from .closed_loop import LEAST_SEEDS, Interval, check_fit, intervals, outcomes_of
-from .recorded_world import METRICS, recorded_world
+from .course import recorded_course
+from .milestones import milestones
+from .recorded_world import recorded_world
 
 if TYPE_CHECKING:
     import duckdb
 
-# Shares of the kernel's value; for losses also so many packets.
-_TOLERANCE = {"goodput_mbps": 0.03, "lost_packets": 0.15, "rtt_p50_ms": 0.05, "rtt_p95_ms": 0.05}
-_PACKETS = 10
+    from .closed_loop import SeedOutcome
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: a quantity, its heading, and what still agrees.
+
+    `share` is of the kernel's value, `room` in the quantity's unit.
+    """
+
+    name: str
+    heading: str
+    digits: int
+    share: float
+    room: float = 0.0
+    percent: bool = False
+
+
+REACHED = (
+    Column("goodput_mbps", "goodput, Mbit/s", 2, 0.03),
+    Column("lost_packets", "packets lost", 0, 0.15, 10),
+    Column("rtt_p50_ms", "RTT median, ms", 1, 0.05),
+    Column("rtt_p95_ms", "RTT 95 %, ms", 1, 0.05),
+)
+DONE = (
+    Column("startup_end_s", "STARTUP's end, s", 3, 0.1),
+    Column("first_inflight_hi", "first inflight_hi", 0, 0.1, 2),
+    Column("probes_per_min", "probes per minute", 0, 0.1),
+    Column("too_high", "too high, %", 0, 0, 0.1, True),
+    Column("probe_rtts", "PROBE_RTTs", 0, 0, 1),
+    Column("share_up", "UP, % of time", 1, 0, 0.02, True),
+    Column("share_down", "DOWN, %", 1, 0, 0.02, True),
+    Column("share_cruise", "CRUISE, %", 1, 0, 0.02, True),
+    Column("share_probe_rtt", "PROBE_RTT, %", 1, 0, 0.02, True),
+)
+_BY_NAME = {column.name: column for column in (*REACHED, *DONE)}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A recording beside its simulation; `refused` says why there is none."""
+    """A recording beside its simulations: METRICS and milestones by name.
+
+    `refused` says why there is none. `cause` is why the recorded STARTUP ended, `same_cause` the
+    share of seeds in which it ended for the same reason.
+    """
 
     run: str
-    recorded: dict[str, float]
-    simulated: dict[str, Interval]
+    recorded: Mapping[str, float]
+    simulated: Mapping[str, Interval]
     refused: str = ""
+    cause: str = ""
+    same_cause: float = 1.0
 
     def agrees(self, name: str) -> bool:
-        """Whether a metric is within the seeds' range or the tolerance."""
+        """Whether a quantity is within the seeds' range or the tolerance; NaN is never reached."""
         value, (low, middle, high) = self.recorded[name], self.simulated[name]
-        room = _TOLERANCE[name] * value
-        if name == "lost_packets":
-            room = max(room, _PACKETS)
-        return low <= value <= high or abs(middle - value) <= room
+        if np.isnan(value) or np.isnan(middle):
+            return bool(np.isnan(value) == np.isnan(middle))
+        column = _BY_NAME[name]
+        return low <= value <= high or abs(middle - value) <= max(column.share * value, column.room)
 
 
 def compare(
@@ -47,30 +90,80 @@ def compare(
     """Each run beside `seeds` simulations of its own world, by name and run_id."""
     for name, run_id in runs.items():
         try:
-            world = recorded_world(con, replay_runs.run_info(con, run_id))
-            simulated = intervals(outcomes_of(world.setup, seeds))
-            check_fit(world, simulated)
+            info = replay_runs.run_info(con, run_id)
+            world = recorded_world(con, info)
+            outcomes = outcomes_of(world.setup, seeds)
+            check_fit(world, intervals(outcomes))
         except BbrscopeError as error:
             yield Compared(name, {}, {}, error.fact)
-        else:
-            yield Compared(name, world.recorded, simulated)
+            continue
+        with_bbr = sum(flow.version is not None for flow in world.setup.flows)
+        done = milestones(recorded_course(con, info), with_bbr)
+        recorded = world.recorded | done.values
+        same = float(np.mean([one.milestones.cause == done.cause for one in outcomes]))
+        simulated = intervals(outcomes) | _of_milestones(outcomes)
+        yield Compared(name, recorded, simulated, "", done.cause, same)
+
+
+def _of_milestones(outcomes: Sequence[SeedOutcome]) -> dict[str, Interval]:
+    """[5 %, median, 95 %] of the seeds that came to it; NaN where fewer than half did."""
+    made = {}
+    for column in DONE:
+        values = np.array([one.milestones.values[column.name] for one in outcomes])
+        there = values[~np.isnan(values)]
+        if 2 * len(there) < len(values):
+            there = np.array([np.nan])
+        low, middle, high = (float(each) for each in np.quantile(there, (0.05, 0.5, 0.95)))
+        made[column.name] = (low, middle, high)
+    return made
 
 
 def as_markdown(rows: list[Compared]) -> str:
-    """The table of the docs: kernel, then [5 %, median, 95 %]; bold where they do not agree."""
-    lines = ["| recording | goodput, Mbit/s | packets lost | RTT median, ms | RTT 95 %, ms |"]
-    lines.append("|---|---|---|---|---|")
+    """The tables of the docs: kernel, then [5 %, median, 95 %]; bold where they do not agree."""
+    reached = _table(rows, REACHED, False)
+    return "\n".join([*reached, "", *_table(rows, DONE, True)])
+
+
+def _table(rows: list[Compared], columns: Sequence[Column], with_cause: bool) -> list[str]:
+    heads = [column.heading for column in columns]
+    if with_cause:
+        heads.insert(1, "because of")
+    lines = [f"| recording | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for row in rows:
         if row.refused:
-            lines.append(f"| {row.run} | not simulated: {row.refused} | | | |")
+            lines += (
+                [] if with_cause else [f"| {row.run} | refused: {row.refused} {'| ' * len(heads)}|"]
+            )
             continue
-        cells = [_cell(row, name) for name in METRICS]
+        cells = [_cell(row, column.name) for column in columns]
+        if with_cause:
+            cells.insert(1, _cause(row))
         lines.append(f"| {row.run} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    there = [row for row in rows if not row.refused]
+    agree = [str(sum(row.agrees(column.name) for row in there)) for column in columns]
+    if with_cause:
+        agree.insert(1, str(sum(_same(row) for row in there)))
+    lines.append(f"| agree, of {len(there)} | {' | '.join(agree)} |")
+    return lines
+
+
+def _same(row: Compared) -> bool:
+    return row.same_cause >= 0.5
+
+
+def _cause(row: Compared) -> str:
+    text = f"{row.cause or 'none'}: {100 * row.same_cause:.0f} % of the seeds"
+    return text if _same(row) else f"**{text}**"
 
 
 def _cell(row: Compared, name: str) -> str:
-    digits = 0 if name == "lost_packets" else 2 if name == "goodput_mbps" else 1
-    low, middle, high = (f"{value:.{digits}f}" for value in row.simulated[name])
-    text = f"{row.recorded[name]:.{digits}f}: {low}, {middle}, {high}"
+    column = _BY_NAME[name]
+    scale = 100 if column.percent else 1
+
+    def shown(value: float) -> str:
+        return "-" if np.isnan(value) else f"{value * scale:.{column.digits}f}"
+
+    low, middle, high = row.simulated[name]
+    text = f"{shown(row.recorded[name])}: "
+    text += "-" if np.isnan(middle) else ", ".join(map(shown, (low, middle, high)))
     return text if row.agrees(name) else f"**{text}**"

@@ -11,20 +11,25 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from ....probes.base.errors import BbrscopeError
+from ....probes.base.jit import PLAIN
 
 T = TypeVar("T")
 _WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN=1"
 # Far below what compiled code (a million packets or events per second) and plain Python (some
 # 2,000) do.
-_SECONDS, _STEPS_PER_SECOND = 60, 500
+_SECONDS, _STEPS_PER_SECOND = 5, 500 if PLAIN else 20_000
 
 
-def guarded(names: Iterable[str], work: Callable[[], T], steps: int) -> T:
+def guarded(
+    names: Iterable[str], work: Callable[[], T], steps: int, compiled: Callable[[], object]
+) -> T:
     """What `work` returns; it runs apart from this process if one of the variants is a file.
 
     Args:
         names: of the versions and variants whose callbacks `work` calls.
         steps: about how many packets or events it goes through.
+        compiled: compiles what `work` calls, and calls nothing of the user's; its time is not
+            counted, and the child has what it compiled.
 
     Raises:
         BbrscopeError: the user's file raised, ended the process, or did not come back.
@@ -32,7 +37,21 @@ def guarded(names: Iterable[str], work: Callable[[], T], steps: int) -> T:
     files = sorted({name for name in names if name.endswith(".py")})
     if not files:
         return work()
+    if not PLAIN:
+        _compile(", ".join(files), compiled)
     return run_apart(", ".join(files), work, _SECONDS + steps // _STEPS_PER_SECOND)
+
+
+def _compile(name: str, compiled: Callable[[], object]) -> None:
+    try:
+        compiled()
+    except BbrscopeError:
+        raise
+    except Exception as error:
+        raise BbrscopeError(
+            f"{name} cannot be compiled: {str(error).strip():.300}",
+            "try it as plain Python first: BBRSCOPE_PLAIN=1",
+        ) from None
 
 
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
