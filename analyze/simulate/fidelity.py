@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparedColumn:
     """A column of the table: a quantity, its heading, and what still agrees.
 
     `share` is of the kernel's value, `room` in the quantity's unit.
@@ -41,21 +41,21 @@ class Column:
 
 
 REACHED = (
-    Column("goodput_mbps", "goodput, Mbit/s", 2, 0.03),
-    Column("lost_packets", "packets lost", 0, 0.15, 10),
-    Column("rtt_p50_ms", "RTT median, ms", 1, 0.05),
-    Column("rtt_p95_ms", "RTT 95 %, ms", 1, 0.05),
+    ComparedColumn("goodput_mbps", "goodput, Mbit/s", 2, 0.03),
+    ComparedColumn("lost_packets", "packets lost", 0, 0.15, 10),
+    ComparedColumn("rtt_p50_ms", "RTT median, ms", 1, 0.05),
+    ComparedColumn("rtt_p95_ms", "RTT 95 %, ms", 1, 0.05),
 )
 DONE = (
-    Column("startup_end_s", "STARTUP's end, s", 3, 0.1),
-    Column("first_inflight_hi", "first inflight_hi", 0, 0.1, 2),
-    Column("probes_per_min", "probes per minute", 0, 0.1),
-    Column("too_high", "too high, %", 0, 0, 0.1, True),
-    Column("probe_rtts", "PROBE_RTTs", 0, 0, 1),
-    Column("share_up", "UP, % of time", 1, 0, 0.02, True),
-    Column("share_down", "DOWN, %", 1, 0, 0.02, True),
-    Column("share_cruise", "CRUISE, %", 1, 0, 0.02, True),
-    Column("share_probe_rtt", "PROBE_RTT, %", 1, 0, 0.02, True),
+    ComparedColumn("startup_end_s", "STARTUP's end, s", 3, 0.1),
+    ComparedColumn("first_inflight_hi", "first inflight_hi", 0, 0.1, 2),
+    ComparedColumn("probes_per_min", "probes per minute", 0, 0.1),
+    ComparedColumn("too_high", "too high, %", 0, 0, 0.1, True),
+    ComparedColumn("probe_rtts", "PROBE_RTTs", 0, 0, 1),
+    ComparedColumn("share_up", "UP, % of time", 1, 0, 0.02, True),
+    ComparedColumn("share_down", "DOWN, %", 1, 0, 0.02, True),
+    ComparedColumn("share_cruise", "CRUISE, %", 1, 0, 0.02, True),
+    ComparedColumn("share_probe_rtt", "PROBE_RTT, %", 1, 0, 0.02, True),
 )
 _BY_NAME = {column.name: column for column in (*REACHED, *DONE)}
 
@@ -124,7 +124,7 @@ def as_markdown(rows: list[Compared]) -> str:
     return "\n".join([*reached, "", *_table(rows, DONE, True)])
 
 
-def _table(rows: list[Compared], columns: Sequence[Column], with_cause: bool) -> list[str]:
+def _table(rows: list[Compared], columns: Sequence[ComparedColumn], with_cause: bool) -> list[str]:
     heads = [column.heading for column in columns]
     if with_cause:
         heads.insert(1, "because of")
