@@ -20,6 +20,7 @@ class RunCompleteness:
         halves: events of which a part is missing, so that they were dropped.
         salvaged: it was read from a damaged file.
         noted: kinds of table capture_quality, each with how often it is there, most often first.
+        simulated: of a simulated run, for which paths such simulations hold; empty: recorded.
     """
 
     gaps: int = 0
@@ -27,6 +28,7 @@ class RunCompleteness:
     halves: int = 0
     salvaged: bool = False
     noted: dict[str, int] = field(default_factory=dict)
+    simulated: str = ""
 
     @property
     def lacks(self) -> bool:
@@ -52,6 +54,7 @@ def completeness_of_many(
     )
     for run_id, kind, count in kinds.fetchall():
         noted[run_id][kind] = count
+    simulated = simulated_of_many(con, run_ids)
     lacks = con.execute(
         "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id),"
         " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT,"
@@ -60,6 +63,26 @@ def completeness_of_many(
         asked,
     )
     return {
-        run_id: RunCompleteness(gaps, lost, halves, salvaged, noted[run_id])
+        run_id: RunCompleteness(
+            gaps, lost, halves, salvaged, noted[run_id], simulated.get(run_id, "")
+        )
         for run_id, gaps, lost, halves, salvaged in lacks.fetchall()
     }
+
+
+def simulated_of_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, str]:
+    """Of the simulated ones among several runs: how far such simulations hold, by run_id."""
+    # Kernels are in the table of runs; facts may be files of a lake, one for each run.
+    made = con.execute(
+        "SELECT run_id FROM runs WHERE run_id IN (SELECT unnest($runs))"
+        " AND (starts_with(kernel, 'bbrscope simulation') OR starts_with(kernel, 'sim bbrscope'))",
+        {"runs": list(run_ids)},
+    ).fetchall()
+    if not made:
+        return {}
+    rows = con.execute(
+        "SELECT run_id, value FROM host_facts WHERE scope = 'simulated' AND name = 'holds'"
+        " AND value IS NOT NULL AND run_id IN (SELECT unnest($runs)) ORDER BY run_id",
+        {"runs": [run_id for (run_id,) in made]},
+    )
+    return dict(rows.fetchall())

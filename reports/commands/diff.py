@@ -129,9 +129,11 @@ def command(request: DiffRequest) -> None:
     check(request.between, request.steady)
     from ...analyze.views.store_with_views import open_store
     from ..text.print_table import write_table
+    from ..text.simulated_notes import say_simulated
 
     with open_store(request.store, read_only=True) as opened:
         groups = (by_name(opened, a), by_name(opened, b))
+        say_simulated(opened.con, [opened.run_id(run) for group in groups for run in group])
         differences, notes = _compare(opened, groups, request)
     if request.output_format == "table":
         _print(groups, notes, differences, request.everything)

@@ -82,16 +82,18 @@ def command(
     """
     from ..api.recordings import open
     from ..text.print_table import write_table
+    from ..text.simulated_notes import say_simulated
 
     check(between, steady)
     seconds = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(store) as recordings:
         table = recordings.metrics(*runs, by=by, between=seconds, steady=steady)
+        ids = [recordings.store.run_id(run) for run in runs or recordings.names]
+        say_simulated(recordings.store.con, ids)
         if output_format == "table":
             table = _readable(table, by)
             if table.is_empty():
                 raise _nothing(recordings.store, runs, by, seconds)
-            ids = [recordings.store.run_id(run) for run in runs or recordings.names]
             windows = windows_of(recordings.store, ids, between, steady)
             for note in window_notes(recordings.store, windows):
                 say(note)

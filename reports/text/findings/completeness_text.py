@@ -16,6 +16,9 @@ def completeness(known: RunCompleteness, rung: str | None) -> tuple[str, str]:
 
     There is one sentence, so that none says that nothing is missing beside another of what is.
     """
+    if known.simulated:
+        holds = printable(known.simulated)
+        return "soft", f"Simulated, no kernel's recording. Fidelity: {holds}."
     noted = _noted(known)
     if known.lacks:
         more = f" Ingest noted: {noted}." if noted else ""

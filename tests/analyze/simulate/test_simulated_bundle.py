@@ -50,6 +50,10 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
     assert {each["mode"] for each in passes} == {"step", "free-run"}
     for each in passes:
         assert each["exact"] == each["events"] > 200
+    if version == "v1":
+        holds = manifest["simulated"]["holds"]
+        story = json.loads(bbrscope("explain", bundle.name, "--json", store=store))
+        assert holds in json.dumps(story)
 
 
 def test_impossible_worlds_are_refused_in_words(tmp_path: Path) -> None:
