@@ -139,7 +139,8 @@ def _setup(request: SimulateRequest) -> Setup:
     if request.scenario is None:
         duration_us = units.time_us(request.duration)
         path = worlds.path_of(request.path)
-        setup = worlds.of_path(path, request.cc or "v3", duration_us, request.seed)
+        controls = "v3" if request.cc is None else request.cc
+        setup = worlds.of_path(path, controls, duration_us, request.seed)
         return _with_settings(setup, request.settings)
     if request.path:
         raise ScenarioError("SCENARIO and --path both describe the path", "leave one of them out")
