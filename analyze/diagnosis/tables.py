@@ -81,6 +81,7 @@ WITH counted AS (
     coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
     {_after("mode_name(bbr_mode)")} AS mode, tp_mss_cache::BIGINT AS mss,
+    frame_bytes(tp_mss_cache::BIGINT, remote_address) AS frame,
     CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us END AS rtt_us,
     if_set({_after("bbr_min_rtt_us")}) AS min_rtt_us,
     coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
@@ -116,7 +117,7 @@ WITH counted AS (
   SELECT run_id, flow, max(max_bw) AS most FROM counted GROUP BY run_id, flow
 )
 -- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
-SELECT e.*, l.bits_per_s / 8 * e.mss / frame_bytes(e.mss) AS capacity,
+SELECT e.* EXCLUDE (frame), l.bits_per_s / 8 * e.mss / e.frame AS capacity,
   coalesce(capacity, b.most) AS full_rate
 FROM counted e JOIN believed b USING (run_id, flow)
 LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns

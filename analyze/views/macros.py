@@ -28,8 +28,8 @@ _TWO_TO_32 = 1 << 32
 _TWO_TO_31 = 1 << 31
 # bbr.bw and its filters are packets/us << BW_SCALE (tcp_bbr.c).
 _BW_UNIT = 1 << 24
-# Ethernet 14, IPv4 20, TCP 20 and timestamps 12: what a segment has on top of tp.mss_cache.
-OVERHEAD = 66
+# What a segment has on top of tp.mss_cache: Ethernet 14, IPv4 20 or IPv6 40, TCP 20, timestamps 12.
+OVERHEAD, OVERHEAD_IPV6 = 66, 86
 
 MACROS = (
     Macro(
@@ -107,17 +107,19 @@ MACROS = (
     ),
     Macro(
         "frame_bytes",
-        ("mss",),
+        ("mss", "address"),
         "bytes",
-        "a full segment on Ethernet: with headers of IPv4 and TCP, and timestamps",
-        f"(mss + {OVERHEAD})",
+        "a full segment to that address on Ethernet: with headers of IPv4 (also where the address "
+        "is not known) or IPv6, TCP, and timestamps",
+        f"(mss + CASE WHEN contains(address, ':') THEN {OVERHEAD_IPV6} ELSE {OVERHEAD} END)",
     ),
     Macro(
         "bdp_packets",
-        ("bits_per_s", "rtt_us", "mss"),
+        ("bits_per_s", "rtt_us", "frame"),
         "packets",
-        "full segments that a link of this rate and round-trip time holds",
-        "(bits_per_s * rtt_us / 8e6 / frame_bytes(mss))",
+        "full segments, of this many bytes with all headers (frame_bytes), that a link of this "
+        "rate and round-trip time holds",
+        "(bits_per_s * rtt_us / 8e6 / frame)",
     ),
     Macro(
         "mode_name",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect.store.store import Store
 
-from tests.truth import raw, wire
+from tests.truth import raw, slices, wire
 from tests.truth.facts import Flow, Recording
 
 
@@ -27,6 +29,9 @@ def numbers(flow: Flow) -> dict[str, float | None]:
         "rtt_p95_us": rtts.quantile(0.95, "linear"),
         "rtt_p99_us": rtts.quantile(0.99, "linear"),
         "queue_delay_us": (rtts - rtts.min()).mean(),  # type: ignore[dict-item]
+        "goodput_mbps": flow.total("tp.snd_una")
+        * 8e3
+        / int(flow.rows["ns"][-1] - flow.rows["ns"][0]),
         **rates(flow),
         **held(rows),
     }
@@ -109,7 +114,34 @@ def check(store: Store, recording: Recording) -> int:
             [run, number],
         ).fetchall()
         assert {second: tuple(rest) for second, *rest in seconds} == by_second(flow), run
-        compared += len(wanted) + 3 * len(seconds)
+        compared += len(wanted) + 3 * len(seconds) + check_slices(store, run, number, flow)
+    return compared
+
+
+def check_slices(store: Store, run: str, number: int, flow: Flow) -> int:
+    """Compare a flow's phases, its rounds, its limits and what it used of the link."""
+    ends = store.con.execute(
+        "SELECT first_ns, last_ns FROM senders WHERE run = ? AND flow = ?", [run, number]
+    ).fetchall()[0]
+    compared = 0
+    for by, wanted in (
+        ("phase", slices.by_phase(flow)),
+        ("round", slices.by_round(flow)),
+        ("flow", {None: slices.limits(flow) | slices.of_link(flow, *ends)}),
+    ):
+        asked = store.con.execute(
+            f"SELECT * FROM metrics_by_{by} WHERE run = ? AND flow = ?", [run, number]
+        )
+        names = [column[0] for column in asked.description or ()]
+        rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+        got = {row.get(by) if by != "flow" else None: row for row in rows}
+        assert set(wanted) <= set(got), f"{run} flow {number} by {by}"
+        for label, numbers_of_it in wanted.items():
+            for name, want in numbers_of_it.items():
+                there = got[label][name]
+                same = there is None if want is None else there == pytest.approx(want, rel=1e-9)
+                assert same, f"{run} flow {number} {by} {label}: {name} is {want}, not {there}"
+            compared += len(numbers_of_it)
     return compared
 
 
@@ -118,8 +150,8 @@ def check_packets(store: Store, recording: Recording) -> int:
     run = recording.folder.name
     captured = wire.senders(recording.folder)
     asked = store.con.execute(
-        "SELECT m.* FROM metrics_by_flow m JOIN senders n ON n.run_id = m.run_id"
-        " AND n.stream = m.stream AND n.flow IS NOT DISTINCT FROM m.flow"
+        "SELECT m.*, n.first_ns, n.last_ns FROM metrics_by_flow m JOIN senders n"
+        " ON n.run_id = m.run_id AND n.stream = m.stream AND n.flow IS NOT DISTINCT FROM m.flow"
         " WHERE m.run = ? AND n.counts AND n.stream IS NOT NULL ORDER BY n.stream",
         [run],
     )
@@ -127,11 +159,23 @@ def check_packets(store: Store, recording: Recording) -> int:
     rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
     compared = 0
     for connection, row in zip(captured, rows, strict=True):
-        wanted = wire.numbers(connection)
+        wanted = wire.numbers(connection) | of_link(recording, connection, row)
         got = {name: row[name] for name in wanted}
         assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {row['stream']}"
         compared += len(wanted)
     return compared
+
+
+def of_link(
+    recording: Recording, connection: wire.Connection, row: Mapping[str, int]
+) -> dict[str, float | None]:
+    """What frames made of the link's rate, on average from a sender's first sign to its last."""
+    steps, a, b = slices.link(recording.folder), row["first_ns"], row["last_ns"]
+    if not steps:
+        return {"pkt_utilisation": None}
+    mean_mbps = slices.capacity(steps, a, b) / (b - a) * 1e3
+    carried_mbps = wire.segments(connection)["pkt_throughput_mbps"]
+    return {"pkt_utilisation": carried_mbps / mean_mbps}
 
 
 def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> None:
@@ -139,4 +183,4 @@ def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> N
         recording = Recording(fixtures.path(run))
         assert check(shipped, recording) > 30
         if (recording.folder / "packets.pcap.zst").is_file():
-            assert check_packets(shipped, recording) == 14
+            assert check_packets(shipped, recording) == 15

@@ -21,6 +21,7 @@ from tests.truth.facts import Flow, Recording, shares
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.test_explanations import check_run as stories_are_raw
 from tests.truth.test_metrics import check as metrics_are_raw
+from tests.truth.test_metrics import check_packets as packets_are_raw
 
 # Least precision and recall that findings are to have, over all recordings.
 LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
@@ -67,6 +68,8 @@ def test_every_recording_is_judged_rightly(
             check_numbers(diagnosis, recording)
             check_truth(run, recording)
             compared += metrics_are_raw(all_compared, recording)
+            if int(recording.setup.get("n", 1)) > 1:
+                compared += packets_are_raw(all_compared, recording)
             if run not in NO_STORY:
                 compared += stories_are_raw(all_compared, recording)
     assert compared > 8_000

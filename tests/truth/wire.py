@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,24 @@ def _records(data: bytes) -> tuple[Ints, Ints, Ints]:
     return table[:, 0], table[:, 1], table[:, 2]
 
 
+def monotonic(bundle: Path, ns: Ints) -> Ints:
+    """Times of the realtime clock on the events' clock, by the readings of both in the manifest.
+
+    The difference goes from the first readings' to the last ones' in a straight line, whole
+    nanoseconds of it counted, as BUNDLE.md has it.
+    """
+    clocks = json.loads((bundle / "manifest.json").read_text()).get("clocks") or {}
+    if not clocks:
+        return ns
+    start, end = clocks["start"], clocks.get("end") or clocks["start"]
+    ahead = start["realtime_ns"] - start["monotonic_ns"]
+    drift = end["realtime_ns"] - end["monotonic_ns"] - ahead
+    span = max(1, end["realtime_ns"] - start["realtime_ns"])
+    gone = (ns - start["realtime_ns"]) * drift
+    moved: Ints = ns - ahead - np.sign(gone) * (np.abs(gone) // span)
+    return moved
+
+
 def _timestamps(options: bytes) -> tuple[int, int]:
     """TSval and TSecr of TCP options; -1: none."""
     at = 0
@@ -51,7 +70,10 @@ def _timestamps(options: bytes) -> tuple[int, int]:
 
 
 def packets(bundle: Path) -> pl.DataFrame:
-    """Return every TCP packet of a bundle's capture: ends, numbers, payload, timestamps, ECN."""
+    """Return every TCP packet of a bundle's capture: ends, numbers, payload, timestamps, ECN.
+
+    Times `ns` are on the events' clock.
+    """
     with (bundle / "packets.pcap.zst").open("rb") as raw:
         data = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
     at, ns, whole = _records(data)
@@ -80,7 +102,7 @@ def packets(bundle: Path) -> pl.DataFrame:
         value[row], echo[row] = _timestamps(data[options[row] : tcp[row] + offset[row]])
     table = pl.DataFrame(
         {
-            "ns": ns,
+            "ns": monotonic(bundle, ns),
             "frame": whole,
             # The last four bytes tell hosts of a testbed apart.
             "src": number(ip + np.where(six, 20, 12), 4),
@@ -202,7 +224,7 @@ def _way_home(it: Connection) -> int:
 
 
 def numbers(it: Connection) -> dict[str, float | None]:
-    """The columns pkt_ of metrics_by_flow but those that need the link's rate."""
+    """The columns pkt_ of metrics_by_flow, but of the link, and what tshark counts as in flight."""
     return {**segments(it), **replies(it)}
 
 

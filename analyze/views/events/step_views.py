@@ -43,6 +43,7 @@ FLOW_STEPS = View(
         Column("is_ack", "BOOLEAN", "", "an event of kind main"),
         Column("phase", "VARCHAR", "", "phase that it found, see phases; NULL: a sample"),
         Column("mss", "BIGINT", "bytes", "segment size"),
+        Column("frame", "BIGINT", "bytes", "the same with all headers, see macro frame_bytes"),
         Column("acked_bytes", "BIGINT", "bytes", "growth of tp.snd_una"),
         Column("delivered", "BIGINT", "packets", "growth of tp.delivered"),
         Column("lost", "BIGINT", "packets", "growth of tp.lost: marked lost"),
@@ -60,7 +61,8 @@ FLOW_STEPS = View(
     ),
     f"""
 SELECT e.run_id, e.flow, e.seq, e.ns::BIGINT AS ns, e.kind = 'main' AS is_ack, {PHASE} AS phase,
-  e.tp_mss_cache::BIGINT AS mss, {_growth("e.tp_snd_una")} AS acked_bytes,
+  e.tp_mss_cache::BIGINT AS mss, frame_bytes(e.tp_mss_cache::BIGINT, f.remote_address) AS frame,
+  {_growth("e.tp_snd_una")} AS acked_bytes,
   {_growth("e.tp_delivered")} AS delivered, {_growth("e.tp_lost")} AS lost,
   {_growth("e.tp_delivered_ce")} AS ce,
   CASE WHEN e.kind = 'main' AND e.rs_rtt_us > 0 THEN e.rs_rtt_us END::BIGINT AS rtt_us,
@@ -75,7 +77,8 @@ FROM events e JOIN runs r USING (run_id)
 JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
 WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq)
 UNION ALL
-SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss, {_increase("s.bytes_acked")},
+SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss,
+  frame_bytes(s.mss::BIGINT, f.remote_address), {_increase("s.bytes_acked")},
   {_increase("s.delivered")}, {_increase(f"coalesce(s.lost, {_printed('total_retrans')})")},
   {_increase("s.delivered_ce")}, coalesce(s.rtt_us, s.srtt_us),
   coalesce(s.delivery_rate, s.sample_bw) / 1e6, (lead(s.ns) OVER w - s.ns)::DOUBLE AS held,

@@ -68,13 +68,13 @@ rtts AS (
 ), placed AS (
   SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label,
     coalesce({phase_column}, s.label) AS phase_column,
-    bdp_packets(l.bits_per_s, rtts.base, p.mss) AS bdp
+    bdp_packets(l.bits_per_s, rtts.base, p.frame) AS bdp
   FROM flow_steps p LEFT JOIN rtts USING (run_id, flow)
   ASOF LEFT JOIN link_rates l ON l.run_id = p.run_id AND p.ns >= l.start_ns
   ASOF JOIN slices s ON s.run_id = p.run_id AND s.flow = p.flow AND p.ns >= s.start_ns
 ), brought AS (
   SELECT run_id, flow, stream, phase_column AS label, count_if(is_ack) AS mains,
-    sum(delivered * frame_bytes(mss)) * 8 AS carried_bits,
+    sum(delivered * frame) * 8 AS carried_bits,
     sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
     sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, median(rate_mbps) AS rate,
     max(rate_mbps) AS rate_max, min(rtt_us) AS rtt_min, avg(rtt_us) AS rtt_mean,

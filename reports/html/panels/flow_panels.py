@@ -79,7 +79,7 @@ RATES = Panel(
             "link_rate",
             "link",
             "what the link's rate, by the set-up, leaves for payload",
-            "bits_per_s / 1000 * mss / frame_bytes(mss)",
+            "bits_per_s / 1000 * mss / frame",
             1e-3,
             where="bits_per_s > 0 AND mss > 0",
             source="path",

@@ -76,6 +76,7 @@ _PATH = """
 WITH flow AS (
   SELECT first_ns::BIGINT AS first_ns, last_ns::BIGINT AS last_ns, (SELECT max(tp_mss_cache)
     FROM events e WHERE e.run_id = $run_id AND e.flow = $flow) AS mss,
+    remote_address,
     (SELECT any_value(base_rtt_us) FROM base_rtts b WHERE b.run_id = $run_id AND b.flow = $flow)
       AS base_us
   FROM flows WHERE run_id = $run_id AND flow = $flow
@@ -84,7 +85,8 @@ WITH flow AS (
   UNION SELECT start_ns FROM link_rates, flow
   WHERE run_id = $run_id AND start_ns BETWEEN first_ns AND last_ns
 )
-SELECT t.ns, t.ns AS seq, l.bits_per_s, mss, base_us
+SELECT t.ns, t.ns AS seq, l.bits_per_s, mss,
+  frame_bytes(mss, remote_address) AS frame, base_us
 FROM times t ASOF LEFT JOIN (SELECT start_ns, bits_per_s FROM link_rates WHERE run_id = $run_id) l
   ON t.ns >= l.start_ns, flow
 """

@@ -55,6 +55,23 @@ def test_all_of_a_flow_is_in_one_of_its_phases(lossy: Store) -> None:
     assert by_phase == lossy.con.execute(f"SELECT {sums} FROM metrics_by_flow").fetchall()
 
 
+def test_the_headers_of_ipv6_take_their_part_of_the_link(lossy: Store) -> None:
+    """A segment of 1448 bytes is a frame of 1514; of the same by IPv6, 1534."""
+    query = (
+        "SELECT flow_steps.frame, utilisation FROM flow_steps JOIN metrics_by_flow USING (run_id)"
+        " JOIN flows USING (run_id) WHERE mss = 1448 LIMIT 1"
+    )
+    found = {}
+    for address in ("10.9.0.2", "2001:db8::1"):
+        with lossy.transaction() as con:
+            con.execute("""UPDATE runs SET setup = '{"rate": "10mbit"}'""")
+            con.execute("UPDATE flows SET remote_address = ?", [address])
+        found[address] = lossy.con.execute(query).fetchall()[0]
+    (frame, by_ipv4), (longer, by_ipv6) = found.values()
+    assert (frame, longer) == (1448 + 66, 1448 + 86)
+    assert by_ipv6 / by_ipv4 == pytest.approx(1534 / 1514)
+
+
 def test_a_senders_view_says_why_a_flow_does_not_count(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.duckdb") as store:
         ingest(store, fixtures.path("v2_single_1bdp"))

@@ -1,0 +1,212 @@
+"""A flow's time in slices, by its raw rows: per phase, per round, and what limited it meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tests.truth import raw
+from tests.truth.facts import Flow
+
+Numbers = dict[str, float | None]
+MODES = {0: "STARTUP", 1: "DRAIN", 3: "PROBE_RTT"}
+CYCLE = {0: "PROBE_BW_UP", 1: "PROBE_BW_DOWN", 2: "PROBE_BW_CRUISE", 3: "PROBE_BW_REFILL"}
+GAINS = {0: "PROBE_BW_1.25", 1: "PROBE_BW_0.75"}
+# Ethernet, IPv4, TCP and timestamps, around a segment's payload.
+HEADERS = 66
+TX_START = 0
+BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def in_flight() -> pl.Expr:
+    """tcp_packets_in_flight()."""
+    left = pl.col("tp.sacked_out") + pl.col("tp.lost_out")
+    return pl.col("tp.packets_out") - left + pl.col("tp.retrans_out")
+
+
+def phases(rows: pl.DataFrame) -> list[str]:
+    """The phase that each row found."""
+    v1 = "bbr.lt_use_bw" in rows.columns
+    held = rows["bbr.lt_use_bw"] if v1 else [0] * rows.height
+    names = []
+    for mode, cycle, policed in zip(rows["bbr.mode"], rows["bbr.cycle_idx"], held, strict=True):
+        in_v1 = "PROBE_BW_LT" if policed else GAINS.get(cycle, "PROBE_BW_1.0")
+        names.append(MODES.get(mode) or (in_v1 if v1 else CYCLE[cycle]))
+    return names
+
+
+def rounds(rows: pl.DataFrame) -> list[int]:
+    """The round that each row is in: one begins with the ACK after which bbr.round_start is set."""
+    after = rows["bbr.round_start"].shift(-1).fill_null(0)
+    starts = rows.filter((rows["kind"] == "M") & (after == 1))["ns"]
+    found: list[int] = np.searchsorted(starts.to_numpy(), rows["ns"].to_numpy(), "right").tolist()
+    return found
+
+
+def brought(rows: pl.DataFrame, labels: pl.Series) -> dict[object, Numbers]:
+    """What the rows of each slice brought: counters that grew, and RTTs."""
+    rtt = pl.when((pl.col("kind") == "M") & (pl.col("rs.rtt_us") > 0)).then("rs.rtt_us")
+    table = pl.DataFrame(
+        {
+            "label": labels,
+            "acked_bytes": raw.grown(rows, "tp.snd_una"),
+            "delivered_packets": raw.grown(rows, "tp.delivered"),
+            "lost_packets": raw.grown(rows, "tp.lost"),
+            "rtt": rows.select(rtt.cast(pl.Float64).alias("rtt"))["rtt"],
+        }
+    )
+    sums = ("acked_bytes", "delivered_packets", "lost_packets")
+    aggregates = table.group_by("label").agg(
+        *(pl.col(name).sum() for name in sums),
+        rtt_min_us=pl.col("rtt").min(),
+        rtt_mean_us=pl.col("rtt").mean(),
+        rtt_p95_us=pl.col("rtt").quantile(0.95, "linear"),
+    )
+    return {row.pop("label"): row for row in aggregates.to_dicts()}
+
+
+def held(rows: pl.DataFrame, labels: pl.Series) -> dict[object, Numbers]:
+    """What held from each row to the next, the last one's slice included, weighted with time."""
+    cwnd = pl.coalesce("out.tp.snd_cwnd", "tp.snd_cwnd")
+    spans = rows.select(
+        d=pl.col("ns").shift(-1) - pl.col("ns"), flight=in_flight(), cwnd=cwnd
+    ).with_columns(label=labels)
+    spans = spans.drop_nulls("d")
+    aggregates = spans.group_by("label").agg(
+        duration_s=pl.col("d").sum() / 1e9,
+        inflight_packets=(pl.col("flight") * pl.col("d")).sum() / pl.col("d").sum(),
+        cwnd_packets=(pl.col("cwnd") * pl.col("d")).sum() / pl.col("d").sum(),
+    )
+    return {row.pop("label"): row for row in aggregates.to_dicts()}
+
+
+def by_phase(flow: Flow) -> dict[object, Numbers]:
+    """Columns of metrics_by_phase: an ACK counts for the phase that it found."""
+    rows = flow.after_init
+    found = pl.Series(phases(rows))
+    return _both(brought(rows, found), held(rows, found.shift(-1)))
+
+
+def by_round(flow: Flow) -> dict[object, Numbers]:
+    """Columns of metrics_by_round; number 0 begins with the recording, before init."""
+    rows = flow.after_init
+    labels = pl.Series(rounds(rows))
+    found = held(rows, labels)
+    if 0 in found:
+        earlier = int(rows["ns"][0]) - int(flow.rows["ns"][0])
+        found[0]["duration_s"] = (found[0]["duration_s"] or 0) + earlier / 1e9
+    both = _both(brought(rows, labels), found)
+    # The metrics' row goes on to the first packet, which may be earlier.
+    both.get(0, {}).pop("duration_s", None)
+    return both
+
+
+def _both(
+    brought: Mapping[object, Numbers], held: Mapping[object, Numbers]
+) -> dict[object, Numbers]:
+    found = {label: {**brought.get(label, {}), **numbers} for label, numbers in held.items()}
+    for numbers in found.values():
+        acked, seconds = numbers.get("acked_bytes"), numbers["duration_s"]
+        if acked is not None and seconds:
+            numbers["goodput_mbps"] = acked * 8 / 1e6 / seconds
+    return found
+
+
+def limits(flow: Flow) -> Numbers:
+    """Shares of time in which the application, or the receiver's window, held the flow back.
+
+    Asked where a row ends the time since the one before, in the order in which the kernel would
+    stop: cwnd, the receiver's window, no data, pacing (see analyze/views/events/binding_views.py
+    for what says so; this is written from its text).
+    """
+    rows = flow.after_init
+    mss = pl.col("tp.mss_cache")
+    grown = (pl.col("tp.snd_nxt").shift(-1) - pl.col("tp.snd_nxt")) % raw.WRAP
+    resent = (pl.col("tp.retrans_out").shift(-1) - pl.col("tp.retrans_out")).clip(lower_bound=0)
+    begins = ((pl.col("kind") == "E") & (pl.col("event") == TX_START)).fill_null(value=False)
+    estimated = in_flight() + resent + (grown + mss - 1) // mss
+    left = pl.col("tp.snd_una") + pl.col("tp.snd_wnd") - pl.col("tp.snd_nxt").shift(-1)
+    left = (left + raw.WRAP // 2) % raw.WRAP - raw.WRAP // 2
+    at_exit = pl.coalesce("out.tp.app_limited", "tp.app_limited")
+    asked = rows.select(
+        d=pl.col("ns").shift(-1) - pl.col("ns"),
+        flight=pl.when(pl.col("kind").shift(-1) == "M")
+        .then(pl.col("rs.prior_in_flight").shift(-1))
+        .otherwise(pl.max_horizontal(begins.cast(pl.Int64), estimated)),
+        cwnd=pl.coalesce("out.tp.snd_cwnd", pl.col("tp.snd_cwnd").shift(-1)),
+        closed=left < mss,
+        resend=(pl.col("tp.lost_out") > pl.col("tp.retrans_out")).shift(-1),
+        mark=pl.col("tp.app_limited").shift(-1),
+        old=at_exit,
+        sent=(pl.col("tp.delivered") + in_flight()).shift(-1) % raw.WRAP,
+        probing=(pl.col("bbr.mode") == 3).shift(-1),
+        paced=(pl.col("tp.tcp_wstamp_ns") > pl.col("tp.tcp_clock_cache")).shift(-1),
+    ).drop_nulls("d")
+    whole = float(asked["d"].sum())
+    full, closed, new = (
+        asked["flight"] >= asked["cwnd"],
+        asked["closed"],
+        asked["mark"] != asked["old"],
+    )
+    marked = ~asked["resend"] & (asked["mark"] != 0) & (new | (asked["mark"] == asked["sent"]))
+    marked &= new | ~asked["probing"]
+    empty = ~asked["paced"] & (asked["flight"] <= 0) & ~asked["resend"]
+    rwnd, app = ~full & closed, ~full & ~closed & (marked | empty)
+    return {
+        "app_limited_share": float(asked.filter(app)["d"].sum()) / whole,
+        "rwnd_limited_share": float(asked.filter(rwnd)["d"].sum()) / whole,
+    }
+
+
+def link(bundle: Path) -> list[tuple[int, float]]:
+    """The link's rate [bit/s] from each time [ns of the events' clock] on; nothing: not known."""
+    said = raw.manifest(bundle)
+    found = re.fullmatch(r"([0-9.]+)(\w+)", (said.get("setup") or {}).get("rate", ""))
+    if not found:
+        return []
+    steps = [(0, float(found[1]) * BITS[found[2]])]
+    clock = (said.get("clocks") or {}).get("start", {"boottime_ns": 0, "monotonic_ns": 0})
+    ahead = clock["boottime_ns"] - clock["monotonic_ns"]
+    for change in said.get("changes") or []:
+        change = json.loads(change) if isinstance(change, str) else change
+        part = re.fullmatch(r"([0-9.]+)(\w+)", change.get("rate", ""))
+        if part:
+            at = round(change["uptime_s"] * 1e9) - ahead
+            steps.append((at, float(part[1]) * BITS[part[2]]))
+    return steps
+
+
+def capacity(steps: list[tuple[int, float]], a: int, b: int) -> float:
+    """Bits that the link carries between two times."""
+    ends = [at for at, _ in steps[1:]] + [b]
+    return sum(
+        rate * max(0, min(b, end) - max(a, at)) / 1e9
+        for (at, rate), end in zip(steps, ends, strict=True)
+    )
+
+
+def of_link(flow: Flow, a: int, b: int) -> Numbers:
+    """What was used of the link between two times, a sender's first and last, and kept above it."""
+    rows, steps = flow.after_init, link(flow.of.folder)
+    if not steps:
+        return {"utilisation": None, "inflight_minus_bdp_packets": None}
+    frames = raw.grown(rows, "tp.delivered") * (rows["tp.mss_cache"] + HEADERS)
+    seconds = (int(flow.rows["ns"][-1]) - int(flow.rows["ns"][0])) / 1e9
+    mean_rate = capacity(steps, a, b) / ((b - a) / 1e9)
+    starts = np.array([at for at, _ in steps], dtype=np.int64)
+    rates = np.array([rate for _, rate in steps])
+    at_row: npt.NDArray[np.float64] = rates[np.searchsorted(starts, rows["ns"], "right") - 1]
+    least = float(flow.rtts.min())  # type: ignore[arg-type]
+    bdp = pl.Series(at_row) * least / 8e6 / (rows["tp.mss_cache"] + HEADERS)
+    above = (rows.select(in_flight()).to_series() - bdp)[:-1]
+    spans = rows["ns"].diff()[1:]
+    return {
+        "utilisation": float(frames.sum()) * 8 / seconds / mean_rate,
+        "inflight_minus_bdp_packets": float((above * spans).sum()) / float(spans.sum()),
+    }
