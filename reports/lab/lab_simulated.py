@@ -38,17 +38,22 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
             pool.submit(_simulate, point, request.output, request.no_events): point
             for _, point in missing
         }
-        for number, done in enumerate(as_completed(running), 1):
-            point = running[done]
-            _say_aside(f"{number}/{len(missing)} {point.label}, repetition {point.rep}")
-            try:
-                waiting.append(done.result())
-            except BbrscopeError as error:
-                failed += 1
-                _say_aside(f"  failed: {error.fact}")
-            if waiting and (number == len(missing) or monotonic() - loaded_at > _LOAD_EVERY_S):
-                load_all(waiting, request.store)
-                waiting, loaded_at = [], monotonic()
+        try:
+            for number, done in enumerate(as_completed(running), 1):
+                point = running[done]
+                _say_aside(f"{number}/{len(missing)} {point.label}, repetition {point.rep}")
+                try:
+                    waiting.append(done.result())
+                except BbrscopeError as error:
+                    failed += 1
+                    _say_aside(f"  failed: {error.fact}")
+                if waiting and (number == len(missing) or monotonic() - loaded_at > _LOAD_EVERY_S):
+                    load_all(waiting, request.store)
+                    waiting, loaded_at = [], monotonic()
+        except BaseException:
+            # Interrupted: only what is being simulated is waited for.
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
     if failed:
         raise HostError(f"{failed} of {len(missing)} runs could not be simulated", "see above")
 
