@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
+
+# The oldest Python that can read the other modules: this one and bbrscope itself any 3.7 can.
+OLDEST = (3, 11)
+TOO_OLD = """\
+bbrscope: this is Python {}, and bbrscope needs {} or newer
+  install a newer one beside it (pyenv, uv, conda), or record without Python: on a host that has
+  bbrscope, "bbrscope collect --print-script > collect.sh" writes a shell script; here,
+  "sh collect.sh -o RUN -- COMMAND" makes a bundle with it, which that host can ingest
+"""
 
 
 def main() -> None:
-    """Run the command line.
+    """Run the command line; exit 1 with a way out where this Python cannot.
 
     While modules are imported, Ctrl-C ends the process as it ends any other program: an exception
     in the middle of an import would be shown with a traceback.
     """
+    if sys.version_info[:2] < OLDEST:
+        found, needed = (".".join(map(str, one)) for one in (sys.version_info[:3], OLDEST))
+        sys.stderr.write(TOO_OLD.format(found, needed))
+        sys.exit(1)
     try:
         import signal
 

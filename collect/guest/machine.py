@@ -41,7 +41,7 @@ cat > /run/bin/bbrscope <<'EOF'
 #!/usr/bin/python3
 import sys
 sys.path[:0] = ["/opt", "/out/.package"]
-from bbrscope.reports.cli import main
+from bbrscope.reports.entry import main
 main()
 EOF
 chmod +x /run/bin/bbrscope

@@ -1,0 +1,35 @@
+"""The program's first lines: an old Python reads them and is told a way out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from bbrscope.reports import entry
+
+TOP = Path(__file__).resolve().parents[2]
+# What a Python runs before it can be told to be too old.
+FIRST = ("reports/entry.py", "reports/__main__.py", "reports/__init__.py", "__init__.py")
+
+
+def test_an_old_python_is_a_plain_sentence_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(entry.sys, "version_info", (3, 9, 2, "final", 0))
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert said.startswith("bbrscope: this is Python 3.9.2, and bbrscope needs 3.11 or newer\n")
+    assert "collect --print-script" in said
+    requires = next(
+        line for line in (TOP / "pyproject.toml").read_text().splitlines() if "requires-py" in line
+    )
+    assert requires == f'requires-python = ">={entry.OLDEST[0]}.{entry.OLDEST[1]}"'
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_old_pythons_can_read_what_comes_before_that_sentence(name: str) -> None:
+    folder = TOP / ".dev/bbrscope" if name == "__init__.py" else TOP
+    ast.parse((folder / name).read_text(), feature_version=(3, 9))
