@@ -272,8 +272,8 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
 def ecn_of(flow: FlowSetup) -> int:
     """How the receiver, which has the sender's congestion control, echoes marks."""
     rules = rules_of(flow)
-    asks = rules["ecn_enable"] if flow.version == "v2" else flow.ecn_low
-    heard = flow.version in ("v2", "v3") and asks and rules["precise_ece_ack"]
+    asks = rules.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
+    heard = flow.version in ("v2", "v3") and asks and rules.get("precise_ece_ack")
     return rec.ECN_PRECISE if heard else rec.ECN_CLASSIC
 
 
