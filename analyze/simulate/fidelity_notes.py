@@ -26,14 +26,11 @@ def _of_path(setup: Setup) -> list[str]:
     if not 20_000 <= path.rtt_us <= 80_000:
         why.append("no kernel's recording has this round trip")
     if path.marks_us or path.ecn:
-        why.append("with ECN marks RTTs come out up to 7 % off, and probes come at other times")
+        why.append("with ECN marks RTTs come out up to 7 % off, and STARTUP ends at another time")
     if path.jitter_us or path.aggregation_us or path.policer:
         why.append("jitter, ACK aggregation and policers were never compared")
     if path.reorder:
-        why.append(
-            "with reordering the RTT's median comes out up to 13 % low under v1 and v2, and v3"
-            " stays longer in DOWN"
-        )
+        why.append("with reordering the RTT's median comes out up to 13 % low under v1 and v2")
     changed = {what for _, what, _ in path.changes}
     if "outage" in changed:
         why.append("an outage of the data alone was never compared")
@@ -67,8 +64,6 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
             "CUBIC was compared beside BBR in one scenario, where v2's STARTUP ended later and it"
             " stayed longer in DOWN; Reno and Vegas never were"
         )
-    if "v3" in versions and any(flow.kind == "rate-limited" for flow in setup.flows):
-        why.append("where the application limits v3, PROBE_RTT comes more often")
     if any(flow.kind in ("fixed-size", "on-off") for flow in setup.flows):
         why.append("transfers of fixed size and pauses were never compared")
     return why
