@@ -1,4 +1,4 @@
-"""What a fleet is told, of tables whose answers are known."""
+"""What a fleet report says of tables whose answers are known."""
 
 from __future__ import annotations
 

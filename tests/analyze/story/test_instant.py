@@ -1,4 +1,4 @@
-"""One instant: the state told is the kernel's, after the last event before it."""
+"""One instant: the state that is printed is the kernel's, after the last event before it."""
 
 from __future__ import annotations
 

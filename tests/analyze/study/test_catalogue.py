@@ -104,9 +104,9 @@ def test_a_figure_whose_query_fails_or_lacks_a_column_is_reported(empty: Path) -
     ):
         own = {"title": "t", "kind": "lines", "sql": sql}
         scenario = replace(catalogue.load(NAMES[0]), figures=(), own_figures=(own,), claims=())
-        with open_store(empty, read_only=True) as store, pytest.raises(ScenarioError) as told:
+        with open_store(empty, read_only=True) as store, pytest.raises(ScenarioError) as raised:
             study.conduct(store, scenario)
-        assert words in told.value.fact
+        assert words in raised.value.fact
         assert empty.read_bytes() == before
 
 

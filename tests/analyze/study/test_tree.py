@@ -93,9 +93,9 @@ def test_without_scikit_learn_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(BbrscopeError) as told:
+    with pytest.raises(BbrscopeError) as raised:
         tree.grow(grid(shallow))
-    assert told.value.way_out == "pip install 'bbrscope[study]'"
+    assert raised.value.way_out == "pip install 'bbrscope[study]'"
 
 
 def test_a_claim_may_ask_for_the_accuracy_of_the_folds(tmp_path: Path) -> None:

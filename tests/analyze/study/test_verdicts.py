@@ -137,9 +137,9 @@ def test_without_a_valid_run_nothing_is_comparable(tmp_path: Path) -> None:
 )
 def test_a_query_that_cannot_be_asked_is_reported_and_reaches_nothing(path: Path, sql: str) -> None:
     before = path.read_bytes()
-    with pytest.raises(ScenarioError) as told:
+    with pytest.raises(ScenarioError) as raised:
         judged(path, replace(CLAIM, sql=sql.replace("STORE", str(path))))
-    assert "claim 'full'" in told.value.fact
+    assert "claim 'full'" in raised.value.fact
     assert path.read_bytes() == before
 
 

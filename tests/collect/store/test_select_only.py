@@ -293,9 +293,9 @@ def test_a_condition_stays_in_its_place_and_only_reads(
     condition: str, opened: Store, folder: Path
 ) -> None:
     before = digest(folder / "test.duckdb")
-    with pytest.raises((BbrscopeError, duckdb.Error)) as told:
+    with pytest.raises((BbrscopeError, duckdb.Error)) as raised:
         select_where(opened.con, "run", "runs", filled(condition, folder), "run_id")
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
     assert digest(folder / "test.duckdb") == before
 
 
