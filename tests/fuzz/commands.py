@@ -165,7 +165,7 @@ def about(run: str, at: WORDS, folder: Path) -> Iterator[WORDS]:
         "--rtt",
         "40ms",
         "--buffer",
-        "1",
+        "1bdp",
         "--",
         run,
     )
