@@ -165,9 +165,10 @@ ORDER BY d.run_id, d.flow, d.seq, d.ord
 """
 
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
-# payload of captured connections, or by what a lab's iperf3 received. full_bytes is what a sender
-# could have carried in the time that it was there: an equal part of the link's rate (all of what
-# the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
+# payload of captured connections, or by what a lab's iperf3 received: in the second that most of an
+# interval lies in, for the first one begins a round trip before any event. full_bytes is what a
+# sender could have carried in the time that it was there: an equal part of the link's rate (all of
+# what the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
 _SECONDS = """
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
@@ -196,12 +197,12 @@ WITH spans AS (
   GROUP BY ALL
   UNION ALL
   SELECT run_id, f.flow_no,
-    ((x.traffic_start_ns::BIGINT + i.t_s * 1e9 - r.zero_ns) // 1e9)::INTEGER,
+    ((x.traffic_start_ns::BIGINT + (i.t_s + i.seconds / 2) * 1e9 - r.zero_ns) // 1e9)::INTEGER,
     sum(i.goodput_bps * i.seconds / 8)::BIGINT
   FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) JOIN runs x USING (run_id)
     JOIN these_run r USING (run_id)
   WHERE run_id IN {chosen} AND f.flow IS NULL
-    AND i.t_s BETWEEN (r.zero_ns - x.traffic_start_ns::BIGINT) / 1e9
+    AND i.t_s + i.seconds / 2 BETWEEN (r.zero_ns - x.traffic_start_ns::BIGINT) / 1e9
       AND (r.last_event_ns - x.traffic_start_ns::BIGINT) / 1e9
     AND run_id NOT IN (SELECT run_id FROM streams)
   GROUP BY ALL
