@@ -20,9 +20,12 @@ def problems() -> dict[str, dict[str, Any]]:
     return tomllib.loads((HERE / "problems.toml").read_text())
 
 
-def truth(recording: str) -> dict[str, Any]:
-    """Return the reviewed file of a recording: `setup`, and `flows` in the order they began."""
-    return tomllib.loads((HERE / "recordings" / f"{recording}.toml").read_text())
+def truth(name: str, of: str = "recordings") -> dict[str, Any]:
+    """Return the reviewed file of a recording, or `of` the lab's `scenarios`.
+
+    Both have `flows` in the order they began; recordings a `setup`, scenarios their `point`.
+    """
+    return tomllib.loads((HERE / of / f"{name}.toml").read_text())
 
 
 def about(finding: Finding, numbers: list[int]) -> list[int]:
@@ -57,10 +60,9 @@ class Score:
     def recall(self) -> float:
         return self.reported.total() / max(self.true.total(), 1)
 
-    def add(self, run: str, made: Diagnosis) -> None:
-        """Judge what was found in a recording by its truth file."""
+    def add(self, run: str, made: Diagnosis, reviewed: list[dict[str, Any]]) -> None:
+        """Judge what was found in a recording by the flows of its truth file."""
         known = problems()
-        reviewed = truth(run)["flows"]
         numbers = sorted(made.flows, key=lambda number: made.flows[number].first_ns)
         assert len(numbers) == len(reviewed), f"{run}: {numbers}"
         true = dict(zip(numbers, (flow["problems"] for flow in reviewed), strict=True))

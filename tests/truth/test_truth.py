@@ -38,7 +38,7 @@ def judge(store: Store, runs: Sequence[str]) -> tuple[Score, dict[str, Diagnosis
     score = Score()
     made = {run: diagnose(store.con, store.run_id(run)) for run in runs}
     for run, diagnosis in made.items():
-        score.add(run, diagnosis)
+        score.add(run, diagnosis, truth(run)["flows"])
     return score, made
 
 
