@@ -11,6 +11,8 @@ from .bbr_layout import Layout
 # do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
 VALUES_ON_STACK = 32
 VALUES_PER_ROW = 62
+# Of packed rows it prints 52 words; 40, enough for v1's row of main(), leave room for conditions.
+WORDS_ON_STACK = 40
 # Texts, formats of rows among them, may be as long as they are; bpftrace 0.11 takes 64 bytes with
 # their end.
 LONGEST_TEXT = 1 << 16
@@ -37,7 +39,9 @@ class Attach:
     them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
     `values_per_row` how many values this bpftrace can print at once; `return_address_bytes` how
     many bytes a call pushes on the stack, by the machine's calling convention; `names_modules`
-    whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only.
+    whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only;
+    `words_per_row` as `values_per_row`, for rows whose values hold several fields each
+    (shared_words.py), 0 where every field is printed by itself, for people.
     """
 
     rung: str
@@ -53,6 +57,7 @@ class Attach:
     return_address_bytes: int = 8
     names_modules: bool = True
     longest_text: int = LONGEST_TEXT
+    words_per_row: int = 0
 
     @property
     def call_at_entry(self) -> str:

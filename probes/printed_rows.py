@@ -1,8 +1,8 @@
 """The rows that a program prints: which values, how each is read and how it is written.
 
 Expressions read these variables of a probe's body: $sk, $tp, $icsk and $inet the socket as its
-four structs, $bbr its struct bbr, $rs the rate sample, $cb the packet's struct tcp_skb_cb, $n the
-number of the event on its socket.
+four structs, $bbr its struct bbr, $words the same as 64-bit words, $rs the rate sample, $cb the
+packet's struct tcp_skb_cb, $n the number of the event on its socket.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from .attach import Attach, Host
 from .fields import FIELDS, flat
+from .packed_columns import is_packed
+from .shared_words import PACKED_ROWS, pack
 
 # What says who a socket is: names of the table of fields, with their expressions.
 IDENTITY = {
@@ -35,7 +37,12 @@ _VARIABLES = {"skb": "cb"}
 
 
 def conversion(name: str) -> str:
-    """printf conversion of a field; one that the table does not know is a patched struct bbr's."""
+    """printf conversion of a column: hexadecimal where it holds several fields.
+
+    One that the table does not know is a patched struct bbr's.
+    """
+    if is_packed(name):
+        return "%llx"
     field = FIELDS.get(name)
     if field is None:
         return "%u"
@@ -113,14 +120,17 @@ class RowPrinter:
     def statements(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
         """Print `extra` (names and expressions) and the named fields, in as many rows as needed."""
         fields = {name: expression(name, self.attach) for name in names if self.is_readable(name)}
-        rows = self._split(tag, extra | fields)
+        packed = self.attach.words_per_row > 0 and tag in PACKED_ROWS
+        values = pack(extra | fields, self.host.layout) if packed else extra | fields
+        most = self.attach.words_per_row if packed else self.attach.values_per_row
+        rows = self._split(tag, values, most)
         known = {row.tag for row in self.rows}
         self.rows += [row for row in rows if row.tag not in known]
         return "\n".join(row.printf(self.attach.clock) for row in rows)
 
-    def _split(self, tag: str, values: dict[str, str]) -> list[Row]:
+    def _split(self, tag: str, values: dict[str, str], most: int) -> list[Row]:
         """Rows of about the same length, none longer than this bpftrace can print."""
-        count = -(-len(values) // self.attach.values_per_row)
+        count = -(-len(values) // most)
         rows = split(tag, values, count)
         while any(len(row.format) + 1 > self.attach.longest_text for row in rows):
             count += 1

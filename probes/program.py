@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from . import bbr_layout as layout
+from . import shared_words
 from .attach import Attach, Host
 from .bbr_versions import EXIT, Version
 from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
@@ -54,8 +55,10 @@ class Program:
         """The whole program."""
         probes = self.probes()  # these fill the header lines
         definition = layout.definition(self.host.layout)
+        words = shared_words.definition(self.host.layout)
         parts = [
             f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n{definition}\n",
+            *([f"{words}\n"] if self.attach.words_per_row else []),
             self.begin(),
             self.end_of_recording(),
             self.end_marker(),
@@ -100,6 +103,7 @@ class Program:
             *(self.leave_out() if self.backs_off else []),
             "  $icsk = (struct inet_connection_sock *)$sk;",
             f"  $bbr = (struct bbrscope_bbr *)((uint64)$sk + {self.host.layout.priv});",
+            *(["  $words = (struct bbrscope_words *)$bbr;"] if self.attach.words_per_row else []),
         ]
         return lines
 
@@ -368,9 +372,9 @@ class Program:
 
 
 def print_text(text: str, longest: int) -> list[str]:
-    """Statements that print a line of names with commas between, in pieces of so many bytes."""
+    """Statements that print a line of names, in pieces of so many bytes."""
     pieces = [""]
-    for name in re.split(r"(?<=,)", text):
+    for name in re.split(r"(?<=[,+])", text):
         if len(pieces[-1] + name) > longest:
             pieces.append("")
         pieces[-1] += name

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from ...collect.events.addresses import endpoints
 from ...collect.events.lines import header
-from ...collect.events.lines.header import ADDRESSES, IDENTITY, MAX_HEADER, PARAMETERS, SINGLE, Tag
+from ...collect.events.lines.header import (
+    ADDRESSES,
+    IDENTITY,
+    MAX_HEADER,
+    PARAMETERS,
+    SINGLE,
+    HeaderColumn,
+    Tag,
+)
 
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")
@@ -70,8 +78,13 @@ class EventAssembler:
         self.header = header.parse(list(enumerate(lines, 1)), "the recorder's rows")
         self.columns = self.header.columns()
         self._tags = {tag.name.encode(): tag for tag in self.header.tags if tag.role != SINGLE}
-        self._plain = {
-            name: [(i, c.target) for i, c in enumerate(tag.columns) if c.target]
+        self._printed = {name: tag.printed for name, tag in self._tags.items()}
+        self._words = {
+            name: [i for i, c in enumerate(columns) if c.packed]
+            for name, columns in self._printed.items()
+        }
+        self._stored = {
+            name: [(i, c, c.target) for i, c in enumerate(tag.columns) if c.target]
             for name, tag in self._tags.items()
         }
         self._skipped = {name.encode(): names for name, names in self.header.skipped.items()}
@@ -114,11 +127,10 @@ class EventAssembler:
             flow.max_header = int(text)
 
     def _row(self, tag: Tag, name: bytes, values: list[bytes]) -> Iterator[LiveEvent]:
-        if len(values) != len(tag.columns):
+        columns = self._printed[name]
+        if len(values) != len(columns):
             return
-        row = (
-            dict(zip((c.name for c in tag.columns), values, strict=True)) if tag.order == 0 else {}
-        )
+        row = dict(zip((c.name for c in columns), values, strict=True)) if tag.order == 0 else {}
         sk = (row["sk"] if row else values[_place(tag, "sk")]).decode()
         if tag.role == "entry" and tag.order == 0:
             if (before := self._open.pop(sk, None)) is not None:
@@ -128,8 +140,9 @@ class EventAssembler:
         if event is None or event.kind != tag.kind or event.parts & tag.part:
             return
         event.parts |= tag.part
-        for i, target in self._plain[name]:
-            event.values[target] = int(values[i])
+        words = {i: int(values[i], 16) for i in self._words[name]}
+        for i, column, target in self._stored[name]:
+            event.values[target] = _value(i, column, values, words)
         if tag.role == PARAMETERS:
             self._take_params(event.flow, tag, values)
         if tag.kind == "init" and row:
@@ -150,7 +163,7 @@ class EventAssembler:
         return LiveEvent(flow, tag.kind, flow.last_ns, seqno, {})
 
     def _take_params(self, flow: LiveFlow, tag: Tag, values: list[bytes]) -> None:
-        pairs = zip((c.name for c in tag.columns), values, strict=True)
+        pairs = zip((c.name for c in tag.printed), values, strict=True)
         flow.params |= {k: int(v) for k, v in pairs if k.startswith("params.")}
 
     def waiting(self, before_ns: int) -> Iterator[LiveEvent]:
@@ -159,6 +172,13 @@ class EventAssembler:
             yield self._open.pop(sk)
         for sk in [sk for sk, flow in self._flows.items() if flow.last_ns < before_ns - SILENT_NS]:
             del self._flows[sk]
+
+
+def _value(index: int, column: HeaderColumn, values: list[bytes], words: dict[int, int]) -> int:
+    """A stored value, by its place among the columns of its row, or of one of its words."""
+    if column.part is None:
+        return int(values[index])
+    return column.part.of(words[column.word])
 
 
 def _place(tag: Tag, name: str) -> int:

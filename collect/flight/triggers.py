@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.packed_columns import Numbers, numbers
 from ..lab import units
 from .beginnings import Columns
 
@@ -22,6 +23,8 @@ RATE = re.compile(r"rate<([^/]+)/([^/]+)")
 LOSSES = re.compile(r"losses>=?(\d{1,9})/([^/]+)")
 # A flow that was silent for this long may be gone; nothing says so but its silence.
 SILENT_NS = 60_000_000_000
+# What is looked at in a row.
+WANTED = frozenset({"ns", "tp.packets_out", "new_state", "icsk_ca_state", "tp.snd_una", "tp.lost"})
 # Marks of a flow's progress are kept this far apart, as part of what is asked for.
 MARKS = 50
 
@@ -81,27 +84,25 @@ class FlowWatcher:
             names = batch.columns.get(tag)
             if names is None or not tag.startswith((b"M", b"S", b"T", b"I", b"N")):
                 continue
-            why = why or self._row(tag, dict(zip(names, values, strict=False)))
+            why = why or self._row(tag, values[names.index("sk")], numbers(names, values, WANTED))
         return why or self.judge(batch.now_ns)
 
-    def _row(self, tag: bytes, row: dict[str, bytes]) -> str:
-        flow = self.flows.setdefault(row["sk"], Seen())
-        flow.ns = int(row["ns"])
+    def _row(self, tag: bytes, sk: bytes, row: Numbers) -> str:
+        flow = self.flows.setdefault(sk, Seen())
+        flow.ns = row["ns"]
         if tag[:1] in b"IN" and tag[:2] != b"IX":
-            self.flows[row["sk"]] = Seen(ns=flow.ns)  # another flow may have this address now
+            self.flows[sk] = Seen(ns=flow.ns)  # another flow may have this address now
             return ""
         before = flow.state
-        flow.out = int(row.get("tp.packets_out", flow.out))
-        flow.state = int(row.get("new_state", row.get("icsk_ca_state", flow.state)))
-        if "tp.snd_una" in row:
-            now = int(row["tp.snd_una"])
+        flow.out = row.get("tp.packets_out", flow.out)
+        flow.state = row.get("new_state", row.get("icsk_ca_state", flow.state))
+        if (now := row.get("tp.snd_una")) is not None:
             flow.total += ((now - flow.acked) & U32) if flow.acked >= 0 else 0
             flow.acked = now
-        if "tp.lost" in row:
-            now = int(row["tp.lost"])
+        if (now := row.get("tp.lost")) is not None:
             flow.losses = ((now - flow.lost) & U32) if flow.lost >= 0 else 0
             flow.lost = now
-        return self.event(row["sk"].decode(), flow, before)
+        return self.event(sk.decode(), flow, before)
 
     def event(self, sk: str, flow: Seen, before: int) -> str:
         """Judge one row of a flow, whose state (enum tcp_ca_state) was `before`."""

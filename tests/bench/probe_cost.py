@@ -9,12 +9,13 @@ phase changes; programs of one's own are measured, too. Per run of the probe: ti
 (BPF_ENABLE_STATS) and of bpftrace in user space. tests/bench/collect_cost.py measures the whole
 recording in a guest, by instructions.
 
-Measured on Linux 6.18, bpftrace 0.17, a busy machine of two CPUs: a count 0.2 us, one line 13 to
-17 us, the state 34 to 38 us (2.2 to 2.7 times one line), a flow that --sample leaves out 0.2 us,
---phases 0.8 us. Tried on the rows of the state: reading struct bbr by 64-bit words 35 to 37 us, so
-the reads are not what costs; printing it as 13 words instead of 36 values, and so in one row less,
-24 to 26 us; as buf() 23 to 24 us, but 65 instead of 40 us in user space; bpftrace -B full saves
-nothing to speak of.
+Measured on Linux 6.18, bpftrace 0.17, a busy machine of two CPUs: a count 0.2 us, one line 13.6 us
+and 22 us in user space, the state 14.6 us and 23 us (1.1 times one line), a flow that --sample
+leaves out 0.1 us, --phases 0.8 us. The same state in rows of one field per value takes 36 us and
+40 us (2.6 times). What won: several fields per word (probes/shared_words.py), and so one row per
+event in place of two or three. What lost: reading struct bbr by 64-bit words and printing its
+fields 35 to 37 us, so it is values and rows that cost, not reads; buf() 23 to 24 us, but 65 us in
+user space; bpftrace -B full saves nothing to speak of.
 """
 
 from __future__ import annotations

@@ -9,15 +9,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from bbrscope.collect.record.output.check import CHAIN
 from bbrscope.probes import bbr_layout as layout
-from bbrscope.probes import bbr_versions, known, shipped
+from bbrscope.probes import bbr_versions, known, shared_words, shipped
 from bbrscope.probes.attach import (
     VALUES_ON_STACK,
     VALUES_PER_ROW,
+    WORDS_ON_STACK,
     Attach,
     Host,
     return_address_bytes,
 )
+from bbrscope.probes.packed_columns import is_packed, parts_of
 from bbrscope.probes.program import Program
 
 VERSIONS = ("v1", "v2", "v3")
@@ -25,10 +28,12 @@ RUNGS = ("fentry", "kprobe", "tcp_probe")
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 
 
-def program(version: str, rung: str, condition: str = "", values: int = VALUES_PER_ROW) -> str:
+def program(
+    version: str, rung: str, condition: str = "", values: int = VALUES_PER_ROW, words: int = 0
+) -> str:
     parameters = ("sk", "rs") if version == "v2" else ("sk", "ack", "flag", "rs")
     host = Host(known.layout(version), known.CB, marks=True)
-    attach = Attach(rung, parameters=parameters, values_per_row=values)
+    attach = Attach(rung, parameters=parameters, values_per_row=values, words_per_row=words)
     return Program(bbr_versions.VERSIONS[version], host, attach, condition).text()
 
 
@@ -59,11 +64,14 @@ def test_every_column_that_the_reference_recordings_have_is_recorded(version: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("rung", RUNGS)
-@pytest.mark.parametrize("limit", [VALUES_PER_ROW, VALUES_ON_STACK])
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [(VALUES_PER_ROW, 0), (VALUES_ON_STACK, 0), (VALUES_ON_STACK, WORDS_ON_STACK)],
+)
 def test_every_row_prints_as_many_values_as_its_header_names(
-    version: str, rung: str, limit: int
+    version: str, rung: str, limit: int, words: int
 ) -> None:
-    text = program(version, rung, values=limit)
+    text = program(version, rung, values=limit, words=words)
     heads = headers(text)
     printed = re.findall(r'printf\("([A-Z]+[0-9]?),([^"]*)\\n",\s*(.*?)\);', text, re.DOTALL)
     assert {tag for tag, _, _ in printed} == set(heads)
@@ -71,7 +79,31 @@ def test_every_row_prints_as_many_values_as_its_header_names(
         count = len(conversions.split(","))
         assert count == len(heads[tag])
         assert count == len(split(values)), tag
-        assert count <= limit + 2
+        assert count <= max(limit, words) + 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rung", RUNGS)
+def test_packed_rows_hold_every_field_in_half_as_many_values(version: str, rung: str) -> None:
+    def by_letters(text: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for tag, names in headers(text).items():
+            found.setdefault(tag.rstrip("0123456789"), []).extend(n for n in names if n != "ns")
+        return found
+
+    plain = by_letters(program(version, rung))
+    packed = by_letters(program(version, rung, words=WORDS_ON_STACK))
+    assert packed.keys() == plain.keys()
+    for tag, columns in packed.items():
+        fields = [
+            part
+            for column in columns
+            for part in ([p.name for p in parts_of(column)] if is_packed(column) else [column])
+        ]
+        assert sorted(set(fields)) == sorted(set(plain[tag])), tag
+    often = "T" if rung == "tcp_probe" else "M"
+    assert len(packed[often]) < 0.65 * len(plain[often])
+    assert {*CHAIN, "seqno"} <= shared_words.PLAIN  # what check() reads where a recording is made
 
 
 def split(values: str) -> list[str]:
@@ -156,28 +188,33 @@ def test_bpftrace_accepts_the_flat_struct_and_packs_it(version: str, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("bpftrace") is None, reason="needs bpftrace")
-@pytest.mark.parametrize("version", ["v2", "v3"])
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("v2", 0), ("v3", 0), *((version, WORDS_ON_STACK) for version in VERSIONS)],
+)
 def test_rows_of_the_patched_kernels_structs_fit_the_stack_of_this_bpftrace(
-    version: str, tmp_path: Path
+    version: str, words: int, tmp_path: Path
 ) -> None:
     """No kernel here has v2 or v3: their longest rows are printed from the struct of any socket."""
     if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
         pytest.skip("needs root and BTF: bpftrace loads a program")
     struct_bbr = known.layout(version)
-    names = [*Host(struct_bbr, 40).layout.columns[:VALUES_ON_STACK], "icsk_ca_state"]
-    attach = Attach("fentry", clock="nsecs")
+    state = Host(struct_bbr, 40).layout.columns
+    names = [*state, *bbr_versions.VERSIONS["v1"].socket] if words else state[:VALUES_ON_STACK]
+    attach = Attach("fentry", clock="nsecs", words_per_row=words, jiffies="")
     writer = Program(bbr_versions.VERSIONS[version], Host(struct_bbr, 40), attach)
-    rows = [
-        writer.printer.statements(tag, names[:VALUES_ON_STACK], {}) for tag in ("M0", "M1", "M2")
-    ]
+    tags = ("M", "S", "E") if words else ("M0", "M1", "M2")
+    rows = [writer.printer.statements(tag, names, {}) for tag in tags]
     body = ["$sk = (struct sock *)0;", "$icsk = (struct inet_connection_sock *)$sk;"]
+    body += ["$tp = (struct tcp_sock *)$sk; $words = (struct bbrscope_words *)((uint64)$sk + 8);"]
     body += ["$bbr = (struct bbrscope_bbr *)((uint64)$sk + 8);", *rows, "exit();"]
     path = tmp_path / "rows.bt"
-    path.write_text(layout.definition(struct_bbr) + "\nBEGIN {\n" + "\n".join(body) + "\n}\n")
+    definitions = f"{layout.definition(struct_bbr)}\n{shared_words.definition(struct_bbr)}\n"
+    path.write_text(definitions + "BEGIN {\n" + "\n".join(body) + "\n}\n")
     done = subprocess.run(["bpftrace", str(path)], capture_output=True, text=True, check=False)
     assert "stack limit" not in done.stderr
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^M[012],", done.stdout, re.MULTILINE)) == 3
+    assert len(re.findall(r"^[MSE][012]?,", done.stdout, re.MULTILINE)) >= 3
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from typing import Any
 import polars as pl
 import zstandard
 
+from tests.packed_rows import unpacked
+
 WRAP = 1 << 32
 # The only columns that do not fit 63 bits: addresses, and rates of which the unset one is ~0UL.
 _TYPES = dict.fromkeys(("sk", "saddr", "daddr", "saddr6", "daddr6"), pl.String) | dict.fromkeys(
@@ -47,7 +49,7 @@ def _tables(bundle: Path) -> dict[str, pl.DataFrame]:
     """Return the rows of each tag, all columns as integers but the socket's address."""
     heads: dict[str, list[str]] = {}
     lines: dict[str, list[str]] = defaultdict(list)
-    for line in _text(bundle / "events.csv.zst").splitlines():
+    for line in unpacked(_text(bundle / "events.csv.zst").splitlines()):
         tag, _, rest = line.partition(",")
         if tag.startswith("#"):
             heads[tag[1:]] = rest.split(",")

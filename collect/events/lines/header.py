@@ -7,11 +7,12 @@ its role and a number that orders the parts; the roles are in `ROLES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ....probes.base.errors import BundleError
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS, FIELDS, Field
+from ....probes.packed_columns import Part, is_packed, parts_of, width_of
 from ...bundle.quality import CODES
 from ...store.schema.recorded_tables import KINDS, SAMPLE
 
@@ -54,17 +55,27 @@ LAYOUT_HELP = "BUNDLE.md describes the header lines"
 
 @dataclass(frozen=True)
 class HeaderColumn:
-    """One column of a tag: its field (None: free text) and its store column (None: not stored)."""
+    """One column of a tag: its field (None: free text) and its store column (None: not stored).
+
+    `packed` is the width in bits of a word that holds several fields (0: it is none). Each of these
+    is a column, too: `part` says where in the word it is, `word` which of the tag's columns has it.
+    """
 
     name: str
     field: Field | None
     target: str | None
     known: bool
+    packed: int = 0
+    word: int = -1
+    part: Part | None = None
 
 
 @dataclass(frozen=True)
 class Tag:
-    """One declared tag. `part` is its bit among the tags of its kind; 0: its rows are single."""
+    """One declared tag. `part` is its bit among the tags of its kind; 0: its rows are single.
+
+    `columns` are those of its rows in their order, and then the fields of the packed ones.
+    """
 
     name: str
     kind: str
@@ -72,6 +83,11 @@ class Tag:
     order: int
     columns: tuple[HeaderColumn, ...]
     part: int = 0
+
+    @property
+    def printed(self) -> tuple[HeaderColumn, ...]:
+        """The columns that its rows have."""
+        return tuple(column for column in self.columns if column.part is None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,7 @@ class Header:
 
     def columns(self) -> set[str]:
         """Return the names of every recorded column."""
-        return {column.name for tag in self.tags for column in tag.columns}
+        return {column.name for tag in self.tags for column in tag.columns if not column.packed}
 
     def parts(self, kind: str, roles: Iterable[str]) -> int:
         """Return the bits of the tags of `kind` in one of `roles`."""
@@ -117,7 +133,9 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         kind, role = ROLES[match[1]]
         _check_columns(columns, f"{where}, line {number}")
         order = int(match[2] or 0)
-        tags[name] = Tag(name, kind, role, order, tuple(_column(c, kind, role) for c in columns))
+        found = (*(_column(c, kind, role) for c in columns), *_fields(columns, kind, role))
+        _check_fields(found, f"{where}, line {number}")
+        tags[name] = Tag(name, kind, role, order, found)
     if all(tag.role == SINGLE for tag in tags.values()):
         seen = [*tags, *skipped]
         only = f" (only {', '.join(map(repr, seen[:8]))})" if seen else ""
@@ -141,13 +159,42 @@ def _check_columns(columns: list[str], where: str) -> None:
             raise BundleError(f"{where}: the header has no column {needed}", LAYOUT_HELP)
     if len(columns) > MAX_COLUMNS:
         raise BundleError(f"{where}: more than {MAX_COLUMNS} columns", LAYOUT_HELP)
-    for name in columns:
-        if columns.count(name) > 1:
-            raise BundleError(f"{where}: column {name!r:.40} appears twice", LAYOUT_HELP)
+    for packed in filter(is_packed, columns):
+        try:
+            parts_of(packed)
+        except ValueError as error:
+            raise BundleError(f"{where}: column {packed!r:.40}: {error}", LAYOUT_HELP) from error
+
+
+def _check_fields(columns: Sequence[HeaderColumn], where: str) -> None:
+    """Refuse more columns than any recorder names, and one that comes twice, packed or not."""
+    names = [column.name for column in columns]
+    if len(names) > MAX_COLUMNS:
+        raise BundleError(f"{where}: more than {MAX_COLUMNS} columns", LAYOUT_HELP)
+    for column in columns:
+        if names.count(column.name) > 1:
+            raise BundleError(f"{where}: column {column.name!r:.40} appears twice", LAYOUT_HELP)
+        known, part = column.field, column.part
+        if part and (known is None or part.bits > known.bits) and column.known:
+            raise BundleError(
+                f"{where}: {column.name} cannot be packed in {part.bits} bits", LAYOUT_HELP
+            )
+
+
+def _fields(columns: Sequence[str], kind: str, role: str) -> list[HeaderColumn]:
+    """The fields of packed columns."""
+    return [
+        replace(_column(part.name, kind, role), word=index, part=part)
+        for index, name in enumerate(columns)
+        if is_packed(name)
+        for part in parts_of(name)
+    ]
 
 
 def _column(name: str, kind: str, role: str) -> HeaderColumn:
     """Decide where a column of a tag goes."""
+    if is_packed(name):
+        return HeaderColumn(name, None, None, True, packed=width_of(name))
     if name in (*ADDRESSES, MAX_HEADER):
         return HeaderColumn(name, None, None, True)
     known = BY_NAME.get(name)

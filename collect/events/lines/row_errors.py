@@ -17,11 +17,12 @@ def why_refused(tag: Tag, column: int, why: int, line: str) -> str:
         line: the row as it was recorded.
     """
     values = line.split(",")[1:]
-    name = tag.columns[min(column, len(tag.columns) - 1)]
+    declared = len(tag.printed)
+    name = tag.columns[min(column, declared - 1)]
     if why == rows.TOO_SHORT:
-        return f"{tag.name} has {len(values)} columns, the header names {len(tag.columns)}"
+        return f"{tag.name} has {len(values)} columns, the header names {declared}"
     if why == rows.TOO_LONG:
-        return f"{tag.name} has {len(values)} columns, the header names {len(tag.columns)}"
+        return f"{tag.name} has {len(values)} columns, the header names {declared}"
     value = values[column][:40] if column < len(values) else ""
     if why == rows.OUT_OF_RANGE:
         low, high = bounds_of(name)
@@ -32,4 +33,4 @@ def why_refused(tag: Tag, column: int, why: int, line: str) -> str:
 def header_line(declared: Header, name: str) -> str | None:
     """Return the header line that declared a tag, None if there was none."""
     tag = next((tag for tag in declared.tags if tag.name == name), None)
-    return None if tag is None else ",".join([f"#{name}", *(c.name for c in tag.columns)])
+    return None if tag is None else ",".join([f"#{name}", *(c.name for c in tag.printed)])

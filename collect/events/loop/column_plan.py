@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS
+from ....probes.packed_columns import WORD_BITS
 from ...bundle.numbers import MAX_NS
 from ...store.schema.recorded_tables import KINDS
 from ..lines.header import ENTRY, EXIT, PARAMETERS, SINGLE, Header, HeaderColumn, Tag
 
 I64 = npt.NDArray[np.int64]
 
-# What a column holds: a number that fits in int64, 64 unsigned bits, a socket's address, or text.
-NUMBER, WIDE, SOCKET, TEXT = range(4)
+# What a column holds: a number that fits in int64, 64 unsigned bits, a socket's address, text, or
+# a word of several fields.
+NUMBER, WIDE, SOCKET, TEXT, PACKED = range(5)
 WIDTHS = (1, 2, 4, 8)
 
 # Every column of the events table that rows fill, with its width in bytes.
@@ -27,9 +29,9 @@ TARGETS = {f.column: f.storage_bytes for f in EVENT_FIELDS} | {
 
 # What a row of Plan.tags holds: the tag's letters as a little-endian number, index into KINDS (-1:
 # its rows are single), its bit, whether it opens an event, whether its values go to Python as they
-# are (init's entry, parameters, single rows), bits of the entry rows before it, its first column
-# and how many it has, and which of them are the time, the socket, the number of the event on its
-# socket and the socket's cookie (-1: none).
+# are (init's entry, parameters, single rows), bits of the entry rows before it, its first column,
+# how many its rows have and how many there are with the fields of packed ones, and which are the
+# time, the socket, the number of the event on its socket and the socket's cookie (-1: none).
 (
     TAG_KEY,
     TAG_KIND,
@@ -39,16 +41,22 @@ TARGETS = {f.column: f.storage_bytes for f in EVENT_FIELDS} | {
     TAG_BEFORE,
     TAG_START,
     TAG_COUNT,
+    TAG_ALL,
     TAG_NS,
     TAG_SK,
     TAG_SEQNO,
     TAG_COOKIE,
-) = range(12)
+) = range(13)
 
 # What a row of Plan.columns holds: NUMBER, WIDE ...; the bounds of the kernel's type, as far as
-# int64 has them; the largest value that needs no second look (-1: every value does); whether it is
-# of struct bbr.
+# int64 has them (-1: words of 64 bits have none); the largest value that needs no second look (-1:
+# every value does); whether it is of struct bbr.
 COLUMN_TYPE, COLUMN_MIN, COLUMN_MAX, COLUMN_EASY, COLUMN_STATE = range(5)
+
+# What a row of Plan.parts holds, for a field of a packed column: index of the word in its row and
+# of the field's value, how far to shift the word to the left and then, with its sign, to the right,
+# and what of the result to keep. Plan.part_bounds has, per tag, its first and one past the last.
+PART_WORD, PART_TO, PART_LEFT, PART_RIGHT, PART_MASK = range(5)
 
 # What a row of Plan.moves holds: index of a value in its row, and where it goes in the batch, in
 # units of its width. Plan.bounds has, per tag, where its moves of 1, 2, 4 and 8 bytes begin, and
@@ -70,6 +78,8 @@ class Plan(NamedTuple):
 
     tags: I64
     columns: I64
+    parts: I64
+    part_bounds: I64
     moves: I64
     bounds: I64
     kinds: I64
@@ -102,6 +112,8 @@ def make_plan(header: Header, offsets: dict[str, int]) -> Plan:
             for tag, start in zip(header.tags, starts, strict=False)
         ),
         columns=_table(_column_row(c) for tag in header.tags for c in tag.columns),
+        parts=_parts(header.tags),
+        part_bounds=_part_bounds(header.tags),
         moves=np.array([move for tag in header.tags for move in _moves(tag, offsets)], np.int64),
         bounds=_bounds(header.tags, offsets),
         kinds=_table(
@@ -129,7 +141,7 @@ def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     kind = -1 if tag.role == SINGLE else KINDS.index(tag.kind)
     names = [column.name for column in tag.columns]
     maybe = (names.index(name) if name in names else -1 for name in ("seqno", "sk.cookie"))
-    place = (start, len(names), names.index("ns"), names.index("sk"), *maybe)
+    place = (start, len(tag.printed), len(names), names.index("ns"), names.index("sk"), *maybe)
     return key, kind, tag.part, tag.part == 1, side, before, *place
 
 
@@ -137,16 +149,43 @@ def bounds_of(column: HeaderColumn) -> tuple[int, int]:
     """Return the least and the largest value of a column: its field's, or a time's that is one."""
     if column.name == "ns":
         return 0, MAX_NS
+    if column.packed:
+        return 0, (1 << column.packed) - 1
     return (column.field.minimum, column.field.maximum) if column.field else (0, MAX_INT64)
 
 
 def _column_row(column: HeaderColumn) -> tuple[int, ...]:
     low, high = bounds_of(column)
+    if column.packed:
+        return PACKED, low, high if high <= MAX_INT64 else -1, -1, 0
     if column.field is None:
         return TEXT, low, high, -1, 0
     kind = SOCKET if column.name == "sk" else WIDE if high > MAX_INT64 else NUMBER
     high = min(high, MAX_INT64)
     return kind, low, high, -1 if kind == SOCKET else high, column.name.startswith("bbr.")
+
+
+def _parts(tags: Iterable[Tag]) -> I64:
+    rows = [
+        (
+            column.word,
+            index,
+            WORD_BITS - column.part.bits - column.part.shift,
+            WORD_BITS - column.part.bits,
+            -1
+            if column.part.signed or column.part.bits == WORD_BITS
+            else (1 << column.part.bits) - 1,
+        )
+        for tag in tags
+        for index, column in enumerate(tag.columns)
+        if column.part is not None
+    ]
+    return np.array(rows, np.int64).reshape(-1, 5)
+
+
+def _part_bounds(tags: Iterable[Tag]) -> I64:
+    ends = np.cumsum([0, *(len(tag.columns) - len(tag.printed) for tag in tags)])
+    return np.stack([ends[:-1], ends[1:]], axis=1).astype(np.int64)
 
 
 def _moves(tag: Tag, offsets: dict[str, int]) -> list[tuple[int, int]]:

@@ -19,9 +19,9 @@ from .column_plan import (
     I64,
     KIND_ALL,
     KIND_ENTRY,
+    TAG_ALL,
     TAG_BEFORE,
     TAG_COOKIE,
-    TAG_COUNT,
     TAG_FIRST,
     TAG_KIND,
     TAG_PART,
@@ -76,6 +76,7 @@ from .rows import (
     Text,
     byte_at,
     parse_rows,
+    take_apart,
 )
 from .socket_table import find_socket
 
@@ -103,6 +104,7 @@ def consume(
         before = state[POS]
         count = parse_rows(text, end, plan.tags, plan.columns, values, heads, state)
         why = state[WHY]
+        take_apart(count, heads, values, plan.parts, plan.part_bounds)
         placed = pair_rows(count, plan, tables, batch.slots, block, state)
         store_rows(placed, heads, values, plan.moves, plan.bounds, batch)
         if placed < count:
@@ -289,7 +291,7 @@ def state_bits(row: int, tag: int, values: I64, tags: I64, columns: I64) -> int:
     """Return the OR of a row's fields of struct bbr."""
     first = tags[tag, TAG_START]
     bits = 0
-    for index in range(tags[tag, TAG_COUNT]):
+    for index in range(tags[tag, TAG_ALL]):
         if columns[first + index, COLUMN_STATE]:
             bits |= values[row, index]
     return bits

@@ -18,6 +18,12 @@ from .column_plan import (
     COLUMN_TYPE,
     I64,
     NUMBER,
+    PACKED,
+    PART_LEFT,
+    PART_MASK,
+    PART_RIGHT,
+    PART_TO,
+    PART_WORD,
     SOCKET,
     TAG_COUNT,
     TAG_KEY,
@@ -156,6 +162,12 @@ def parse_rare(text: Text, pos: int, column: int, columns: I64) -> tuple[int, in
     if kind == SOCKET:
         value, after = parse_hex(text, pos)
         return value, after, (NOT_A_NUMBER if after == pos else GOOD)
+    if kind == PACKED:
+        value, after = parse_hex(text, pos)
+        if after == pos:
+            return value, after, NOT_A_NUMBER
+        high = columns[column, COLUMN_MAX]
+        return value, after, (GOOD if high < 0 or (value >= 0 and value <= high) else OUT_OF_RANGE)
     if kind == TEXT:
         after = skip_text(text, pos)
         return (pos << 16) + min(after - pos, 0xFFFF), after, GOOD
@@ -221,6 +233,17 @@ def parse_rows(
         count += 1
     state[POS] = pos
     return count
+
+
+@jit
+def take_apart(count: int, heads: I64, values: I64, parts: I64, bounds: I64) -> None:
+    """Put the fields of packed columns behind the values of `count` rows."""
+    for row in range(count):
+        tag = heads[row, HEAD_TAG]
+        for part in range(bounds[tag, 0], bounds[tag, 1]):
+            word = values[row, np.uint64(parts[part, PART_WORD])]
+            moved = (word << parts[part, PART_LEFT]) >> parts[part, PART_RIGHT]
+            values[row, np.uint64(parts[part, PART_TO])] = moved & parts[part, PART_MASK]
 
 
 @jit

@@ -7,7 +7,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....probes.attach import VALUES_ON_STACK, VALUES_PER_ROW, Attach, return_address_bytes
+from ....probes.attach import (
+    VALUES_ON_STACK,
+    VALUES_PER_ROW,
+    WORDS_ON_STACK,
+    Attach,
+    return_address_bytes,
+)
 from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
 from .target import Target
 
@@ -109,6 +115,7 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
         values_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else VALUES_ON_STACK,
         return_address_bytes=return_address_bytes(os.uname().machine),
         names_modules=bpftrace.number >= FENTRY_OF_MODULES,
+        words_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else WORDS_ON_STACK,
     )
 
 
