@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.jit import jit
+from ..bbr.plain import records
 from ..bbr.records import BBR_PROBE_BW, MAIN
+from ..bbr.tcp import tcp_packets_in_flight
 from ..replay.what_if import busy_flows
 from .sender.estimator import EPOCH_NS
 
@@ -80,6 +83,13 @@ def recorded_course(con: duckdb.DuckDBPyConnection, info: RunInfo) -> Array:
     return course
 
 
+@jit
+def fill_in_flight(tcp: Array, inflight: Array) -> None:
+    """Packets in flight of each socket, as the kernel counts them."""
+    for i in range(len(inflight)):
+        inflight[i] = tcp_packets_in_flight(tcp[i])
+
+
 def simulated_course(events: Array, states: Array, rows: Array, versions: list[int]) -> Array:
     """The course of what a simulation recorded in one piece; `versions` by flow: 1, 2 or 3."""
     mine = events["ctl"]["kind"] == MAIN
@@ -91,8 +101,9 @@ def simulated_course(events: Array, states: Array, rows: Array, versions: list[i
     course["flow"] = row["flow"]
     course["delivered"], course["lost"] = tp["delivered"], tp["lost"]
     course["rtt_us"], course["cwnd"] = ev["rs"]["rtt_us"], tp["snd_cwnd"]
-    out = tp["packets_out"] - tp["sacked_out"] - tp["lost_out"] + tp["retrans_out"]
-    course["inflight"] = np.maximum(out, 0)
+    inflight = np.zeros(len(row), np.int64)
+    fill_in_flight(records(tp), inflight)
+    course["inflight"] = inflight
     for name in ("inflight_hi", "inflight_lo"):
         unset = first | (st[name] == _U32_MAX)
         course[name] = np.where(unset, UNSET, st[name])
