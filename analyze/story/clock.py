@@ -28,5 +28,6 @@ def run_zero(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:
 
     The view `run_clocks` is the one place that says which instant it is.
     """
-    found = con.execute(narrowed(RUN_CLOCKS, f"({int(run_id)})")).fetchall()
-    return int(found[0][1]) if found and found[0][1] is not None else None
+    query = f"SELECT zero_ns FROM ({narrowed(RUN_CLOCKS, f'({int(run_id)})')})"
+    found = con.execute(query).fetchone()
+    return int(found[0]) if found and found[0] is not None else None

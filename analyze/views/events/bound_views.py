@@ -52,7 +52,7 @@ SELECT h.run_id, h.run, h.flow, h.seq, h.ns, {times("h.ns", "h.first_ns")},
   CASE WHEN h.gap THEN 'GAP' WHEN h.sampled THEN 'SAMPLED' ELSE d.name END AS name,
   CASE WHEN h.gap THEN NULL ELSE d.e0 END AS e0, CASE WHEN h.gap THEN NULL ELSE d.e1 END AS e1,
   CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
-FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound) JOIN run_clocks k USING (run_id)
+FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound) JOIN run_clocks k USING (run_id, run)
 """
 
 

@@ -45,7 +45,7 @@ WITH marks AS (
 SELECT m.run_id, r.run, m.flow, m.ns, {times("m.ns")},
   m.skb_seq, m.skb_end_seq, m.skb_gso_segs, a.ns AS resent_ns, (a.ns - m.ns)::BIGINT AS repair_ns
 FROM marks m JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-JOIN run_clocks k USING (run_id)
+JOIN run_clocks k USING (run_id, run)
 ASOF LEFT JOIN retransmits a ON a.run_id = m.run_id AND a.flow = m.flow
   AND a.skb_seq = m.skb_seq AND a.ns >= m.ns
 """,
@@ -77,7 +77,7 @@ DECISION_LOG = View(
 SELECT d.run_id, r.run, d.flow, d.seq, d.ord, d.ns, {times("d.ns")},
   d.code, {NAMED}, d.e0, d.e1, d.e2, d.e3, c.evidence, c.sentence, c.function, c.draft
 FROM decisions d JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-JOIN run_clocks k USING (run_id) JOIN decision_codes c USING (code)
+JOIN run_clocks k USING (run_id, run) JOIN decision_codes c USING (code)
 """,
     materialized=True,
 )

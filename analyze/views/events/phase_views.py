@@ -64,7 +64,7 @@ explained AS (
         THEN coalesce(d.of_policer, d.of_phase) ELSE coalesce(d.of_phase, d.of_policer) END
       ELSE coalesce(d.of_mode, d.of_phase) END AS why
   FROM changes c LEFT JOIN reasons d USING (run_id, run, flow, seq)
-    JOIN run_clocks k USING (run_id)
+    JOIN run_clocks k USING (run_id, run)
 )
 """
 

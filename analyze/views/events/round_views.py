@@ -71,7 +71,7 @@ SELECT run_id, run, flow, round, seq, start_ns, {times("start_ns", "first_ns")},
   ce / nullif(delivered, 0) AS ce_rate, rtt_min_us,
   rtt_mean_us, bw, CASE WHEN duration_ns > 0 THEN bytes * 8e3 / duration_ns END AS delivery_mbps,
   gaps
-FROM timed JOIN run_clocks k USING (run_id) ORDER BY run_id, flow, round
+FROM timed JOIN run_clocks k USING (run_id, run) ORDER BY run_id, flow, round
 """,
     materialized=True,
 )

@@ -42,7 +42,7 @@ SELECT e.run_id, r.run, r.version, e.flow, e.seq, e.ns,
   {IN_FLIGHT} AS inflight,
   {after("e.bbr_round_start")} AS round_start,
   {after("e.bbr_full_bw_reached")} AS full_bw_reached
-{SOURCE} JOIN run_clocks k ON k.run_id = e.run_id {FLOW_WINDOW}
+{SOURCE} JOIN run_clocks k ON k.run_id = e.run_id AND k.run = r.run {FLOW_WINDOW}
 """
 
 STATES = View(

@@ -40,7 +40,7 @@ SELECT e.run_id, r.run, e.flow, e.seq, e.ns, {times("e.ns")},
   e.rs_losses AS losses, e.rs_rtt_us AS rtt_us, p.sack_left, p.sack_right, p.dup_ack, p."window",
   p.ece, p.acks_packet, p.ack_rtt_ns
 FROM events e JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-JOIN run_clocks k USING (run_id)
+JOIN run_clocks k USING (run_id, run)
 LEFT JOIN ack_matches m USING (run_id, flow, seq)
 LEFT JOIN packets p ON p.run_id = e.run_id AND p.packet = m.packet
 WHERE e.kind = 'main'
@@ -92,7 +92,7 @@ SELECT e.run_id, r.run, e.flow, e.seq, e.ns, {times("e.ns")},
   m.resent_packet, s.ns AS resent_packet_ns, (s.ns - e.ns)::BIGINT AS repair_ns,
   coalesce(l.ns, g.ns) AS passed_ns
 FROM events e JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-JOIN run_clocks k USING (run_id)
+JOIN run_clocks k USING (run_id, run)
 LEFT JOIN loss_matches m USING (run_id, flow, seq)
 LEFT JOIN packets l ON l.run_id = e.run_id AND l.packet = m.lost_packet
 LEFT JOIN packets s ON s.run_id = e.run_id AND s.packet = m.resent_packet

@@ -44,7 +44,7 @@ WITH m AS (
 SELECT p.run_id, r.run, p.flow, p.mode, p.before_ns, p.first_ns, p.last_ns,
   {times("p.first_ns")}, p.samples
 FROM parts p JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
-  JOIN run_clocks k USING (run_id)
+  JOIN run_clocks k USING (run_id, run)
 ORDER BY p.run_id, p.flow, p.first_ns
 """,
 )

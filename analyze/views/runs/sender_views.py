@@ -60,12 +60,12 @@ SENDERS = View(
     ),
     f"""
 WITH carried AS (
-  SELECT run_id, flow, increase32(arg_max(tp_delivered, seq), arg_min(tp_delivered, seq))
+  SELECT run_id, r.run, flow, increase32(arg_max(tp_delivered, seq), arg_min(tp_delivered, seq))
     * max(tp_mss_cache)::BIGINT AS bytes
-  FROM events GROUP BY run_id, flow
+  FROM events JOIN runs r USING (run_id) GROUP BY ALL
 ), acknowledged AS (
-  SELECT run_id, flow, max(bytes_acked) - min(bytes_acked) AS bytes FROM samples
-  GROUP BY run_id, flow
+  SELECT run_id, r.run, flow, max(bytes_acked) - min(bytes_acked) AS bytes
+  FROM samples JOIN runs r USING (run_id) GROUP BY ALL
 ), ends AS (
   SELECT s.run_id, s.flow, s.stream, s.direction::VARCHAR AS direction,
     s.src || ':' || s.sport AS "local", s.dst || ':' || s.dport AS remote,
@@ -84,10 +84,11 @@ WITH carried AS (
     coalesce(c.bytes, a.bytes, x.bytes, 0)::BIGINT AS bytes,
     CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks
   FROM ends x JOIN runs r USING (run_id) LEFT JOIN flows f USING (run_id, flow)
-  LEFT JOIN carried c USING (run_id, flow) LEFT JOIN acknowledged a USING (run_id, flow)
+  LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
+  LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
 ), judged AS (
   SELECT *, CASE WHEN bytes <= 0 THEN 'no data'
-    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id) THEN 'little data'
+    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id, run) THEN 'little data'
     WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END AS why_not
   FROM sized
 )
@@ -95,7 +96,7 @@ SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns,
   last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,
     min(first_event_ns) FILTER (why_not = 'few ACKs') OVER of_run, min(first_event_ns) OVER of_run,
     min(first_ns) OVER of_run) AS zero_ns, bytes, acks, why_not IS NULL AS counts, why_not
-FROM judged WINDOW of_run AS (PARTITION BY run_id)
+FROM judged WINDOW of_run AS (PARTITION BY run_id, run)
 """,
     shared=True,
 )
@@ -106,9 +107,10 @@ RUN_CLOCKS = View(
     "each command, view and report, so that they name the same instant for the same event.",
     (
         RUN_ID,
+        RUN,
         Column("zero_ns", "BIGINT", "ns", "t_ns is 0 at this ns, see senders for which it is"),
     ),
-    "SELECT run_id, any_value(zero_ns) AS zero_ns FROM senders GROUP BY run_id",
+    "SELECT run_id, run, any_value(zero_ns) AS zero_ns FROM senders GROUP BY run_id, run",
     shared=True,
 )
 
