@@ -265,7 +265,7 @@ def _write_json(reader: pa.RecordBatchReader) -> None:
 def _write_csv(reader: pa.RecordBatchReader) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(reader.schema.names)
+    writer.writerow([_csv_text(name) for name in reader.schema.names])
     for rows in _rows(reader):
         writer.writerows([[_csv_value(value) for value in row] for row in rows])
         sys.stdout.write(out.getvalue())
@@ -279,11 +279,21 @@ def _csv_value(value: object) -> object:
         return "true" if value else "false"
     if isinstance(value, list | dict):
         return json.dumps(value, default=_jsonable)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return "'" + value
-    if value is None or isinstance(value, int | float | str):
+    if isinstance(value, str):
+        return _csv_text(value)
+    if value is None or isinstance(value, int | float):
         return value
     return _jsonable(value)
+
+
+def _csv_text(text: str) -> str:
+    """A cell that no spreadsheet computes, and that changes nothing in a terminal.
+
+    A file has the text as it is.
+    """
+    if not text.isprintable() and sys.stdout.isatty():
+        text = "".join(char if char == "\n" else printable(char) for char in text)
+    return "'" + text if text.startswith(_FORMULA) else text
 
 
 def _write_parquet(reader: pa.RecordBatchReader) -> None:

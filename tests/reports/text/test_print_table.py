@@ -79,6 +79,16 @@ def test_csv_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
     assert found[2]["ns"] == ""
 
 
+def test_csv_changes_nothing_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    hostile = "h\x1b[31m\n\u202e"
+    print_table.write_table(pa.table({hostile: pa.array([hostile])}), "csv")
+    (name,), (cell,) = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert name == cell == "h\\x1b[31m\n\\u202e"
+
+
 def test_parquet_is_the_table_itself(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     print_table.write_table(TABLE, "parquet")
     found = pq.read_table(io.BytesIO(capfdbinary.readouterr().out))
