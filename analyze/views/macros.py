@@ -143,4 +143,20 @@ MACROS = (
         " WHEN lt_use_bw = 1 THEN 'PROBE_BW_LT' WHEN cycle_idx = 0 THEN 'PROBE_BW_1.25'"
         " WHEN cycle_idx = 1 THEN 'PROBE_BW_0.75' ELSE 'PROBE_BW_1.0' END END",
     ),
+    Macro(
+        "at_greatest",
+        ("value", "amount", "ns"),
+        "",
+        "aggregate: the value at the first instant at which the amount is greatest; arg_max() "
+        "takes any of equal ones, and another one each time",
+        "arg_max(value, CASE WHEN amount IS NOT NULL THEN (amount, -(ns::BIGINT)) END)",
+    ),
+    Macro(
+        "at_least",
+        ("value", "amount", "ns"),
+        "",
+        "aggregate: the value at the first instant (or of the first flow) at which the amount is "
+        "least",
+        "arg_min(value, CASE WHEN amount IS NOT NULL THEN (amount, ns::BIGINT) END)",
+    ),
 )

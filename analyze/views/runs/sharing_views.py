@@ -88,7 +88,7 @@ WITH sums AS (
 )
 SELECT run_id, run, flow, stream, rtt_min_us,
   rtt_min_us / nullif(min(rtt_min_us) OVER w, 0) AS rtt_ratio, goodput_mbps,
-  goodput_mbps / nullif(arg_min(goodput_mbps, rtt_min_us) OVER w, 0) AS goodput_ratio
+  goodput_mbps / nullif(arg_min(goodput_mbps, (rtt_min_us, flow)) OVER w, 0) AS goodput_ratio
 FROM timed WINDOW w AS (PARTITION BY run_id)
 """,
     materialized=True,

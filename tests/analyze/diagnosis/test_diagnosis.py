@@ -39,11 +39,7 @@ def rounded(value: object) -> object:
 
 
 def test_the_shipped_recordings_have_what_happened_to_them(shipped: Store) -> None:
-    """Asked one by one, and all at once: with the same answers, but for the order of sums.
-
-    One thread: with several, DuckDB takes rows in another order each time.
-    """
-    shipped.con.execute("SET threads = 1")
+    """Asked one by one, and all at once: with the same answers, but for the order of sums."""
     run_ids = [shipped.run_id(run) for run in shipped.runs()]
     alone = [diagnose(shipped.con, run_id) for run_id in run_ids]
     assert {made.run: found(made) for made in alone} == EXPECTED

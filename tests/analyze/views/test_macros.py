@@ -102,3 +102,27 @@ def test_nobody_writes_the_kernels_arithmetic_by_hand() -> None:
         for match in HAND_WRITTEN.finditer(path.read_text())
     }
     assert found == set()
+
+
+# Within a flow these differ from row to row, or rows were made one each before.
+ORDERS = {"seq", "ns", "start_ns", "place", "source"}
+
+
+def test_no_rule_or_view_takes_any_of_equal_rows() -> None:
+    """arg_max() by an amount gives any of equal rows: at_greatest(), at_least() give the first."""
+    uses = re.compile(r"arg_m(?:ax|in)\(([^,()]+|[^,]+), ([\w.]+)\)")
+    amounts = {
+        f"{path.relative_to(_ROOT)}: {use[0]}"
+        for folder in ("views", "diagnosis", "compare", "models", "lake", "live", "story", "study")
+        for path in (_ROOT / "analyze" / folder).rglob("*")
+        if path.suffix in {".py", ".toml"} and path.name != "macros.py"
+        for use in uses.finditer(path.read_text("utf-8"))
+        if use[2].split(".")[-1] not in ORDERS
+    }
+    assert not amounts
+
+
+def test_of_equal_rows_the_first_counts(con: duckdb.DuckDBPyConnection) -> None:
+    rows = "(VALUES (30, 7, 3), (20, 7, 2), (10, NULL, 1), (5, 4, 4), (6, 4, 5)) t(v, amount, ns)"
+    query = f"SELECT at_greatest(v, amount, ns), at_least(v, amount, ns) FROM {rows}"
+    assert con.execute(query).fetchall() == [(20, 5)]
