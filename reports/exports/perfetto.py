@@ -230,4 +230,7 @@ def _arguments(item: ExportedChange) -> dict[str, Argument]:
         arguments["decision"] = change.name
     if item.function:
         arguments["function"] = item.function
-    return arguments | {f"evidence.{name}": number for name, number in item.evidence.items()}
+    if item.evidence:
+        # Names of their own: Perfetto makes a dot in a name an underscore.
+        arguments["evidence"] = item.evidence
+    return arguments

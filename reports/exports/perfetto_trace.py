@@ -20,7 +20,8 @@ _U64 = (1 << 64) - 1
 # TracePacket.trusted_packet_sequence_id: one writer, so one sequence.
 _SEQUENCE = b"\x50\x01"
 
-Argument = int | float | str
+# A number, a text, or numbers by name.
+Argument = int | float | str | Mapping[str, int]
 
 
 def varint(number: int) -> bytes:
@@ -156,13 +157,16 @@ class PerfettoTrace:
 
 
 def _annotations(arguments: Mapping[str, Argument]) -> bytes:
-    return b"".join(
-        bytes_field(4, bytes_field(10, name) + _annotated(value))
-        for name, value in arguments.items()
-    )
+    return b"".join(bytes_field(4, _named(name, value)) for name, value in arguments.items())
+
+
+def _named(name: str, value: Argument) -> bytes:
+    return bytes_field(10, name) + _annotated(value)
 
 
 def _annotated(value: Argument) -> bytes:
     if isinstance(value, str):
         return bytes_field(6, value)
+    if isinstance(value, Mapping):
+        return b"".join(bytes_field(11, _named(name, one)) for name, one in value.items())
     return number_field(4, value) if isinstance(value, int) else double_field(5, value)
