@@ -9,7 +9,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ...collect.flight.triggers import LiveBatch, Watcher
+from ...collect.flight.triggers import (
+    OF_DECISIONS,
+    OF_EVENTS,
+    LiveBatch,
+    Watcher,
+    needs_rung,
+)
 from ...probes.base.errors import BbrscopeError
 from ..bbr.codes import BY_NAME, CODES
 from ..replay.prepare import EVENT_COLUMNS
@@ -25,11 +31,13 @@ class Decision:
     """A code of the decision vocabulary: the estimator runs along and says when it is taken."""
 
     def __init__(self, name: str, follower: Follower) -> None:
+        self.name = name
         self.number = BY_NAME[name].number
         self.follower = follower
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Have the estimator ready."""
+        needs_rung(self.name, manifest, OF_DECISIONS)
         self.follower.begin(manifest)
 
     def look(self, batch: LiveBatch) -> str:
@@ -63,6 +71,7 @@ class SqlCondition:
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Learn the recording's settings."""
+        needs_rung(f"sql:{self.condition}", manifest, OF_EVENTS)
         self.follower.begin(manifest)
 
     def look(self, batch: LiveBatch) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...probes.base.errors import BbrscopeError
+from ...probes.base.errors import BbrscopeError, HostError
 from ...probes.packed_columns import Numbers, numbers
 from ..lab import units
 from .beginnings import Columns
@@ -23,6 +23,10 @@ RATE = re.compile(r"rate<([^/]+)/([^/]+)")
 LOSSES = re.compile(r"losses>=?(\d{1,9})/([^/]+)")
 # A flow that was silent for this long may be gone; nothing says so but its silence.
 SILENT_NS = 60_000_000_000
+# Rungs with a row at every ACK, with rows at all, and with decisions.
+OF_EVERY_ACK = ("fentry", "kprobe", "tcp_probe")
+OF_EVENTS = (*OF_EVERY_ACK, "phases")
+OF_DECISIONS = ("fentry", "kprobe")
 # What is looked at in a row.
 WANTED = frozenset({"ns", "tp.packets_out", "new_state", "icsk_ca_state", "tp.snd_una", "tp.lost"})
 # Marks of a flow's progress are kept this far apart, as part of what is asked for.
@@ -42,7 +46,11 @@ class Watcher(Protocol):
     """Looks at the rows as they come."""
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Learn what the recording is, from its manifest at the start."""
+        """Learn what the recording is, from its manifest at the start.
+
+        Raises:
+            HostError: it never has what would fire the trigger.
+        """
 
     def look(self, batch: LiveBatch) -> str:
         """Return what has happened, in words; "" while nothing has."""
@@ -74,7 +82,8 @@ class FlowWatcher:
         self.flows: dict[bytes, Seen] = {}
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Nothing needs to be known."""
+        """A trigger that judges the progress needs a row at every ACK."""
+        needs_rung(self.text, manifest, OF_EVERY_ACK)
 
     def look(self, batch: LiveBatch) -> str:
         """Follow the rows, then judge."""
@@ -190,9 +199,25 @@ class LossBurst(FlowWatcher):
 class SignalAlone(FlowWatcher):
     """`signal`: SIGUSR1, which writes a dump whatever else is waited for."""
 
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Every rung will do."""
+
     def look(self, batch: LiveBatch) -> str:
         """Rows say nothing."""
         return ""
+
+
+def needs_rung(trigger: str, manifest: Mapping[str, Any], rungs: Sequence[str]) -> None:
+    """Refuse a trigger that would never fire, rather than wait for it for weeks.
+
+    Raises:
+        HostError: the recording is by another rung than these.
+    """
+    if (probe := str(manifest.get("probe"))) not in rungs:
+        raise HostError(
+            f"--until {trigger} never fires by {probe}: it needs {' or '.join(rungs)}",
+            "bbrscope doctor says what this host lacks; --until signal works on every rung",
+        )
 
 
 def of_rows(text: str) -> Watcher | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.flight.event_ring import EventRing
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.probes.base.errors import BbrscopeError, HostError
 from bbrscope.reports.live.flight import watchers_of
 
 from tests.live_stream import batches, stream
@@ -109,6 +110,26 @@ def test_triggers_fire_when_it_happens_and_not_else() -> None:
             said[text] += [why] if (why := watcher.look(batch)) else []
     assert all(words in said[text][0] for text, words in FIRES.items())
     assert all(not said[text] for text in NEVER)
+
+
+@pytest.mark.parametrize(
+    ("rung", "deaf"),
+    [
+        ("kprobe", []),
+        ("tcp_probe", ["PRTT_ENTER_EXPIRED"]),
+        ("phases", ["rto", "rate<2mbit/1s", "losses>=20/1s", "PRTT_ENTER_EXPIRED"]),
+        ("inet_diag", list(FIRES)),
+    ],
+)
+def test_a_trigger_that_would_never_fire_is_refused(rung: str, deaf: list[str]) -> None:
+    """fentry and kprobe alone see decisions; phases lack most ACKs, inet_diag has no events."""
+    document = {"probe": rung, "constants": {"HZ": 250}}
+    for text, watcher in watchers_of([*FIRES, "signal"]):
+        if text not in deaf:
+            watcher.begin(document)
+            continue
+        with pytest.raises(HostError, match=f"until {re.escape(text)} never fires by {rung}"):
+            watcher.begin(document)
 
 
 @pytest.mark.parametrize("text", ["rot", "sql:no such thing", "rate<fast/1s", "losses>=5/0s"])
