@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..views.phase_names import phase_name
+
 UNSET = (1 << 32) - 1
 U31, U32 = 1 << 31, 1 << 32
-MODES = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
-PHASES = ("PROBE_BW_UP", "PROBE_BW_DOWN", "PROBE_BW_CRUISE", "PROBE_BW_REFILL")
-V1_PHASES = ("PROBE_BW_1.25", "PROBE_BW_0.75")
-PROBE_BW = 2
 CA_RECOVERY, CA_LOSS = 3, 4
 LEAST_CWND = 4
 HEADROOM = 38  # inflight_headroom's default, of 256
@@ -18,18 +16,11 @@ Values = Mapping[str, int]
 
 
 def phase_of(version: str, values: Values) -> str:
-    """bbr.mode and bbr.cycle_idx by name, as the macro phase_name; "" where not recorded."""
-    mode = values.get("bbr_mode", -1)
-    if not 0 <= mode < len(MODES):
-        return ""
-    if mode != PROBE_BW:
-        return MODES[mode]
-    cycle = values.get("bbr_cycle_idx", 0)
-    if version != "v1":
-        return PHASES[min(cycle, len(PHASES) - 1)]
-    if values.get("bbr_lt_use_bw"):
-        return "PROBE_BW_LT"
-    return V1_PHASES[cycle] if cycle < len(V1_PHASES) else "PROBE_BW_1.0"
+    """The phase; "" where not recorded."""
+    names = ("bbr_mode", "bbr_cycle_idx", "bbr_lt_use_bw")
+    mode, cycle_idx, lt_use_bw = (values.get(name, 0) for name in names)
+    known = "bbr_mode" in values
+    return (phase_name(version, mode, cycle_idx, lt_use_bw) if known else None) or ""
 
 
 def in_flight(values: Values) -> int:

@@ -14,31 +14,20 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import jit
 from ..bbr.plain import records
-from ..bbr.records import BBR_PROBE_BW, MAIN
+from ..bbr.records import MAIN
 from ..bbr.tcp import tcp_packets_in_flight
 from ..replay.what_if import busy_flows
+from ..views.phase_names import CYCLE, MODES, PHASES, phase_name
 from .sender.estimator import EPOCH_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import duckdb
 
     from ..replay.replay_runs import RunInfo
 
 Array = np.ndarray[Any, Any]
-# As the macro phase_name has them.
-PHASES = (
-    "STARTUP",
-    "DRAIN",
-    "PROBE_BW_UP",
-    "PROBE_BW_DOWN",
-    "PROBE_BW_CRUISE",
-    "PROBE_BW_REFILL",
-    "PROBE_BW_1.25",
-    "PROBE_BW_0.75",
-    "PROBE_BW_1.0",
-    "PROBE_BW_LT",
-    "PROBE_RTT",
-)
 UNSET = -1
 # t_us since the first flow began; flow: its place among the run's flows of data; volumes in
 # packets, RTTs in us, UNSET: the kernel has no value; phase: place in PHASES. Of struct bbr is what
@@ -107,17 +96,27 @@ def simulated_course(events: Array, states: Array, rows: Array, versions: list[i
     for name in ("inflight_hi", "inflight_lo"):
         unset = first | (st[name] == _U32_MAX)
         course[name] = np.where(unset, UNSET, st[name])
-    course["phase"] = _phases(st, first)
+    course["phase"] = phase_places(st, first)
     course["too_high"] = np.where(first, UNSET, st["prev_probe_too_high"])
     course["ecn_rounds"] = np.where(first, UNSET, st["startup_ecn_rounds"])
     return course
 
 
-def _phases(states: Array, first: Array) -> Array:
-    """Places in PHASES, as the macro phase_name decides; `first`: rows of v1."""
-    mode, cycle = states["mode"], states["cycle_idx"]
-    up, gain, policed = (PHASES.index(f"PROBE_BW_{name}") for name in ("UP", "1.25", "LT"))
-    in_v1 = np.where(states["lt_use_bw"] == 1, policed, gain + np.minimum(cycle, 2))
-    probing = np.where(first, in_v1, up + np.minimum(cycle, 3))
-    other = np.where(mode > BBR_PROBE_BW, PHASES.index("PROBE_RTT"), mode)
-    return np.where(mode == BBR_PROBE_BW, probing, other)
+def phase_places(states: Array | Mapping[str, Array], first: Array) -> Array:
+    """Places in PHASES; `first`: rows of v1."""
+    beyond = _PLACES.shape[2] - 1
+    cycle = np.minimum(states["cycle_idx"], beyond)
+    places: Array = _PLACES[first.astype(int), states["mode"], cycle, states["lt_use_bw"]]
+    return places
+
+
+def _places() -> Array:
+    """Places in PHASES by whether it is v1, mode, cycle_idx up to beyond its last and lt_use_bw."""
+    places = np.empty((2, len(MODES), len(CYCLE) + 1, 2), np.int64)
+    for first, *of_state in np.ndindex(*places.shape):
+        name = phase_name("v1" if first else "", *of_state)
+        places[first, *of_state] = PHASES.index(name or "")
+    return places
+
+
+_PLACES = _places()

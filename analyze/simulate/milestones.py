@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .course import PHASES, UNSET
+from ..views.phase_names import PHASES
+from .course import UNSET
 
 Array = np.ndarray[Any, Any]
 # Phases that are one thing in all versions.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .phase_names import mode_sql, phase_sql
+
 
 @dataclass(frozen=True)
 class Macro:
@@ -126,22 +128,14 @@ MACROS = (
         ("mode",),
         "",
         "bbr.mode by name",
-        "CASE mode WHEN 0 THEN 'STARTUP' WHEN 1 THEN 'DRAIN' WHEN 2 THEN 'PROBE_BW'"
-        " WHEN 3 THEN 'PROBE_RTT' END",
+        mode_sql(),
     ),
-    # bbr_pacing_gain[] of v1 has 1.25, 0.75 and six times 1.0, and with the policer's rate in use
-    # the gain is 1.0 throughout (tcp_bbr.c bbr_update_gains()).
     Macro(
         "phase_name",
         ("version", "mode", "cycle_idx", "lt_use_bw"),
         "",
         "bbr.mode and bbr.cycle_idx by name, see view phases",
-        "CASE WHEN mode <> 2 THEN mode_name(mode)"
-        " WHEN mode = 2 THEN CASE WHEN version <> 'v1' THEN CASE cycle_idx"
-        " WHEN 0 THEN 'PROBE_BW_UP' WHEN 1 THEN 'PROBE_BW_DOWN'"
-        " WHEN 2 THEN 'PROBE_BW_CRUISE' ELSE 'PROBE_BW_REFILL' END"
-        " WHEN lt_use_bw = 1 THEN 'PROBE_BW_LT' WHEN cycle_idx = 0 THEN 'PROBE_BW_1.25'"
-        " WHEN cycle_idx = 1 THEN 'PROBE_BW_0.75' ELSE 'PROBE_BW_1.0' END END",
+        phase_sql(),
     ),
     Macro(
         "at_greatest",

@@ -11,7 +11,8 @@ from typing import Literal
 
 import altair as alt
 
-from ..panels.palette import AXIS, PHASES, colour_of, variable
+from ....analyze.views.phase_names import PHASES
+from ..panels.palette import AXIS, colour_of, variable
 from ..panels.signals import Panel, Signal
 from .beside import HEIGHT, ScatterRow, sided
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ....analyze.views.events.binding_views import BINDINGS
+from ....analyze.views.phase_names import PHASES
 from ..charts import panel_charts as charts
 from ..charts import vega
-from ..panels.palette import CA_STATES, PHASES
+from ..panels.palette import CA_STATES
 from ..panels.path_panels import QUEUE
 from ..panels.signals import Panel, Signal
 from .convergence import Convergence

@@ -118,20 +118,6 @@ COLOURS: dict[str, tuple[str, str]] = {
 }
 
 
-PHASES = (
-    "STARTUP",
-    "DRAIN",
-    "PROBE_BW",
-    "PROBE_BW_UP",
-    "PROBE_BW_DOWN",
-    "PROBE_BW_CRUISE",
-    "PROBE_BW_REFILL",
-    "PROBE_BW_1.25",
-    "PROBE_BW_0.75",
-    "PROBE_BW_1.0",
-    "PROBE_BW_LT",
-    "PROBE_RTT",
-)
 CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare import groups as compare
+from ....analyze.views.phase_names import PHASES
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
 from ...text.quantities import number_of, plural, seconds
@@ -20,7 +21,6 @@ from ..data.spans import Spans
 from ..data.thin import Points
 from ..pages import frame
 from ..panels.flow_panels import RTT, VOLUMES
-from ..panels.palette import PHASES
 from ..panels.signals import Panel, Signal
 from . import about_run, compared_stills
 

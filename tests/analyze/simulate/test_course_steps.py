@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from bbrscope.analyze.simulate.course import COURSE, PHASES, UNSET
+from bbrscope.analyze.simulate.course import COURSE, UNSET
 from bbrscope.analyze.simulate.course_steps import band, over_time
+from bbrscope.analyze.views.phase_names import PHASES
 
 STARTUP, DRAIN = PHASES.index("STARTUP"), PHASES.index("DRAIN")
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
+from bbrscope.analyze.simulate.course import phase_places
 from bbrscope.analyze.views.macros import MACROS
+from bbrscope.analyze.views.phase_names import PHASES, phase_name
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +70,25 @@ def test_bandwidths_are_packets_per_us_shifted_by_24(con: duckdb.DuckDBPyConnect
     # v1 has one filter, v2 and v3 a pair.
     assert value(con, "max_bw(NULL, NULL, 7)") == 7
     assert value(con, "max_bw(3, 5, NULL)") == 5
+
+
+def test_phases_are_named_alike_in_sql_in_python_and_in_arrays(
+    con: duckdb.DuckDBPyConnection,
+) -> None:
+    states = [
+        (version, *state)
+        for version in ("v1", "v2", "v3")
+        for state in product(range(4), range(8), range(2))
+    ]
+    in_sql = [value(con, "phase_name(?, ?, ?, ?)", *state) for state in states]
+    assert in_sql == [phase_name(*state) for state in states]
+    columns = np.array([state[1:] for state in states]).T
+    names = ("mode", "cycle_idx", "lt_use_bw")
+    first = np.array([version == "v1" for version, *_ in states])
+    places = phase_places(dict(zip(names, columns, strict=True)), first)
+    assert in_sql == [PHASES[place] for place in places]
+    assert set(in_sql) == set(PHASES) - {"PROBE_BW"}
+    assert value(con, "phase_name('v3', 4, 0, 0)") is phase_name("v3", 4, 0, 0) is None
 
 
 def test_every_macro_says_what_it_is() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 from bbrscope.reports.html.data.pack import pack
 from bbrscope.reports.html.data.spans import Spans, coarse, spans
@@ -11,18 +9,7 @@ from bbrscope.reports.html.data.thin import outline, tallest, thin
 from hypothesis import given
 from hypothesis import strategies as st
 
-
-def unpack(text: str) -> list[int]:
-    """What static/data.js does, written from the format's definition."""
-    values, value, part, shift = [], 0, 0, 0
-    for byte in base64.b64decode(text):
-        part |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            value += (part >> 1) ^ -(part & 1)
-            values.append(value)
-            part = shift = 0
-    return values
+from tests.packed_columns import unpack
 
 
 @given(st.lists(st.integers(-(2**52), 2**52)))

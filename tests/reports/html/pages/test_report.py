@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from bbrscope.analyze.compare.run_metrics import scoped
 from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.phase_names import PHASES
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.report import command
@@ -26,24 +26,14 @@ from bbrscope.reports.html.panels.sources import SOURCES
 from bbrscope.reports.html.sections import about_run
 from click.testing import CliRunner
 
+from tests.packed_columns import unpack
+
 
 def data_of(html: str) -> dict[str, Any]:
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
     assert found
     loaded: dict[str, Any] = json.loads(found[1])
     return loaded
-
-
-def times(packed: str) -> list[int]:
-    values, value, part, shift = [], 0, 0, 0
-    for byte in base64.b64decode(packed):
-        part |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            value += (part >> 1) ^ -(part & 1)
-            values.append(value)
-            part = shift = 0
-    return values
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +62,8 @@ def test_every_phase_change_is_in_the_table_and_in_the_data(html: str, shipped: 
     data = data_of(html)
     lane = data["flows"][0]["lanes"]["phase"]
     zero = found[0][0]
-    assert times(lane["a"]) == [(ns - zero) // 1000 for ns, _ in found]
-    names = [lane["names"][index] for index in times(lane["c"])]
+    assert unpack(lane["a"]) == [(ns - zero) // 1000 for ns, _ in found]
+    names = [lane["names"][index] for index in unpack(lane["c"])]
     assert names == [phase for _, phase in found]
     for ns, _ in found:
         assert f'<tr data-a="{(ns - zero) // 1000 / 1e6}"' in html
@@ -93,7 +83,7 @@ def test_every_change_of_a_bound_is_in_the_data(run: str, bound: str, shipped: S
     ).fetchone()
     assert first is not None
     signals = {signal["key"]: signal for signal in data["flows"][0]["signals"]}
-    drawn = set(times(signals[bound]["t"])) if bound in signals else set()
+    drawn = set(unpack(signals[bound]["t"])) if bound in signals else set()
     assert {(ns - first[0]) // 1000 for (ns,) in changes} <= drawn
     assert changes or not drawn
 
@@ -124,9 +114,9 @@ def test_signals_are_those_of_the_store(html: str, shipped: Store) -> None:
         "SELECT max(tp_lost), max(exit_snd_cwnd), min(rs_rtt_us) FILTER (rs_rtt_us > 0)"
         " FROM events JOIN runs USING (run_id) WHERE run = 'v2_single_1bdp' AND flow = 1"
     ).fetchall()[0]
-    assert sum(times(signals["lost"]["v"])) == lost
-    assert max(times(signals["cwnd"]["v"])) == largest_cwnd
-    assert min(times(signals["rtt"]["v"])) == least_rtt
+    assert sum(unpack(signals["lost"]["v"])) == lost
+    assert max(unpack(signals["cwnd"]["v"])) == largest_cwnd
+    assert min(unpack(signals["rtt"]["v"])) == least_rtt
 
 
 def test_what_strangers_recorded_stays_text(hostile_path: Path) -> None:
@@ -190,10 +180,10 @@ def test_reduced_flows_keep_changes_and_extremes_and_say_so(
         " JOIN flows f USING (run_id, flow) JOIN runs r USING (run_id)"
         " WHERE run = 'v2_single_1bdp' AND flow = 1 AND rs_rtt_us > 0"
     ).fetchall()[0]
-    kept = times(signals["rtt"]["t"])
+    kept = unpack(signals["rtt"]["t"])
     assert len(kept) < recorded / 3
-    assert max(times(signals["cwnd"]["v"])) == full_cwnd
-    assert len(set(times(signals["inflight_hi"]["v"]))) == full_hi
+    assert max(unpack(signals["cwnd"]["v"])) == full_cwnd
+    assert len(set(unpack(signals["inflight_hi"]["v"]))) == full_hi
     # In the window, only samples equal to both neighbours are left out.
     window = [when for when in kept if 12_000_000 <= when <= 13_000_000]
     assert inside / 2 < len(window) <= inside
@@ -209,7 +199,7 @@ def test_every_signal_phase_and_limit_has_a_colour() -> None:
     assert len(keys) == len(set(keys))
     for name in (
         *(signal.paint for signal in signals),
-        *palette.PHASES,
+        *PHASES,
         *palette.CA_STATES,
         *BINDINGS,
     ):
@@ -230,18 +220,18 @@ def test_the_sequence_chart_counts_bytes_from_the_first_one_sent(shipped: Store)
         " 'skb_marked_lost')",
         [run_id],
     ).fetchall()[0]
-    assert times(signals["acked"]["v"])[-1] == una
-    assert times(signals["sent"]["v"])[-1] == nxt
-    assert len(times(signals["lost_segment"]["t"])) == lost
+    assert unpack(signals["acked"]["v"])[-1] == una
+    assert unpack(signals["sent"]["v"])[-1] == nxt
+    assert len(unpack(signals["lost_segment"]["t"])) == lost
     payload, resent = shipped.con.execute(
         "SELECT max(seq::BIGINT + len) - 1, count_if(retransmission OR out_of_order)"
         " FROM packets WHERE run_id = ? AND flow = 1",
         [run_id],
     ).fetchall()[0]
     if payload is not None:
-        assert max(times(signals["segment"]["v"])) == payload
-        assert len(times(signals["resent"]["t"])) == resent
-        assert max(times(signals["sack"]["d"])) < payload
+        assert max(unpack(signals["segment"]["v"])) == payload
+        assert len(unpack(signals["resent"]["t"])) == resent
+        assert max(unpack(signals["sack"]["d"])) < payload
 
 
 def test_sequence_numbers_that_wrap_go_on_growing() -> None:
