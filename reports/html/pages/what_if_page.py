@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....analyze.simulate.closed_loop import typical
-from ....analyze.simulate.course import PHASES, UNSET
+from ....analyze.simulate.course import UNSET
 from ....analyze.simulate.course_steps import Band, OverTime, band
 from ....analyze.simulate.recorded_world import METRICS
+from ....analyze.views.phase_names import PHASES
 from ...text.what_if_words import QUANTITY_WORDS, path_words
 from ..data import document
 from ..data.document import Document, PlacedChart
@@ -166,26 +167,25 @@ def _points(
     quantity: CourseQuantity, step_us: int, recorded: Array, own: Band, other: Band
 ) -> dict[str, Points]:
     """Whole numbers of the quantity's scale, by signal; rates, RTTs and means lie mid-step."""
-    finer = 10.0 if quantity.scale == 0.1 else 1.0
     t = step_us * np.arange(len(recorded), dtype=np.int64)
-    t = t + (step_us // 2 if quantity in (*TOGETHER[:2], INFLIGHT) else step_us)
+    t = t + (step_us // 2 if quantity.mid_step else step_us)
     made = {}
     lines = {"recorded": recorded, "own": own.middle, "other": other.middle}
     for source, values in lines.items():
         if np.isfinite(values).any():
-            whole = _whole(values, finer)
+            whole = _whole(values, quantity.per_value)
             made[f"{quantity.name}-{source}"] = Points(t, whole, len(t), True)
     for source, one in (("own", own), ("other", other)):
-        if np.isfinite(one.high).any() and quantity not in BOUNDS:
-            high, low = _whole(one.high, finer), _whole(one.low, finer)
+        if np.isfinite(one.high).any() and quantity.alone:
+            high, low = (_whole(edge, quantity.per_value) for edge in (one.high, one.low))
             key = f"{quantity.name}-{source}-{AREA}"
             made[key] = Points(t, high, len(t), True, np.where(high < 0, 0, high - low))
     return made
 
 
-def _whole(values: Array, finer: float) -> Array:
+def _whole(values: Array, per_value: int) -> Array:
     there = np.isfinite(values)
-    return np.where(there, np.rint(np.where(there, values, 0.0) * finer), _NO_VALUE).astype(
+    return np.where(there, np.rint(np.where(there, values, 0.0) * per_value), _NO_VALUE).astype(
         np.int64
     )
 

@@ -9,34 +9,54 @@ from .signals import Panel, Signal
 
 @dataclass(frozen=True)
 class CourseQuantity:
-    """What one chart shows: its name in analyze/simulate/course_steps.py, and how it is drawn."""
+    """What one chart shows: its name in analyze/simulate/course_steps.py, and how it is drawn.
+
+    The page holds whole numbers: `per_value` of them are one of the course's unit, and `scale`
+    turns one into the unit that is shown. `mid_step`: an amount or mean of each step, and not what
+    held when it ended. `alone`: with a chart of its own, in which there is room for bands.
+    """
 
     name: str
     title: str
     unit: str
     about: str
-    scale: float
+    scale: float = 1e-3
+    per_value: int = 1
+    mid_step: bool = False
+    alone: bool = True
     height: int = 150
     dash: tuple[int, ...] = ()
 
 
+def _packets(
+    name: str,
+    title: str,
+    about: str,
+    *,
+    mid_step: bool = False,
+    alone: bool = True,
+    height: int = 150,
+    dash: tuple[int, ...] = (),
+) -> CourseQuantity:
+    """A quantity in packets, to a tenth."""
+    return CourseQuantity(name, title, "packets", about, 0.1, 10, mid_step, alone, height, dash)
+
+
 TOGETHER = (
     CourseQuantity(
-        "rate_kbps", "Rate delivered", "Mbit/s", "payload delivered, flows with BBR", 1e-3
+        "rate_kbps", "Rate delivered", "Mbit/s", "payload delivered, flows with BBR", mid_step=True
     ),
-    CourseQuantity("rtt_us", "Round-trip time", "ms", "median of each step, flows with BBR", 1e-3),
     CourseQuantity(
-        "lost", "Packets lost so far", "packets", "marked lost, flows with BBR", 0.1, 110
+        "rtt_us", "Round-trip time", "ms", "median of each step, flows with BBR", mid_step=True
     ),
+    _packets("lost", "Packets lost so far", "marked lost, flows with BBR", height=110),
 )
-INFLIGHT = CourseQuantity("inflight", "Data in flight", "packets", "mean of each step", 0.1, 170)
+INFLIGHT = _packets("inflight", "Data in flight", "mean of each step", mid_step=True, height=170)
 BOUNDS = (
-    CourseQuantity("inflight_hi", "inflight_hi", "packets", "the long-term bound", 0.1),
-    CourseQuantity(
-        "inflight_lo", "inflight_lo", "packets", "the short-term bound", 0.1, dash=(2, 3)
-    ),
+    _packets("inflight_hi", "inflight_hi", "the long-term bound", alone=False),
+    _packets("inflight_lo", "inflight_lo", "the short-term bound", alone=False, dash=(2, 3)),
 )
-WINDOW = CourseQuantity("cwnd", "Congestion window", "packets", "snd_cwnd", 0.1, 110)
+WINDOW = _packets("cwnd", "Congestion window", "snd_cwnd", height=110)
 # Who: in the page's words, and the colour's name.
 SOURCES = {"recorded": "recorded", "own": "own_rules", "other": "other_rules"}
 AREA = "band"
@@ -73,7 +93,7 @@ def bounds_panel(rules: str) -> Panel:
 
 def line(quantity: CourseQuantity, source: str, rules: str) -> Signal:
     """The recorded line, or the median over the seeds."""
-    named = f"{quantity.name}, " if quantity in BOUNDS else ""
+    named = "" if quantity.alone else f"{quantity.name}, "
     middle = "" if source == "recorded" else ", median"
     return Signal(
         f"{quantity.name}-{source}",
