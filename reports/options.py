@@ -114,3 +114,25 @@ def names_option(function: F) -> F:
         show_default=True,
         help="Names of the kernel, or of draft-ietf-ccwg-bbr.",
     )(function)
+
+
+def as_option(function: F) -> F:
+    """``--as`` (`as_version`): the rules of a what-if."""
+    return click.option(
+        "--as",
+        "as_version",
+        metavar="RULES",
+        help="What if these rules had been in force: v1, v2, v3, a variant (listed by"
+        " `bbrscope what-if --help`), or ./mybbr.py?",
+    )(function)
+
+
+def set_option(function: F) -> F:
+    """``--set`` (`settings`): the parameters of a what-if."""
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
+    )(function)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.bbr.variants.catalogue import help_text
-from ..options import gather, names_option, runs_argument, store_option
+from ..options import as_option, gather, names_option, runs_argument, set_option, store_option
 from ..text import agreement
 from ..text.screen import say
 
@@ -45,19 +45,8 @@ class ReplayRequest:
 @click.option("--no-decisions", is_flag=True, help="Replay only: note and store no decisions.")
 @click.option("--plain", is_flag=True, help="Run the estimator as plain Python, for debugging.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Flows replayed in parallel.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
-)
-@click.option(
-    "--as",
-    "as_version",
-    metavar="RULES",
-    help="What if these rules had been in force: v1, v2, v3, a variant (below), ./mybbr.py?",
-)
+@set_option
+@as_option
 @names_option
 @click.option("--flow", type=int, default=None, help="With --set or --as: this flow only.")
 @click.option("--seed", type=int, default=0, help="With --set or --as: for new random draws.")

@@ -12,7 +12,7 @@ import click
 from ..api.replayed import open_replayed
 from ..choose import by_condition, by_name
 from ..html.pages import writer
-from ..options import gather, names_option, runs_argument, store_option
+from ..options import as_option, gather, names_option, runs_argument, set_option, store_option
 from ..parameter_types import TimeType
 from ..text.screen import say
 
@@ -90,19 +90,8 @@ class ReportRequest:
     metavar="FROM TO",
     help="Open with this window, and keep every recorded point in it (one RUN).",
 )
-@click.option(
-    "--as",
-    "as_version",
-    metavar="RULES",
-    help="What if? v1, v2, v3, a variant (`bbrscope what-if --help`), or ./mybbr.py (one RUN).",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
-)
+@as_option
+@set_option
 @click.option(
     "--seeds",
     type=click.IntRange(20, 10_000),
@@ -124,9 +113,9 @@ def command(request: ReportRequest) -> None:
     Of several runs (names, patterns such as 'v2_*', or --where): their metrics with differences
     from the first, goodput against RTT, fairness over time, and small charts side by side.
 
-    Of a what-if (--as, --set): the run as recorded, simulated under its own rules and under others,
-    on one time axis with the band of the seeds; the difference beside the error, and how far it
-    holds (`bbrscope what-if` has the same numbers).
+    Of a what-if (--as, --set; one RUN): the run as recorded, simulated under its own rules and
+    under others, on one time axis with the band of the seeds; the difference beside the error, and
+    how far it holds (`bbrscope what-if` has the same numbers).
 
     The file needs no network.
 

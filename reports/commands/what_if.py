@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.bbr.variants.catalogue import help_text
-from ..options import store_option
+from ..options import as_option, set_option, store_option
 from ..text.screen import say
 from ..text.what_if_words import QUANTITY_WORDS, path_words
 
@@ -21,19 +21,8 @@ if TYPE_CHECKING:
 @click.command(epilog=help_text())
 @click.argument("run")
 @store_option
-@click.option(
-    "--as",
-    "as_version",
-    metavar="VERSION",
-    help="v1, v2, v3, a variant (below), or a file of your own: ./mybbr.py",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="With this parameter (kernel units, or 5%). Repeatable.",
-)
+@as_option
+@set_option
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
