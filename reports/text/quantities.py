@@ -59,6 +59,16 @@ def share(value: float) -> str:
     return f"{percent:.2f} %" if percent < 1 else f"{percent:.0f} %"
 
 
+def fine_share(value: float) -> str:
+    """Return the same with a digit more below 10 %, where BBR's limits on loss and ECN lie.
+
+    >>> fine_share(0.613), fine_share(0.0128), fine_share(0.0037)
+    ('61 %', '1.3 %', '0.37 %')
+    """
+    percent = 100 * value
+    return f"{percent:.1f} %" if 1 <= percent < 9.95 else share(value)
+
+
 def times(count: int) -> str:
     """Return how often.
 
@@ -84,7 +94,7 @@ def number_of(value: float, unit: str, is_share: bool = False) -> str:
     ('44.2 ms', '0.39 %', '0.97')
     """
     if is_share:
-        return share(value)
+        return fine_share(value)
     if unit == "us":
         return f"{value / 1e3:.3g} ms"
     whole = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -69,8 +69,9 @@ def load(con: duckdb.DuckDBPyConnection, run: Run) -> Convergence | None:
         return None
     when = convergence(con, [run_id], TOLERANCE, window_s, hold_s)[run_id]
     signals, points = _drawn(lines, run, when)
-    panel = CONVERGENCE.of(signals)
-    return Convergence(window_s, hold_s, when, _titled(panel, window_s, hold_s, when), points)
+    together_s = int(windows[0]["first_s"])
+    panel = _titled(CONVERGENCE.of(signals), window_s, hold_s, when, together_s)
+    return Convergence(window_s, hold_s, when, panel, points)
 
 
 def fitting(seconds: int) -> tuple[int, int]:
@@ -86,8 +87,10 @@ def fitting(seconds: int) -> tuple[int, int]:
     return window, hold
 
 
-def _titled(panel: Panel, window_s: int, hold_s: int, when: int | None) -> Panel:
-    answer = "not converged" if when is None else f"{when} s"
+def _titled(panel: Panel, window_s: int, hold_s: int, when: int | None, together_s: int) -> Panel:
+    answer = "not converged" if when is None else f"at {when} s"
+    if when is not None and when > together_s > 0:
+        answer += f", {when - together_s} s after all had begun"
     rule = f"mean over the next {window_s} s within {TOLERANCE:.0%} of equal for {hold_s} s"
     return replace(panel, title=f"{panel.title}: {answer} ({rule.replace('%', ' %')})")
 
@@ -127,7 +130,8 @@ def _drawn(
     if when is not None:
         about = "from here on shares are equal"
         signals.append(Signal(KEY, "converged", about, "", _STEP, "stem", colour="good"))
-        points[KEY] = _points([(when, 1 + TOLERANCE)], run)
+        stem = np.array([when * _SECOND]), np.array([round((1 + TOLERANCE) / _STEP)])
+        points[KEY] = Points(*stem, 1, True)
     return tuple(signals), points
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ....analyze.compare.run_metrics import scoped
 from ....analyze.story.facts import StoryFacts
 from ....collect.store.query import Row, rows
-from ...text.quantities import quantity, share
+from ...text.quantities import fine_share, quantity, share
 from ...text.stories.instant_text import BINDING_WORDS
 from ..data.select import Run
 
@@ -87,7 +87,7 @@ def _milliseconds(us: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else share(value)
+    return UNKNOWN if value is None else fine_share(value)
 
 
 def _limit(facts: StoryFacts) -> str:

@@ -309,7 +309,14 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Any, url: str) -> 
 
 def test_printing_draws_every_chart_to_fit_the_paper(browser: Any, url: str) -> None:
     opened = Opened(browser, url)
+    # A4 with a margin of 1 cm; what is wider makes a browser shrink the page, or cut it.
+    size = {"width": 718, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert opened.run("document.documentElement.scrollWidth") <= 718
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     widths = opened.run("[...document.querySelectorAll('.plot svg')].map((s) => s.clientWidth)")
     assert len(widths) == len(PANELS)
     assert max(widths) <= 700

@@ -121,7 +121,8 @@ def test_the_chart_of_convergence_shows_known_shares(tmp_path: Path) -> None:
         found = convergence.load(store.con, select.load_run(store.con, run_id))
     assert found is not None
     assert (found.window_s, found.hold_s, found.converged_s) == (2, 7, 4)
-    assert "converge: 4 s" in found.panel.title
+    assert "converge: at 4 s (" in found.panel.title
+    assert found.points[convergence.KEY].t.tolist() == [4_000_000]
     points = found.points["part1"]
     parts = dict(zip((points.t // 1_000_000).tolist(), points.v.tolist(), strict=True))
     # 3000 of 4000 is 1.5 equal parts; in second 3, half of that and half of what follows.
