@@ -226,7 +226,7 @@ def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     fetched = con.execute(
         "SELECT path_class, list(goodput_mbps) FILTER (version = 'v1') AS v1,"
         " list(goodput_mbps) FILTER (version = 'v3') AS v3"
-        " FROM (FROM fleet_flows ORDER BY hash(run_id)) WHERE goodput_mbps IS NOT NULL"
+        " FROM (FROM fleet_flows ORDER BY hash(run_id)) WHERE goodput_mbps > 0"
         " GROUP BY path_class HAVING v1 IS NOT NULL AND v3 IS NOT NULL"
     ).fetchall()
     blocks = [(v1[:MOST_RUNS], v3[:MOST_RUNS]) for _, v1, v3 in fetched]

@@ -7,10 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...text.print_table import cell
+from ...text.quantities import fine_share, quantity
 from . import frame
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ....analyze.lake.fleet import Answer
+
+# How a measured column is headed and written, by the end of its name: its unit and its digits.
+_UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("_s", ", s", lambda value: f"{value:,.1f}" if value >= 0.05 else f"{value:.2g}"),
+    ("_bytes", "", lambda value: quantity(value, "B")),
+    ("_mbps", ", Mbit/s", lambda value: f"{value:.3g}"),
+    ("share_of_time", "", fine_share),
+)
+# Columns of the table of changes: shares, and of them a difference's ends.
+_SHARES = ("before", "now")
+_POINTS = ("low", "high")
 
 
 def build(lake: str, counted: str, answers: Sequence[Answer], reports: Mapping[str, str]) -> str:
@@ -30,7 +44,7 @@ def _shown(answer: Answer, reports: Mapping[str, str]) -> dict[str, object]:
     import pyarrow.types as kinds
 
     rows = [
-        [(cell(value), _link(name, value, reports)) for name, value in row.items()]
+        [(_text(name, value), _link(name, value, reports)) for name, value in row.items()]
         for row in answer.rows.to_pylist()
     ]
     right = [kinds.is_integer(f.type) or kinds.is_floating(f.type) for f in answer.rows.schema]
@@ -38,10 +52,35 @@ def _shown(answer: Answer, reports: Mapping[str, str]) -> dict[str, object]:
         "name": answer.name,
         "title": answer.title,
         "about": answer.about,
-        "heads": answer.rows.column_names,
+        "heads": [_head(name) for name in answer.rows.column_names],
         "right": right,
         "rows": rows,
     }
+
+
+def _head(column: str) -> str:
+    """A column's name in words, with the unit of its numbers.
+
+    >>> _head("cost_s"), _head("short_bytes"), _head("v1_mbps"), _head("share_of_time")
+    ('cost, s', 'short', 'v1, Mbit/s', 'share of time')
+    """
+    for end, unit, _ in _UNITS:
+        if column.endswith(end) and column != end:
+            return column.removesuffix(end).replace("_", " ") + unit
+    return column.replace("_", " ") + (", points" if column in _POINTS else "")
+
+
+def _text(column: str, value: object) -> str:
+    if not isinstance(value, float):
+        return cell(value)
+    if column in _SHARES:
+        return fine_share(value)
+    if column in _POINTS:
+        return f"{100 * value:+.2g}"
+    if column == "p":
+        return f"{value:.2g}"
+    written = [write for end, _, write in _UNITS if column.endswith(end)]
+    return written[0](value) if written else cell(value)
 
 
 def _link(column: str, value: object, reports: Mapping[str, str]) -> str:

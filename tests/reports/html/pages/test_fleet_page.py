@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
 from bbrscope.analyze.diagnosis.rule import rules
@@ -21,6 +23,18 @@ def test_the_page_escapes_what_recordings_say_and_links_reports() -> None:
     assert '<a href="r/a%20b.html">a b</a>' in html
     assert "http:" not in html
     assert "<script" not in html
+
+
+def test_the_page_heads_and_writes_numbers_in_their_units() -> None:
+    rows = pa.table(
+        {"cost_s": [33.17671], "cost_bytes": [7_153_177.4], "share_of_time": [0.0417215]}
+        | {"v1_mbps": [9.38951], "before": [0.5], "low": [-0.0123], "p": [0.04321]}
+    )
+    html = fleet_page.build("lake", "1 run", [Answer("findings", "F", "a", rows)], {})
+    heads = re.findall(r"<th [^>]*>([^<]*)</th>", html)
+    assert heads == ["cost, s", "cost", "share of time", "v1, Mbit/s", "before", "low, points", "p"]
+    cells = re.findall(r"<td [^>]*>([^<]*)</td>", html)
+    assert cells == ["33.2", "7.15 MB", "4.2 %", "9.39", "50 %", "-1.2", "0.043"]
 
 
 def diagnosis(run: str, costs: dict[str, float]) -> Diagnosis:
