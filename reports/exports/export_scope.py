@@ -93,7 +93,7 @@ def scope_of(
     """Return what to export of a run; `between` is in ns on the run's clock.
 
     Raises:
-        BbrscopeError: no such run or flow.
+        BbrscopeError: no such run or flow, or none of its flows is recorded in that time.
     """
     run_id = store.run_id(run)
     flows = flows_of(store.con, run_id)
@@ -106,7 +106,7 @@ def scope_of(
         chosen = [one_flow for one_flow in flows if not one_flow.tiny] or flows[:1]
     zero_ns = int(flows[0].zero_ns) if flows else 0
     window = None if between is None else (zero_ns + between[0], zero_ns + between[1])
-    return ExportScope(
+    scope = ExportScope(
         store.con,
         run_id,
         run,
@@ -116,4 +116,20 @@ def scope_of(
         window,
         names,
         everything,
+    )
+    _require_recorded(scope)
+    return scope
+
+
+def _require_recorded(scope: ExportScope) -> None:
+    spans = [scope.span(flow) for flow in scope.flows]
+    if scope.window is None or not spans or any(first <= last for first, last in spans):
+        return
+    first = scope.seconds(min(int(flow.first_ns) for flow in scope.flows))
+    last = scope.seconds(max(int(flow.last_ns) for flow in scope.flows))
+    which = f"flow {scope.flows[0].flow} of {scope.run}" if scope.chosen else scope.run
+    start, end = map(scope.seconds, scope.window)
+    raise BbrscopeError(
+        f"nothing of {which} is recorded between {start:g} and {end:g} s",
+        f"it was recorded from {first:.3f} to {last:.3f} s: choose --between in that",
     )

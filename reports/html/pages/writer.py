@@ -15,10 +15,13 @@ def check_free(path: Path, force: bool) -> None:
     """See, before the work is done, that `path` may be written.
 
     Raises:
-        BbrscopeError: it exists and `force` is not given, is a folder, or has none to lie in.
+        BbrscopeError: it exists and `force` is not given, is no file, or has no folder to lie in.
     """
     if path.is_dir():
-        raise BbrscopeError(f"{path} is a folder", f"name a file: -o {path / 'report.html'}")
+        raise BbrscopeError(f"{path} is a folder", f"name a file in it: -o {path / 'NAME'}")
+    if path.exists() and not path.is_file():
+        fact = f"{path} is a device or a pipe, and the file would take its place"
+        raise BbrscopeError(fact, "name a file, and copy it from there")
     if path.exists() and not force:
         raise BbrscopeError(f"{path} exists", "add --force to overwrite it, or name another: -o")
     if not path.parent.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -11,7 +12,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.packets.capture_file import pieces
-from bbrscope.reports.cli import cli
+from bbrscope.reports.cli import cli, main
 from click.testing import CliRunner
 
 RUN = "v2_single_1bdp"
@@ -112,3 +113,24 @@ def test_a_window_of_time(shipped_path: Path, tmp_path: Path) -> None:
     found, _ = export(shipped_path, tmp_path / "x.xpl", RUN, "--between", "0.2s", "0.6s")
     times = [point[0] for points in found.values() for point in points]
     assert 0.2 <= min(times) < max(times) <= 0.6
+
+
+def test_a_pipe_and_a_time_without_any_event_are_refused(
+    shipped_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def refused(*options: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["export", RUN, "--store", str(shipped_path), "--format", "xplot", *options])
+        assert ended.value.code == 1
+        return capsys.readouterr().err
+
+    assert "a device or a pipe" in refused("-o", str(pipe), "--force")
+    assert pipe.is_fifo()
+    late = ("--between", "100s", "101s")
+    said = refused("-o", str(tmp_path / "late.xpl"), *late)
+    assert f"nothing of {RUN} is recorded between 100 and 101 s" in said
+    assert "from 0.000 to 25.104 s" in said
+    assert list(tmp_path.iterdir()) == [pipe]
