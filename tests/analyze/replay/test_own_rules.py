@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from bbrscope.analyze.bbr.codes import BY_NAME, CODES
 from bbrscope.collect.store.store import Store
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
+ROOT = Path(__file__).resolve().parents[3]
 RUN = "v1_x_lt"
 MINE = """
 from bbrscope.analyze.bbr.versions.v1 import bbr_init, dispatch as dispatch_v1
@@ -24,10 +26,10 @@ def dispatch(bbr, ev, p, log):
 """
 
 
-def _replay(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _replay(store: Path, *words: str, run: str = RUN) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "BBRSCOPE_PLAIN": "1", "BBRSCOPE_STORE": str(store)}
     return subprocess.run(
-        [*BBRSCOPE, "replay", RUN, *words],
+        [*BBRSCOPE, "replay", run, *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -70,6 +72,20 @@ def test_a_file_decides_as_its_rules_say(
     (by_set,) = _answer(shipped_path, *settings)["what_if"]
     assert by_file["first_decision"] is not None
     assert by_file | {"as_version": "v1"} == by_set
+
+
+def test_the_variant_of_the_estimators_page_decides_as_the_page_shows(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "analyze/bbr/README.md").read_text()
+    variant, shown = (
+        re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)[0]
+        for language in ("python", "text")
+    )
+    (tmp_path / "patient.py").write_text(variant)
+    done = _replay(shipped_path, "--as", str(tmp_path / "patient.py"), run="v3_x_tlp5")
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
 
 
 def test_what_goes_wrong_is_said(shipped_path: Path, tmp_path: Path) -> None:
