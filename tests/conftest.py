@@ -39,10 +39,11 @@ GUESTS = (
 )
 
 
-# What a test's module imports if it starts programs, or loads and replays recordings.
+# What a test's module imports if it starts programs, loads and replays recordings, or simulates
+# (a simulated second takes several in plain Python).
 COSTLY = frozenset(
     "subprocess bbrscope fixtures ingest ingest_many open_store Store store CliRunner pairing"
-    " machine EventReader run_compiled".split()
+    " machine EventReader run_compiled simulate Victims".split()
 )
 
 
