@@ -47,18 +47,14 @@ def _value(name: str, text: str) -> int:
     known = set(params.PARAMS.names or ()) - {"pacing_gain"}
     is_gain = _PACING_GAIN.match(name) is not None
     if name not in known and not is_gain:
-        raise BbrscopeError(
-            f"--set {name}: no such parameter", f"there are {', '.join(sorted(known))}"
-        )
+        raise BbrscopeError(f"{name}: no such parameter", f"there are {', '.join(sorted(known))}")
     is_fraction = is_gain or name in _FRACTIONS
     if text.endswith("%") and not is_fraction:
-        raise BbrscopeError(f"--set {name}={text}: not a fraction", "give a whole number")
+        raise BbrscopeError(f"{name}={text}: not a fraction", "give a whole number")
     number = _number(name, text)
     smallest, largest = _SMALLEST.get(name, 0), _LARGEST_GAIN if is_fraction else _LARGEST
     if not smallest <= number <= largest:
-        raise BbrscopeError(
-            f"--set {name}={text}: out of range", f"between {smallest} and {largest}"
-        )
+        raise BbrscopeError(f"{name}={text}: out of range", f"between {smallest} and {largest}")
     return number
 
 
@@ -68,7 +64,7 @@ def _number(name: str, text: str) -> int:
         return round(float(text[:-1]) * BBR_UNIT / 100) if text.endswith("%") else int(text)
     except (ValueError, OverflowError):  # the second of 1e999%
         raise BbrscopeError(
-            f"--set {name}={text}: not a number", "give a whole number in kernel units, or 5%"
+            f"{name}={text}: not a number", "give a whole number in kernel units, or 5%"
         ) from None
 
 

@@ -7,7 +7,7 @@ that would have been sent differently, and the answer is a guess that gets worse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,15 @@ from ..bbr.variants.own_process import guarded
 from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
-from .parameter_settings import apply_settings
+from .parameter_settings import apply_settings, parse_settings
 from .passes import Array, Pass, run_pass
 from .prepare import FlowEvents, has_values, prepare
-from .replay_runs import RunInfo, load_flow
+from .replay_runs import RunInfo, load_flow, run_info
 
 if TYPE_CHECKING:
     import duckdb
+
+    from ...collect.store.store import Store
 
 # Calls of main(). A flow with fewer is a control connection, which says nothing about rules.
 LEAST_EVENTS = 100
@@ -46,6 +48,28 @@ class WhatIf:
     drift: Drift
     caveats: list[str]
     decided: dict[str, int]
+
+
+def ask_run(
+    store: Store,
+    run: str,
+    settings: Sequence[str],
+    as_version: str | None,
+    flow: int | None,
+    seed: int = 0,
+) -> list[WhatIf]:
+    """Ask for the flows of a run: `flow`, or those that carry data; `settings` as users write them.
+
+    Raises:
+        BbrscopeError: no such run, flow or parameter, and what `ask` raises.
+    """
+    info = run_info(store.con, store.run_id(run))
+    values = parse_settings(settings, base_of(as_version) if as_version else info.flavour)
+    if flow is not None and flow not in info.flows:
+        known = ", ".join(map(str, info.flows)) or "none"
+        raise BbrscopeError(f"{run} has no flow {flow}", f"it has {known}")
+    chosen = busy_flows(store.con, info) if flow is None else (flow,)
+    return [ask(store.con, info, one, values, as_version, seed) for one in chosen]
 
 
 def ask(

@@ -13,6 +13,7 @@ from ...analyze.views.store_with_views import open_store
 from ...collect.store.store import DEFAULT_PATH, Store
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
+from ..text.quantities import plural
 from .queries import RUNS, query_error
 from .replayed import not_replayed, replay
 
@@ -44,6 +45,8 @@ class Recordings(Closing):
 
     >>> lab.names
     ['v2_x_spur']
+    >>> str(lab).partition(": ")[2]
+    '1 run>'
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +54,7 @@ class Recordings(Closing):
         self._store: Store | None = open_store(path, read_only=True)
 
     def __repr__(self) -> str:
-        held = "closed" if self._store is None else f"{len(self.names)} runs"
+        held = "closed" if self._store is None else plural(len(self.names), "run")
         return f"<bbrscope.Recordings {self.path}: {held}>"
 
     def close(self) -> None:
@@ -214,7 +217,8 @@ class Recordings(Closing):
 
         Args:
             settings: parameters of the estimator and their values, in kernel units or as "5%".
-            version: rules of v1, v2 or v3 instead of the recorded ones.
+            version: rules of v1, v2 or v3, a variant's name or a file with a variant of your own,
+                instead of the recorded ones.
             flow: this one; None: all that carry data.
             seed: for random draws that were not recorded.
 
@@ -225,17 +229,10 @@ class Recordings(Closing):
         >>> answer.changed
         {'loss_thresh': (5, 13)}
         """
-        from ...analyze.replay import replay_runs, what_if
-        from ...analyze.replay.parameter_settings import parse_settings
+        from ...analyze.replay.what_if import ask_run
 
-        info = replay_runs.run_info(self.store.con, self.store.run_id(run))
         texts = [f"{name}={value}" for name, value in (settings or {}).items()]
-        values = parse_settings(texts, version or info.flavour)
-        if flow is not None and flow not in info.flows:
-            known = ", ".join(map(str, info.flows))
-            raise BbrscopeError(f"{run} has no flow {flow}", f"it has {known}")
-        chosen = what_if.busy_flows(self.store.con, info) if flow is None else (flow,)
-        return [what_if.ask(self.store.con, info, one, values, version, seed) for one in chosen]
+        return ask_run(self.store, run, texts, version, flow, seed)
 
     def explain(self, run: str, flow: int | None = None) -> polars.DataFrame:
         """Return what the flows decided, when and why: one row per change.

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...analyze.replay.exercised import exercised_by
+from .quantities import plural
 from .screen import say
 
 if TYPE_CHECKING:
@@ -30,27 +31,17 @@ def show(
 ) -> None:
     """Ask for each flow of the runs and print the answers."""
     from ...analyze.bbr.variants.own_variant import base_of
-    from ...analyze.replay import replay_runs as session
-    from ...analyze.replay import what_if
-    from ...analyze.replay.parameter_settings import parse_settings
+    from ...analyze.replay.what_if import ask_run
     from ...analyze.story.names import translate
     from ...analyze.views.store_with_views import open_store
-    from ...probes.base.errors import BbrscopeError
 
-    answers = []
     base = None if as_version is None else base_of(as_version)
     with open_store(path, read_only=True) as store:
-        for name in names or store.runs():
-            info = session.run_info(store.con, store.run_id(name))
-            values = parse_settings(settings, base or info.flavour)
-            chosen = (flow,) if flow is not None else what_if.busy_flows(store.con, info)
-            if flow is not None and flow not in info.flows:
-                raise BbrscopeError(
-                    f"{name} has no flow {flow}", f"it has {', '.join(map(str, info.flows))}"
-                )
-            answers += [
-                what_if.ask(store.con, info, one, values, as_version, seed) for one in chosen
-            ]
+        answers = [
+            answer
+            for name in names or store.runs()
+            for answer in ask_run(store, name, settings, as_version, flow, seed)
+        ]
 
     def say_translated(text: str) -> None:
         say(translate(text, vocabulary))
@@ -117,7 +108,8 @@ def _print_exercised(answers: Sequence[WhatIf], base: str, say: Callable[[str], 
     codes = exercised_by([answer.decided for answer in answers], base)
     known = len(codes.never) + len(codes.exercised)
     runs = len({answer.run for answer in answers})
-    say(f"{runs} recordings, {len(answers)} flows: under these rules they exercise")
+    counted = f"{plural(runs, 'recording')}, {plural(len(answers), 'flow')}"
+    say(f"{counted}: under these rules they decide")
     say(
         f"{len(codes.exercised)} of {known} codes ({base}'s, and those of its own that it decided):"
     )
