@@ -88,30 +88,42 @@ def run(
     root = build_root(suite, architecture)
     chosen = find((kernel or root).resolve())
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".command").write_text(command)
-    (folder / ".init").write_text(INIT)
-    _write_version(folder / ".package")
+    _write_orders(folder, command)
     shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
     if kernel is not None and chosen.modules is not None:
         shares["modules"] = (chosen.modules.parent, ",readonly=on")
     make_initramfs(chosen.modules, folder / ".initramfs", root / "usr/bin/busybox")
     machine = Machine(board, chosen.image, folder / ".initramfs", shares, cpus)
     console = boot(machine, timeout_s, watch)
-    status = folder / ".status"
+    _require_end(folder, console, chosen.release)
+    return _collect_output(folder, command)
+
+
+def _write_orders(folder: Path, command: str) -> None:
+    """Put into the shared folder what the guest is to run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".command").write_text(command)
+    (folder / ".init").write_text(INIT)
+    _write_version(folder / ".package")
+
+
+def _require_end(folder: Path, console: str, release: str) -> None:
+    """Raise GuestError if the command did not come to its end."""
     if NO_ROOT in console:
         raise GuestError(
-            f"the kernel {chosen.release} cannot mount the guest's files: it lacks 9p over virtio",
+            f"the kernel {release} cannot mount the guest's files: it lacks 9p over virtio",
             "build it with CONFIG_9P_FS=y, CONFIG_NET_9P_VIRTIO=y and CONFIG_VIRTIO_PCI=y, or name "
             "a folder that has its modules, too",
         )
-    if not status.exists():
-        raise GuestError(
-            f"the guest ({chosen.release}) ended early; its console:\n{console[-3000:]}"
-        )
+    if not (folder / ".status").exists():
+        raise GuestError(f"the guest ({release}) ended early; its console:\n{console[-3000:]}")
+
+
+def _collect_output(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Read how the command ended and what it printed; remove what only the guest needed."""
     result = subprocess.CompletedProcess(
         command,
-        int(status.read_text()),
+        int((folder / ".status").read_text()),
         (folder / ".stdout").read_text(errors="replace"),
         (folder / ".stderr").read_text(errors="replace"),
     )

@@ -69,6 +69,18 @@ class FlowSpec:
     on_us: int = 0
     off_us: int = 0
 
+    def described(self, bbr_version: str | None, start_s: float) -> dict[str, Any]:
+        """Return what a run's manifest says of the flow, which began to send at `start_s`."""
+        return {
+            "flow_no": self.flow_no,
+            "cc": self.cc,
+            "bbr_version": bbr_version,
+            "kind": self.kind,
+            "start_s": start_s,
+            "extra_rtt_us": self.extra_rtt_us,
+            "size_bytes": self.size_bytes,
+        }
+
 
 @dataclass(frozen=True)
 class PathChange:
@@ -103,6 +115,27 @@ class LabPoint:
         """The seed of everything random in this run: the same for the same point."""
         text = f"{self.label}/{self.rep}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+    def described(self, place: str) -> dict[str, Any]:
+        """Return what a run's manifest says of its scenario, parameters and path."""
+        link = self.path
+        return {
+            "scenario": self.scenario,
+            "title": self.title,
+            "source": self.source,
+            "rep": self.rep,
+            "seed": self.seed,
+            "quick": self.quick,
+            "place": place,
+            "params": dict(self.params),
+            "duration_s": self.duration_us / 1e6,
+            "rate_bps": link.rate_bps,
+            "rtt_us": link.rtt_us,
+            "bdp_bytes": link.bdp_bytes,
+            "buffer_bytes": link.buffer_bytes,
+            "loss": link.loss,
+            "aqm": link.aqm,
+        }
 
     def run_name(self, kernel: str) -> str:
         """Return the name of the run that this point becomes on `kernel`."""

@@ -273,34 +273,18 @@ def _describe(
     versions: dict[str, str],
 ) -> str:
     """Write into the manifest which run this is; return why it is not what it says, if so."""
-    problems = [*outcome["problems"], *accounting.trouble(manifest)]
-    for flow in point.flows:
-        report = _loaded(bundle / f"iperf{flow.flow_no}.json")
-        if "error" in report and flow.kind != "fixed-size":
-            problems.append(f"flow {flow.flow_no}: iperf3 said {report['error']!r:.200}")
-    if outcome["cpu_busy"] > MAX_BUSY:
-        problems.append(
-            f"CPU-bound: the busiest CPU worked {outcome['cpu_busy']:.0%} of the time, so the "
-            "machine was the bottleneck"
-        )
-    link = point.path
+    problems = [
+        *outcome["problems"],
+        *accounting.trouble(manifest),
+        *_failed_flows(point, bundle),
+        *_cpu_bound(outcome["cpu_busy"]),
+    ]
     manifest["scenario"] = {"id": point.scenario, "description": point.title}
     manifest["setup"] = {**manifest["setup"], **point.params}
     manifest["changes"] = outcome["changes"]
     manifest["traffic_start_uptime_s"] = outcome["boottime_s"]
     manifest[KEY] = {
-        "scenario": point.scenario,
-        "title": point.title,
-        "source": point.source,
-        "rep": point.rep,
-        "seed": point.seed,
-        "quick": point.quick,
-        "place": place,
-        "params": dict(point.params),
-        "duration_s": point.duration_us / 1e6,
-        **{key: getattr(link, key) for key in ("rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")},
-        "loss": link.loss,
-        "aqm": link.aqm,
+        **point.described(place),
         "changes": outcome["changes"],
         "cpu_busy": outcome["cpu_busy"],
         "valid": not problems,
@@ -311,20 +295,28 @@ def _describe(
     return "; ".join(problems)
 
 
+def _failed_flows(point: LabPoint, bundle: Path) -> Iterator[str]:
+    """Yield what iperf3 said of flows that failed; those of a fixed size end by themselves."""
+    for flow in point.flows:
+        report = _loaded(bundle / f"iperf{flow.flow_no}.json")
+        if "error" in report and flow.kind != "fixed-size":
+            yield f"flow {flow.flow_no}: iperf3 said {report['error']!r:.200}"
+
+
+def _cpu_bound(busy: float) -> Iterator[str]:
+    if busy > MAX_BUSY:
+        yield (
+            f"CPU-bound: the busiest CPU worked {busy:.0%} of the time, so the machine was the"
+            " bottleneck"
+        )
+
+
 def _flow(
     point: LabPoint, flow: FlowSpec, outcome: dict[str, Any], versions: dict[str, str]
 ) -> dict[str, Any]:
     launched = outcome["flows"].get(str(flow.flow_no), {}).get("launched_s", flow.start_us / 1e6)
     trips = traffic.ROUND_TRIPS * (point.path.rtt_us + flow.extra_rtt_us) / 1e6
-    return {
-        "flow_no": flow.flow_no,
-        "cc": flow.cc,
-        "bbr_version": versions.get(flow.cc),
-        "kind": flow.kind,
-        "start_s": round(launched + trips, 6),
-        "extra_rtt_us": flow.extra_rtt_us,
-        "size_bytes": flow.size_bytes,
-    }
+    return flow.described(versions.get(flow.cc), round(launched + trips, 6))
 
 
 def _publish(bundle: Path, output: Path) -> Path:

@@ -137,7 +137,7 @@ class Guests:
     """Guests that make runs, for threads to wait for.
 
     Attributes:
-        report: what they say, the bundles they finish, and a list of failures at the end of each.
+        news: what they say, the bundles they finish, and a list of failures at the end of each.
         stop: ends them all.
     """
 

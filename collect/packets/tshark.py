@@ -125,7 +125,16 @@ class Dissection(Closing):
         tshark = find_tshark()
         self._scratch = ScratchFolder()
         self._said = open(self._scratch.path / "said", "w+b")  # noqa: SIM115 - see close()
-        self._process = subprocess.Popen(
+        self._process = self._start(tshark)
+        self._output = cast(io.FileIO, self._process.stdout)
+        # tshark goes on while its output is decoded.
+        with suppress(OSError):
+            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE)
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._feeder.start()
+
+    def _start(self, tshark: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [tshark, "-n", "-r", "-", *OPTIONS, "-T", "tabs", "-o", COLUMNS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -138,12 +147,6 @@ class Dissection(Closing):
             },
             bufsize=0,
         )
-        self._output = cast(io.FileIO, self._process.stdout)
-        # tshark goes on while its output is decoded.
-        with suppress(OSError):
-            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE)
-        self._feeder = threading.Thread(target=self._feed, daemon=True)
-        self._feeder.start()
 
     def memory(self) -> int:
         """Return the resident bytes of tshark; 0 if it has ended."""

@@ -102,42 +102,65 @@ def load(
         samples: in the order in which they were taken.
         to_monotonic_ns: added to times on CLOCK_REALTIME; None leaves them as they are.
     """
-    known = con.execute(
-        "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
-        " WHERE run_id = ?",
-        [run_id],
-    ).fetchall()
-    lives: dict[Ends, list[_Life]] = {}
-    for flow, *ends in known:
-        if ends[2] is not None and ends[3] is not None:
-            lives.setdefault(Ends(*ends), []).append(_Life(flow, None, None, None))
-    fresh: dict[int, tuple[Ends, int, _Life]] = {}
+    connections = _Connections(con, run_id)
     loaded = Loaded()
-    table = recorded_table("samples")
-    types = {column.name: believed(column) for column in table.columns}
-    last_flow = max((row[0] for row in known), default=0)
+    columns = recorded_table("samples").columns
+    types = {column.name: believed(column) for column in columns}
 
     def rows() -> Iterator[dict[str, Any]]:
-        nonlocal last_flow
         for sample in samples:
-            ns, clock = sample.time or (None, None)
-            if ns is not None and clock == "realtime" and to_monotonic_ns is not None:
-                ns = max(0, ns + to_monotonic_ns)
-            same = lives.setdefault(sample.ends, [])
-            life = _life_of(same, sample)
-            if life is None:
-                last_flow += 1
-                life = _Life(last_flow, sample.cookie, ns, ns)
-                same.append(life)
-                fresh[last_flow] = (sample.ends, len(same) - 1, life)
+            ns = _monotonic(sample.time, to_monotonic_ns)
+            life = connections.life_of(sample, ns)
             _note(loaded, life, sample, ns)
             values = {name: fitting(each, *types[name]) for name, each in sample.values.items()}
             yield {"run_id": run_id, "flow": life.flow, "look": sample.look, "ns": ns, **values}
 
     insert(con, "samples", rows())
-    insert(con, "flows", (_flow_row(run_id, *entry) for entry in fresh.values()))
-    loaded.flows = len(known) + len(fresh)
+    insert(con, "flows", (_flow_row(run_id, *entry) for entry in connections.fresh))
+    loaded.flows = connections.known + len(connections.fresh)
     return loaded
+
+
+def _monotonic(time: tuple[int, str] | None, to_monotonic_ns: int | None) -> int | None:
+    """Return a sample's time on CLOCK_MONOTONIC, if one knows how to get there."""
+    ns, clock = time or (None, None)
+    if ns is not None and clock == "realtime" and to_monotonic_ns is not None:
+        return max(0, ns + to_monotonic_ns)
+    return ns
+
+
+class _Connections:
+    """Whose samples are: the run's flows, and connections that samples alone show.
+
+    Attributes:
+        known: how many flows the run had before.
+        fresh: of each other connection its ends, how many had the same ends before, and itself.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+        flows = con.execute(
+            "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
+            " WHERE run_id = ?",
+            [run_id],
+        ).fetchall()
+        self._by_ends: dict[Ends, list[_Life]] = {}
+        for flow, *ends in flows:
+            if ends[2] is not None and ends[3] is not None:
+                self._by_ends.setdefault(Ends(*ends), []).append(_Life(flow, None, None, None))
+        self._last_flow = max((row[0] for row in flows), default=0)
+        self.known = len(flows)
+        self.fresh: list[tuple[Ends, int, _Life]] = []
+
+    def life_of(self, sample: Sample, ns: int | None) -> _Life:
+        """Return the connection that a sample is of; a new one if it fits none."""
+        same = self._by_ends.setdefault(sample.ends, [])
+        life = _life_of(same, sample)
+        if life is None:
+            self._last_flow += 1
+            life = _Life(self._last_flow, sample.cookie, ns, ns)
+            same.append(life)
+            self.fresh.append((sample.ends, len(same) - 1, life))
+        return life
 
 
 def _life_of(same: list[_Life], sample: Sample) -> _Life | None:

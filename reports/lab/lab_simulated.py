@@ -67,36 +67,16 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
 
     setup = of_point(point)
     folder = output / point.run_name(KERNEL.split(" ")[0])
-    link = point.path
     changes = [{"at_s": c.at_us / 1e6, "what": c.what, "value": c.value} for c in point.changes]
     described = {
-        "scenario": point.scenario,
-        "title": point.title,
-        "source": point.source,
-        "rep": point.rep,
-        "seed": point.seed,
-        "quick": point.quick,
-        "place": "simulation",
-        "params": dict(point.params),
-        "duration_s": point.duration_us / 1e6,
-        **{key: getattr(link, key) for key in ("rate_bps", "rtt_us", "bdp_bytes", "buffer_bytes")},
-        "loss": link.loss,
-        "aqm": link.aqm,
+        **point.described("simulation"),
         "changes": changes,
         "cpu_busy": 0.0,
         "valid": True,
         "why_invalid": "",
         "flows": [
-            {
-                "flow_no": flow.flow_no,
-                "cc": flow.cc,
-                "bbr_version": None if flow_setup.variant else flow_setup.version,
-                "kind": flow.kind,
-                "start_s": flow.start_us / 1e6,
-                "extra_rtt_us": flow.extra_rtt_us,
-                "size_bytes": flow.size_bytes,
-            }
-            for flow, flow_setup in zip(point.flows, setup.flows, strict=True)
+            flow.described(None if setup_of.variant else setup_of.version, flow.start_us / 1e6)
+            for flow, setup_of in zip(point.flows, setup.flows, strict=True)
         ],
     }
     extra = {

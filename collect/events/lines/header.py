@@ -137,16 +137,19 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         _check_fields(found, f"{where}, line {number}")
         tags[name] = Tag(name, kind, role, order, found)
     if all(tag.role == SINGLE for tag in tags.values()):
-        seen = [*tags, *skipped]
-        only = f" (only {', '.join(map(repr, seen[:8]))})" if seen else ""
-        raise BundleError(
-            f"{where} declares no rows of kernel events{only}",
-            "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",
-        )
+        raise _no_events(where, [*tags, *skipped])
     numbered = _number_parts(list(tags.values()))
     _check_repeats(numbered, where)
     findings += _unstored(numbered)
     return Header(tuple(numbered), skipped, tuple(findings))
+
+
+def _no_events(where: str, seen: list[str]) -> BundleError:
+    only = f" (only {', '.join(map(repr, seen[:8]))})" if seen else ""
+    return BundleError(
+        f"{where} declares no rows of kernel events{only}",
+        "record BBR's callbacks or samples of its state; BUNDLE.md describes the rows",
+    )
 
 
 def _is_known(letters: str, number: str) -> bool:

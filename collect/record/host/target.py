@@ -146,26 +146,9 @@ def choose(targets: list[Target], wanted: str | None = None) -> Target:
     """
     if wanted:
         targets = [target for target in targets if target.version.name == wanted]
-    if not targets and not registered():
-        raise NotLoadedError(
-            "no BBR is loaded in this kernel, so no socket can have it yet",
-            "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
-        )
     if not targets:
-        sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
-        raise HostError(
-            f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
-            f"({sizes}) with its functions in the kernel's BTF",
-            "bbrscope doctor says more; a BBR of another making can be sampled by --rung inet_diag",
-        )
-    if len(targets) > 1:
-        default = read(CONGESTION / "tcp_congestion_control")
-        named = [t for t in targets if (t.version.name == "v2") == (default == "bbr2")]
-        if default not in ("bbr", "bbr2") or len(named) != 1:
-            names = ", ".join(f"{t.version.name} ({t.reason})" for t in targets)
-            raise UnclearError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
-        targets = named
-    target = targets[0]
+        raise _nothing_to_record(wanted)
+    target = targets[0] if len(targets) == 1 else _default_of(targets)
     if target.ambiguous:
         raise UnclearError(
             f"{', '.join(target.ambiguous)} exists more than once in {target.module or 'vmlinux'}:"
@@ -173,6 +156,31 @@ def choose(targets: list[Target], wanted: str | None = None) -> Target:
             "load one of the two BBR versions as a module, or use a kernel with one of them",
         )
     return target
+
+
+def _nothing_to_record(wanted: str | None) -> HostError:
+    """Why there is no BBR, or none that is known."""
+    if not registered():
+        return NotLoadedError(
+            "no BBR is loaded in this kernel, so no socket can have it yet",
+            "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
+        )
+    sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
+    return HostError(
+        f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
+        f"({sizes}) with its functions in the kernel's BTF",
+        "bbrscope doctor says more; a BBR of another making can be sampled by --rung inet_diag",
+    )
+
+
+def _default_of(targets: list[Target]) -> Target:
+    """The one that is the kernel's default congestion control. Raises UnclearError: none is."""
+    default = read(CONGESTION / "tcp_congestion_control")
+    named = [t for t in targets if (t.version.name == "v2") == (default == "bbr2")]
+    if default not in ("bbr", "bbr2") or len(named) != 1:
+        names = ", ".join(f"{t.version.name} ({t.reason})" for t in targets)
+        raise UnclearError(f"this kernel has more than one BBR: {names}", "say which: --bbr v2")
+    return named[0]
 
 
 def instance(module: str) -> int | None:
