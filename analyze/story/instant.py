@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,37 @@ def at(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> Instant:
     Raises:
         BbrscopeError: the flow had not begun, or was over.
     """
+    _require_recorded(flow, ns)
+    row = _event(con, flow, ns)
+    phase, phase_since_ns, phase_seq = _phase(con, flow, row["seq"], ns)
+    state = _State()
+    state |= {name.removeprefix("bbr_"): row[name] for name in _STATE if row[name] is not None}
+    state |= {name: row[name] for name in _OUTSIDE}
+    rows = [
+        ("phase", f"{phase} since {_seconds(flow, phase_since_ns)} s, {_gains(state)}"),
+        ("bandwidth", _bandwidth(flow, state)),
+        ("volume", _volume(state)),
+        *_bounds(con, flow, state, row["seq"]),
+        ("RTT", _rtt(con, flow, state)),
+        ("recovery", _recovery(flow, state)),
+    ]
+    return Instant(
+        ns=ns,
+        event_ns=int(row["ns"]),
+        seq=row["seq"],
+        kind=row["kind"],
+        after=bool(row["after"]),
+        phase=phase,
+        phase_since_ns=phase_since_ns,
+        state=state,
+        binding=row["binding"],
+        waits=[_end(flow.version, phase, state), *_waits(con, flow, row, phase_seq)],
+        rows=rows,
+    )
+
+
+def _require_recorded(flow: EventFlow, ns: int) -> None:
+    """Raise BbrscopeError if the flow was not recorded at that time."""
     if not flow.first_ns <= ns <= flow.last_ns:
         first, last, asked = (
             (time - flow.zero_ns) / 1e9 for time in (flow.first_ns, flow.last_ns, ns)
@@ -100,11 +132,16 @@ def at(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> Instant:
             f" the run, not at {asked:.3f} s",
             "choose a time in between",
         )
-    row = _event(con, flow, ns)
+
+
+def _phase(
+    con: duckdb.DuckDBPyConnection, flow: EventFlow, seq: int, ns: int
+) -> tuple[str, int, int]:
+    """Return the phase of an event, when it began, and the event that began it."""
     phase = con.execute(
         "SELECT max_by(phase, seq), max_by(start_ns, seq)::BIGINT, max(seq) FROM phases"
         " WHERE run = ? AND run_id = ? AND flow = ? AND seq <= ?",
-        [flow.run, flow.run_id, flow.flow, row["seq"]],
+        [flow.run, flow.run_id, flow.flow, seq],
     ).fetchone()
     assert phase is not None
     if phase[0] is None:
@@ -113,31 +150,7 @@ def at(con: duckdb.DuckDBPyConnection, flow: EventFlow, ns: int) -> Instant:
             f" {_seconds(flow, ns)} s",
             "choose a later time, or see what it tells: bbrscope sql 'FROM capture_quality'",
         )
-    state = _State()
-    state |= {name.removeprefix("bbr_"): row[name] for name in _STATE if row[name] is not None}
-    state |= {name: row[name] for name in _OUTSIDE}
-    waits = [_end(flow.version, phase[0], state), *_waits(con, flow, row, phase[2])]
-    rows = [
-        ("phase", f"{phase[0]} since {_seconds(flow, phase[1])} s, {_gains(state)}"),
-        ("bandwidth", _bandwidth(flow, state)),
-        ("volume", _volume(state)),
-        *_bounds(con, flow, state, row["seq"]),
-        ("RTT", _rtt(con, flow, state)),
-        ("recovery", _recovery(flow, state)),
-    ]
-    return Instant(
-        ns,
-        int(row["ns"]),
-        row["seq"],
-        row["kind"],
-        bool(row["after"]),
-        phase[0],
-        phase[1],
-        state,
-        row["binding"],
-        waits,
-        rows,
-    )
+    return phase
 
 
 _OUTSIDE = "snd_cwnd sk_pacing_rate inflight mss srtt_us icsk_ca_state jiffies32".split()
@@ -208,14 +221,18 @@ def _waits(
     for number, *numbers in records:
         code = CODES[number]
         text = fill(code, numbers, row["mss"], flow.hz, row["jiffies32"])
-        evidence = evidence_of(code, numbers)
         if code.name == "CRUISE_STAY":
-            left = evidence["probe_wait_us"] - evidence["elapsed_us"]
-            rounds = evidence["rounds"] - evidence["rounds_since_probe"]
-            counted = f"{rounds} round{'' if rounds == 1 else 's'}"
-            text += f" Whichever comes first: {milliseconds(max(left, 0))} or {counted}."
+            text += _next_probe(evidence_of(code, numbers))
         waits.append(text)
     return waits
+
+
+def _next_probe(evidence: Mapping[str, int]) -> str:
+    """How much of each limit of CRUISE is left."""
+    left = evidence["probe_wait_us"] - evidence["elapsed_us"]
+    rounds = evidence["rounds"] - evidence["rounds_since_probe"]
+    counted = f"{rounds} round{'' if rounds == 1 else 's'}"
+    return f" Whichever comes first: {milliseconds(max(left, 0))} or {counted}."
 
 
 def _end(version: str, phase: str, state: dict[str, Any]) -> str:
@@ -289,19 +306,22 @@ def _rtt(con: duckdb.DuckDBPyConnection, flow: EventFlow, state: dict[str, Any])
         [flow.run_id, flow.flow],
     ).fetchone()
     if records and records[0] and flow.hz and state["mode"] != BBR_PROBE_RTT:
-        params = json.loads(records[0])
-        v1 = flow.version == "v1"
-        window = params["min_rtt_win_sec"] if v1 else params["probe_rtt_win_ms"] / 1000
-        stamp = state["min_rtt_stamp" if v1 else "probe_rtt_min_stamp"]
-        least = state["min_rtt_us" if v1 else "probe_rtt_min_us"]
-        age = ((state["jiffies32"] - stamp + _U32 // 2) % _U32 - _U32 // 2) / flow.hz
-        # bbr_update_min_rtt(): v2alpha takes an equal RTT, too; v1 and v3 only a lower one.
-        renews = "of {} or less" if params.get("min_rtt_accepts_equal") else "below {}"
-        parts.append(
-            f"PROBE_RTT is due in {max(window - age, 0):.3f} s unless an RTT"
-            f" {renews.format(milliseconds(least))} is seen"
-        )
+        parts.append(_next_probe_rtt(flow.version == "v1", flow.hz, json.loads(records[0]), state))
     return ", ".join(parts)
+
+
+def _next_probe_rtt(v1: bool, hz: int, params: dict[str, Any], state: dict[str, Any]) -> str:
+    """When PROBE_RTT is due, and which RTT puts it off."""
+    window = params["min_rtt_win_sec"] if v1 else params["probe_rtt_win_ms"] / 1000
+    stamp = state["min_rtt_stamp" if v1 else "probe_rtt_min_stamp"]
+    least = state["min_rtt_us" if v1 else "probe_rtt_min_us"]
+    age = ((state["jiffies32"] - stamp + _U32 // 2) % _U32 - _U32 // 2) / hz
+    # bbr_update_min_rtt(): v2alpha takes an equal RTT, too; v1 and v3 only a lower one.
+    renews = "of {} or less" if params.get("min_rtt_accepts_equal") else "below {}"
+    return (
+        f"PROBE_RTT is due in {max(window - age, 0):.3f} s unless an RTT"
+        f" {renews.format(milliseconds(least))} is seen"
+    )
 
 
 def _recovery(flow: EventFlow, state: dict[str, Any]) -> str:

@@ -72,17 +72,9 @@ def _watch(session: LiveSession, metrics: LiveMetrics, until: float) -> None:
         time.sleep(TICK_S)
 
 
-def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
-    """A server of metrics in threads of its own, listening already.
-
-    Raises:
-        BbrscopeError: the address is none, or taken.
-    """
+def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
+    """The class that answers each request of a server of these metrics."""
     from ..live.live_metrics import TYPE
-
-    match = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
-    if match is None or int(match[2]) > 65535:
-        raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
 
     class Handler(BaseHTTPRequestHandler):
         """Answers /metrics only."""
@@ -102,8 +94,21 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing of each request."""
 
+    return Handler
+
+
+def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
+    """A server of metrics in threads of its own, listening already.
+
+    Raises:
+        BbrscopeError: the address is none, or taken.
+    """
+    match = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
+    if match is None or int(match[2]) > 65535:
+        raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
+
     try:
-        server = ThreadingHTTPServer((match[1], int(match[2])), Handler)
+        server = ThreadingHTTPServer((match[1], int(match[2])), _handler(metrics))
     except OSError as error:
         raise BbrscopeError(
             f"cannot listen at {listen}: {error.strerror}", "choose another --listen"

@@ -183,51 +183,52 @@ def document(diagnosis: Diagnosis, names: str = "kernel") -> dict[str, Any]:
 
     Columns of `values` that end in `_at` are CLOCK_MONOTONIC [ns], as zero_ns is.
     """
-
-    def words(text: str) -> str:
-        return translate(text, names)
-
     return {
         "run": diagnosis.run,
         "version": diagnosis.version,
         "zero_ns": diagnosis.zero_ns,
-        "trust": {
-            "compared": diagnosis.compared,
-            "exact": diagnosis.exact,
-            "missing": {
-                "gaps": diagnosis.completeness.gaps,
-                "rows": diagnosis.completeness.lost,
-                "half_events": diagnosis.completeness.halves,
-            },
-            "noted": diagnosis.completeness.noted,
-            "notes": [sentence for _, sentence in trust(diagnosis)],
-        },
+        "trust": _trust_document(diagnosis),
         "findings": [
-            {
-                "name": finding.rule.name,
-                "title": words(finding.rule.title),
-                "flow": finding.flow,
-                "t0_s": (finding.t0_ns - diagnosis.zero_ns) / 1e9,
-                "t1_s": (finding.t1_ns - diagnosis.zero_ns) / 1e9,
-                "cost_s": finding.cost_s,
-                "cost_bytes": finding.cost_bytes,
-                "cost_of": finding.rule.cost,
-                "severity": finding.severity,
-                "confidence": finding.confidence,
-                "sentence": words(text(sentence(diagnosis, finding))),
-                "evidence": [
-                    words(text(text_parts)) for text_parts in evidence(diagnosis, finding)
-                ],
-                "values": finding.values,
-                "codes": finding.codes,
-                "cause": words(finding.rule.cause),
-                "try": [words(remedy) for remedy in finding.remedies],
-                "sources": list(finding.rule.sources),
-            }
-            for finding in diagnosis.findings
+            _finding_document(diagnosis, finding, names) for finding in diagnosis.findings
         ],
         "checks": [
             {"name": check.rule.name, "outcome": check.outcome, "why": check.why}
             for check in diagnosis.checks
         ],
+    }
+
+
+def _trust_document(diagnosis: Diagnosis) -> dict[str, Any]:
+    missing = diagnosis.completeness
+    return {
+        "compared": diagnosis.compared,
+        "exact": diagnosis.exact,
+        "missing": {"gaps": missing.gaps, "rows": missing.lost, "half_events": missing.halves},
+        "noted": missing.noted,
+        "notes": [sentence for _, sentence in trust(diagnosis)],
+    }
+
+
+def _finding_document(diagnosis: Diagnosis, finding: Finding, names: str) -> dict[str, Any]:
+    rule = finding.rule
+    words = text(sentence(diagnosis, finding))
+    shown = [text(parts) for parts in evidence(diagnosis, finding)]
+    return {
+        "name": rule.name,
+        "title": translate(rule.title, names),
+        "flow": finding.flow,
+        "t0_s": (finding.t0_ns - diagnosis.zero_ns) / 1e9,
+        "t1_s": (finding.t1_ns - diagnosis.zero_ns) / 1e9,
+        "cost_s": finding.cost_s,
+        "cost_bytes": finding.cost_bytes,
+        "cost_of": rule.cost,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        "sentence": translate(words, names),
+        "evidence": [translate(each, names) for each in shown],
+        "values": finding.values,
+        "codes": finding.codes,
+        "cause": translate(rule.cause, names),
+        "try": [translate(remedy, names) for remedy in finding.remedies],
+        "sources": list(rule.sources),
     }

@@ -74,8 +74,6 @@ def summary(flow: EventFlow, facts: StoryFacts, names: str, width: int | None) -
 
 def trust(flow: EventFlow) -> list[str]:
     """How sure the capture allows one to be."""
-    s = flow.summary
-    compared, exact = s["replayed"] or 0, s["exact"] or 0
     state, meaning = completeness(flow.completeness, flow.rung)
     # Of a complete recording the line on the replay says enough.
     recording = [] if state == "good" else [f"the run: {meaning[:1].lower()}{meaning[1:]}"]
@@ -85,36 +83,44 @@ def trust(flow: EventFlow) -> list[str]:
             f"recorded by {flow.sampled.name}: {flow.sampled.can}",
             f"it cannot {flow.sampled.cannot}",
         ]
-    lines = []
-    if not compared:
-        lines.append("the replay could compare no event: nothing here is confirmed by the kernel")
-    elif exact == compared:
-        lines.append(
-            f"replay: {exact:,} of {compared:,} events exact; the reasons are the kernel's own"
-        )
-    else:
-        first = flow.first_divergence or {}
-        lines.append(
-            f"replay: only {exact:,} of {compared:,} events exact; be careful from event"
-            f" {first.get('seq', 0)} on (bbrscope replay {flow.run})"
-        )
-    lines += recording
-    if not s["has_init"]:
+    lines = [_replayed(flow), *recording]
+    if not flow.summary["has_init"]:
         lines.append("the recording starts in the middle of the flow: what came before is unknown")
     if flow.missing:
         lines.append(f"the recording lacks {flow.missing}")
-    if flow.holes:
-        hidden_ns = sum(hole.end_ns - hole.start_ns for hole in flow.holes)
-        share = hidden_ns / s["duration_ns"] if s["duration_ns"] else 0
-        lines.append(
-            f"{plural(len(flow.holes), 'gap')} in the recording"
-            f" {'hides' if len(flow.holes) == 1 else 'hide'} {100 * share:.1f} % of the time;"
-            " a change inside one has no recorded reason"
-        )
-        for hole in flow.holes[:3]:
-            at = (hole.start_ns - flow.zero_ns) / 1e9
-            lasted = (hole.end_ns - hole.start_ns) / 1e6
-            lines.append(f"  gap at {at:.3f} s, {lasted:.1f} ms: {hole.detail}")
+    return lines + _gaps(flow)
+
+
+def _replayed(flow: EventFlow) -> str:
+    """How the replay agrees with the kernel."""
+    compared, exact = flow.summary["replayed"] or 0, flow.summary["exact"] or 0
+    if not compared:
+        return "the replay could compare no event: nothing here is confirmed by the kernel"
+    if exact == compared:
+        return f"replay: {exact:,} of {compared:,} events exact; the reasons are the kernel's own"
+    first = flow.first_divergence or {}
+    return (
+        f"replay: only {exact:,} of {compared:,} events exact; be careful from event"
+        f" {first.get('seq', 0)} on (bbrscope replay {flow.run})"
+    )
+
+
+def _gaps(flow: EventFlow) -> list[str]:
+    """How much of the time lies in gaps of the recording, and where the first of them are."""
+    if not flow.holes:
+        return []
+    hidden_ns = sum(hole.end_ns - hole.start_ns for hole in flow.holes)
+    duration_ns = flow.summary["duration_ns"]
+    share = hidden_ns / duration_ns if duration_ns else 0
+    lines = [
+        f"{plural(len(flow.holes), 'gap')} in the recording"
+        f" {'hides' if len(flow.holes) == 1 else 'hide'} {100 * share:.1f} % of the time;"
+        " a change inside one has no recorded reason"
+    ]
+    for hole in flow.holes[:3]:
+        at = (hole.start_ns - flow.zero_ns) / 1e9
+        lasted = (hole.end_ns - hole.start_ns) / 1e6
+        lines.append(f"  gap at {at:.3f} s, {lasted:.1f} ms: {hole.detail}")
     return lines
 
 
