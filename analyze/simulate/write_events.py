@@ -73,7 +73,12 @@ class EventWriter:
         self._write_header()
 
     def _fields(self, place: str) -> list[Field]:
-        return [one for one in recorded_in(place) if self.version in one.versions]
+        """What a version's rows have at a place, of it what the simulated kernel can tell."""
+        return [
+            one
+            for one in recorded_in(place)
+            if self.version in one.versions and (one.roles != ("context",) or one.name in SIMULATED)
+        ]
 
     def _columns(self, tag: str) -> list[str]:
         head, state = ["ns", "sk"], [one.name for one in self._state]
@@ -201,10 +206,9 @@ class _Part:
             return self.events["ctl"]["arg"]
         if name in ("new_state", "event"):
             return self.events["ctl"]["arg"]
-        constant = {"dport": network_order(SERVER_PORT), "daddr": 0x0200090A}.get(name)
-        constant = {"sk.sk_gso_max_size": _GSO_MAX, "tp.fast_ack_mode": 0}.get(name, constant)
         if name == "sport":
             return np.array([network_order(local_port(flow)) for flow in rows["flow"]])
+        constant = _CONSTANT.get(name)
         return None if constant is None else np.full(len(tp), constant, np.int64)
 
 
@@ -220,3 +224,11 @@ _OUT = {
     "tp.high_seq": "high",
     "skb.seq": "seq",
 }
+_CONSTANT = {
+    "dport": network_order(SERVER_PORT),
+    "daddr": 0x0200090A,
+    "sk.sk_gso_max_size": _GSO_MAX,
+    "tp.fast_ack_mode": 0,
+}
+# Fields that BBR does not read, and that `_Part.known` gives all the same. A bundle lacks others.
+SIMULATED = frozenset({*_OUT, *_CONSTANT, "skb.end_seq", "tp.snd_wnd", "tp.rtt_min"})

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bbrscope.analyze.simulate import write_events
 from bbrscope.analyze.simulate.write_events import EventWriter
 from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.probes.fields import FIELDS, Field, recorded_in
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
 # Loss, reordering, a shallow buffer and a window of time for PROBE_RTT to be due later: most
@@ -54,6 +56,21 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
         holds = manifest["simulated"]["holds"]
         story = json.loads(bbrscope("explain", bundle.name, "--json", store=store))
         assert holds in json.dumps(story)
+
+
+def test_a_new_field_that_bbr_does_not_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the recipe of a field adds it: the simulated kernel has no value for it."""
+    before, after = BytesIO(), BytesIO()
+    EventWriter(before, "v3", {})
+    new = replace(FIELDS["tp.fast_ack_mode"], name="tp.reordering")
+
+    def with_new(place: str) -> list[Field]:
+        return [*recorded_in(place), *([new] if place == "entry" else [])]
+
+    monkeypatch.setattr(write_events, "recorded_in", with_new)
+    EventWriter(after, "v3", {})
+    assert after.getvalue() == before.getvalue()
+    assert b"tp.fast_ack_mode" in before.getvalue()
 
 
 def test_impossible_worlds_are_refused_in_words(tmp_path: Path) -> None:
