@@ -18,6 +18,7 @@ from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
 from ..replay.replay_runs import RunInfo
 from ..replay.what_if import busy_flows
+from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
 from .world.worlds import PATH_PACKET
@@ -74,6 +75,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
     flows = [replace(flow, stop_us=flow.stop_us + path.rtt_us) for flow in flows]
     origin -= path.rtt_us * 1000
     path = replace(path, changes=changes_of(con, info, words, origin, first))
+    path = with_busy_hosts(con, info.run_id, path, origin, busy_flows(con, info))
     duration_us = max(flow.stop_us for flow in flows)
     setup = Setup(path, tuple(flows), duration_us)
     fitted = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from ....probes.base.jit import jit
 from .places import Sim, coming_of, packet_of, world_of
+
+_STEPS = 1 << 31
 
 
 @jit
@@ -75,6 +79,12 @@ def draw(s: Sim, below: int) -> int:
     w = world_of(s)
     w.random = (w.random * 25214903917 + 11) & 0xFFFFFFFFFFFF
     return ((w.random >> 16) * below) >> 32 if below > 0 else 0
+
+
+@jit
+def draw_exponential(s: Sim, mean: int) -> int:
+    """A random time of this mean from an exponential distribution, rounded down."""
+    return int(-math.log((draw(s, _STEPS) + 1) / _STEPS) * mean)
 
 
 @jit

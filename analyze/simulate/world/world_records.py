@@ -91,7 +91,8 @@ class World(Protocol):
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
     host_ns: int  # what hosts add to a round trip
     noise_ns: int  # and up to this at random
-    busy_ns: int  # how long hosts are busy with something else, at most
+    busy_ns: int  # how long hosts are busy with something else, on average
+    busy_every_ns: int  # and after how long they are again, on average; 0: never
     busy_until: int
     # the recording
     recorded: int

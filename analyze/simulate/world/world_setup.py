@@ -44,6 +44,8 @@ MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
 _RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
 _RCVBUF = 131_072
+# How often and how long hosts are busy, in the median of the recordings (recorded_busy.py).
+BUSY_EVERY_US, BUSY_US = 60_000, 400
 _WIRE = rec.MSS + rec.HEADERS
 
 
@@ -53,7 +55,8 @@ class PathSetup:
 
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
     (0: none), `reorder` the share of skbs that overtake: all others wait for `reorder_us` of the
-    round trip (0: half of it).
+    round trip (0: half of it). `busy_every_us` and `busy_us` say how often and how long the hosts
+    do something else, on average (0: never).
     """
 
     rate_bps: int
@@ -70,6 +73,8 @@ class PathSetup:
     marks_us: int = 0
     ecn: bool = False
     memory_bytes: int = 0
+    busy_every_us: int = BUSY_EVERY_US
+    busy_us: int = BUSY_US
     changes: tuple[tuple[int, str, float], ...] = ()
 
 
@@ -263,7 +268,8 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "aggregate_ns": path.aggregation_us * US,
         "host_ns": 56_000,
         "noise_ns": 10_000,
-        "busy_ns": 800_000,
+        "busy_ns": path.busy_us * US,
+        "busy_every_ns": path.busy_every_us * US,
     }
     for name, value in values.items():
         world[name] = value

@@ -1,0 +1,103 @@
+"""How often and how long a recording's hosts were busy: seen in ACKs that come late.
+
+While the bottleneck has a queue, packets leave it one by one, and so do ACKs come. One that is
+late although the next come as the link sent them waited for a CPU: at the router or the receiver,
+which are one step here, or at the sender. How late ACKs are is near an exponential distribution
+in the recordings, so that two numbers describe it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .world.world_records import HEADERS
+from .world.world_setup import PathSetup
+
+if TYPE_CHECKING:
+    import duckdb
+
+Array = np.ndarray[Any, Any]
+# An ACK may come so late by timers and caches alone; the next is on time within half of it [us].
+_ON_TIME_US = 100
+# How many of the next ACKs say when one was due, and packets that make a queue.
+_AHEAD, _QUEUE = 8, 4
+# ACKs that are needed to say anything, and late ones to say how long.
+_LEAST, _LEAST_LATE = 1000, 10
+# Late ACKs at most: hosts that are always busy would have no rate.
+_MOST = 0.9
+# Steps of a round trip in which a busy host delays an ACK.
+_STEPS = 2
+# After a change of rate what is on its way is not judged [us].
+_SETTLE_US = 1_000_000
+_SQL = """
+SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS rtt_us,
+  tp_sacked_out AS sacked, tp_mss_cache AS mss
+FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
+"""
+
+
+def with_busy_hosts(
+    con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: list[int]
+) -> PathSetup:
+    """The path with hosts as busy as these flows' ACKs show; as it is if they show too little.
+
+    `origin` is when the path's times begin [ns].
+    """
+    pieces = [np.zeros(0)]
+    for flow in flows:
+        columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
+        filled = {
+            name: np.ma.filled(np.ma.asarray(one).astype(float), -1.0)
+            for name, one in columns.items()
+        }
+        pieces.append(lateness_us(filled, path))
+    return with_lateness(path, np.concatenate(pieces))
+
+
+def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:
+    """The path with hosts whose ACKs are so late [us]."""
+    if len(late_us) < _LEAST:
+        return path
+    late = late_us[late_us > _ON_TIME_US]
+    # Exponential times have no memory: what lies beyond a limit is as long as all of it.
+    mean = float(np.mean(late - _ON_TIME_US)) if len(late) >= _LEAST_LATE else path.busy_us
+    share = len(late) / len(late_us) * math.exp(_ON_TIME_US / max(mean, _ON_TIME_US))
+    each = -math.log(1 - min(share, _MOST)) / _STEPS
+    return replace(path, busy_every_us=round(mean / each) if each else 0, busy_us=round(mean))
+
+
+def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
+    """By how much a flow's ACKs were late, of those that came while the bottleneck had a queue.
+
+    `columns` are t_us, delivered, rtt_us, sacked and mss of each ACK that BBR saw.
+    """
+    t, delivered, mss = columns["t_us"], columns["delivered"], columns["mss"]
+    if len(t) <= _AHEAD:
+        return np.zeros(0)
+    packet_us, settled = _packet_us(path, t, mss)
+    queued = columns["rtt_us"] > path.rtt_us + _QUEUE * packet_us
+    good = settled & queued & (columns["sacked"] == 0)
+    due = t - np.cumsum(np.diff(delivered, prepend=delivered[0]) * packet_us)
+    n = len(t) - _AHEAD
+    following = np.stack([due[k : n + k] for k in range(1, _AHEAD + 1)])
+    judged = good[:n].copy()
+    for k in range(1, _AHEAD + 1):
+        judged &= good[k : n + k]
+    # Packets of others between two of its own are no lateness.
+    judged &= following[0] <= due[:n] + _ON_TIME_US / 2
+    return np.maximum(due[:n] - following.min(axis=0), 0)[judged]
+
+
+def _packet_us(path: PathSetup, t: Array, mss: Array) -> tuple[Array, Array]:
+    """How long the link takes for a packet at each time, and whether its rate has settled."""
+    rate, settled = np.full(len(t), float(path.rate_bps)), np.full(len(t), True)
+    for at, what, value in path.changes:
+        if what == "rate":
+            rate[t >= at] = value
+            settled &= (t < at) | (t >= at + _SETTLE_US)
+    return (mss + HEADERS) * 8e6 / rate, settled
