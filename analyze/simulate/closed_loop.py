@@ -15,7 +15,7 @@ from ..bbr.variants.own_variant import is_variant, own_variant
 from ..replay.parameter_settings import apply_settings
 from .course import COURSE, simulated_course
 from .course_steps import OverTime, over_time
-from .fidelity_notes import reasons, statement
+from .fidelity_notes import reasons, sentence
 from .milestones import Milestones, milestones
 from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
 from .simulation import Array, simulate
@@ -84,7 +84,7 @@ def outcome_of(setup: Setup) -> SeedOutcome:
     course = np.concatenate(pieces) if pieces else np.zeros(0, COURSE)
     rtts = course["rtt_us"][course["rtt_us"] > 0]
     # Segment 0 is a runt.
-    payload = int(outcome.flows["rcv_nxt"].sum()) * 1448
+    payload = int(outcome.flows["rcv_nxt"].sum()) * setup.path.mss
     middle, high = np.quantile(rtts, (0.5, 0.95)) if len(rtts) else (0.0, 0.0)
     lost = sum(
         int(row["retrans_segs"]) if flow.cc in LOSS_BASED else int(event["tp"]["lost"])
@@ -93,7 +93,7 @@ def outcome_of(setup: Setup) -> SeedOutcome:
     values = (payload * 8 / setup.duration_us, lost, middle / 1000, high / 1000)
     metrics = {name: float(value) for name, value in zip(METRICS, values, strict=True)}
     with_bbr = sum(version > 0 for version in versions)
-    steps = over_time(course, with_bbr, setup.duration_us)
+    steps = over_time(course, with_bbr, setup.duration_us, setup.path.mss)
     return SeedOutcome(metrics, milestones(course, with_bbr), steps)
 
 
@@ -170,14 +170,15 @@ def predict(
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
     guessed = world.fitted["source"] == FROM_RECORDING
+    why = reasons(world.setup, changed, guessed=guessed)
     return CounterfactualAnswer(
         world,
         rules,
         own,
         other,
         verdicts,
-        statement(world.setup, changed, guessed=guessed),
-        bool(reasons(world.setup, changed, guessed=guessed)),
+        sentence(why),
+        bool(why),
         own_runs,
         other_runs,
     )

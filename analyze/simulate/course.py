@@ -13,6 +13,7 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import jit
+from ..bbr.ints import U32_MAX
 from ..bbr.plain import records
 from ..bbr.records import MAIN
 from ..bbr.tcp import tcp_packets_in_flight
@@ -35,7 +36,6 @@ UNSET = -1
 _OF_TCP = ("t_us", "flow", "delivered", "lost", "rtt_us", "inflight", "cwnd")
 _OF_BBR = ("inflight_hi", "inflight_lo", "phase", "too_high", "ecn_rounds")
 COURSE = np.dtype([(name, "i8") for name in (*_OF_TCP, *_OF_BBR)])
-_U32_MAX = (1 << 32) - 1
 _SQL = """
 SELECT ((ns::BIGINT - $origin) // 1000) AS t_us,
   list_position($flows, flow::INTEGER) - 1 AS flow, tp_delivered AS delivered, tp_lost AS lost,
@@ -47,7 +47,7 @@ SELECT ((ns::BIGINT - $origin) // 1000) AS t_us,
 FROM events JOIN runs USING (run_id) JOIN flows f USING (run_id, flow)
 WHERE run_id = $run_id AND kind = 'main' AND seq >= f.pre_init
   AND list_contains($flows, flow::INTEGER)
-ORDER BY ns
+ORDER BY ns, flow, seq
 """
 
 
@@ -94,7 +94,7 @@ def simulated_course(events: Array, states: Array, rows: Array, versions: list[i
     fill_in_flight(records(tp), inflight)
     course["inflight"] = inflight
     for name in ("inflight_hi", "inflight_lo"):
-        unset = first | (st[name] == _U32_MAX)
+        unset = first | (st[name] == U32_MAX)
         course[name] = np.where(unset, UNSET, st[name])
     course["phase"] = phase_places(st, first)
     course["too_high"] = np.where(first, UNSET, st["prev_probe_too_high"])

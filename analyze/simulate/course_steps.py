@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .course import UNSET
+from .world.world_records import MSS
 
 Array = np.ndarray[Any, Any]
 # Steps of time in us; the first that makes at most MOST_STEPS of a run is taken.
@@ -56,8 +57,8 @@ def step_of(duration_us: int) -> int:
     return int(fitting[0] if fitting else STEPS_US[-1])
 
 
-def over_time(course: Array, flows: int, duration_us: int) -> OverTime:
-    """Count a course (course.COURSE) of so many flows in steps."""
+def over_time(course: Array, flows: int, duration_us: int, mss: int = MSS) -> OverTime:
+    """Count a course (course.COURSE) of so many flows in steps; `mss` is a packet's payload."""
     step_us = step_of(duration_us)
     n = -(-duration_us // step_us)
     of_flow = [course[course["flow"] == flow] for flow in range(flows)]
@@ -66,7 +67,7 @@ def over_time(course: Array, flows: int, duration_us: int) -> OverTime:
     counted = [(one, place) for one, place in zip(of_flow, places, strict=True) if len(one)]
     delivered = sum((_held(*each, "delivered", 0.0) for each in counted), np.zeros(n))
     together = {
-        "rate_kbps": np.diff(delivered, prepend=0.0) * 1448 * 8 * 1000 / step_us,
+        "rate_kbps": np.diff(delivered, prepend=0.0) * mss * 8 * 1000 / step_us,
         "rtt_us": _medians(course, step_us, n),
         "lost": sum((_held(*each, "lost", 0.0) for each in counted), np.zeros(n)),
     }

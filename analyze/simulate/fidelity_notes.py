@@ -5,6 +5,8 @@ Every number of a simulation is printed with this; README.md of this folder has 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .world.world_setup import Setup
 
 _COMPARED = (
@@ -81,5 +83,9 @@ def reasons(*setups: Setup, guessed: bool = False) -> list[str]:
 
 def statement(*setups: Setup, guessed: bool = False) -> str:
     """One sentence on numbers from these worlds: compared with kernels, or why not."""
-    why = reasons(*setups, guessed=guessed)
+    return sentence(reasons(*setups, guessed=guessed))
+
+
+def sentence(why: Sequence[str]) -> str:
+    """What a statement() says where these are the reasons()."""
     return f"does not hold here: {'; '.join(why)}" if why else _COMPARED

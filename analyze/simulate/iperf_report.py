@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from .simulation import Simulated
-from .world.world_records import MSS
 from .write_events import SERVER_PORT, local_port
 
 
@@ -34,13 +33,14 @@ def _intervals(outcome: Simulated, index: int, end_us: int) -> Iterator[dict[str
     start_us = outcome.setup.flows[index].start_us
     got = [int(value) for value in outcome.reached["rcv_nxt"][:, index]]
     seconds = [(at_us, got[at_us // 1_000_000 - 1]) for at_us in _full(start_us, end_us)]
+    mss = outcome.setup.path.mss
     points = [(start_us, 0), *seconds, (end_us, int(outcome.flows["rcv_nxt"][index]))]
     for (begin, before), (end, after) in pairwise(points):
         yield {
             "sum": {
                 "start": (begin - start_us) / 1e6,
                 "seconds": (end - begin) / 1e6,
-                "bytes": (after - before) * MSS,
+                "bytes": (after - before) * mss,
             }
         }
 

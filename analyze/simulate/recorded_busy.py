@@ -9,13 +9,12 @@ in the recordings, so that two numbers describe it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .world.world_records import HEADERS
 from .world.world_setup import PathSetup
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 
 
 def with_busy_hosts(
-    con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: list[int]
+    con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: Iterable[int]
 ) -> PathSetup:
     """The path with hosts as busy as these flows' ACKs show; as it is if they show too little.
 
@@ -90,7 +89,8 @@ def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
         judged &= good[k : n + k]
     # Packets of others between two of its own are no lateness.
     judged &= following[0] <= due[:n] + _ON_TIME_US / 2
-    return np.maximum(due[:n] - following.min(axis=0), 0)[judged]
+    late: Array = np.maximum(due[:n] - following.min(axis=0), 0)[judged]
+    return late
 
 
 def _packet_us(path: PathSetup, t: Array, mss: Array) -> tuple[Array, Array]:
@@ -100,4 +100,4 @@ def _packet_us(path: PathSetup, t: Array, mss: Array) -> tuple[Array, Array]:
         if what == "rate":
             rate[t >= at] = value
             settled &= (t < at) | (t >= at + _SETTLE_US)
-    return (mss + HEADERS) * 8e6 / rate, settled
+    return (mss + path.headers) * 8e6 / rate, settled

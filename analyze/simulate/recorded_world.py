@@ -20,8 +20,8 @@ from ..replay.replay_runs import RunInfo
 from ..replay.what_if import busy_flows
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
+from .world.world_records import HEADERS, MSS
 from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
-from .world.worlds import PATH_PACKET
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,7 +67,9 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
     words = _words(con, info.run_id)
     flows, origin = _flows(con, info, words)
     lost, sent = _losses(con, info)
-    path, source = _path(con, info, words, lost, sent)
+    mss, headers = _segment(con, info)
+    path, source = _path(con, info, words, lost, sent, mss + headers)
+    path = replace(path, mss=mss, headers=headers)
     first = busy_flows(con, info)[0]
     if words.get("reorder"):
         path = with_reordering(con, info, path, words["reorder"], first)
@@ -82,7 +84,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
         "source": source,
         "rate_mbps": path.rate_bps / 1e6,
         "base_rtt_ms": path.rtt_us / 1000,
-        "buffer_packets": path.limit_packets or path.limit_bytes // PATH_PACKET,
+        "buffer_packets": path.limit_packets or path.limit_bytes // (mss + headers),
         "loss_share": path.loss,
         "reordered_share": path.reorder,
         "changes": [list(each) for each in path.changes],
@@ -101,8 +103,26 @@ def _words(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
     return {name if scope == "setup" else f"change {name}": value for scope, name, value in rows}
 
 
+def _segment(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
+    """Payload and headers of the segments that most packets of data came in, in bytes."""
+    busy = ", ".join(map(str, busy_flows(con, info)))
+    row = con.execute(
+        "SELECT tp_mss_cache, frame_bytes(tp_mss_cache::BIGINT, remote_address) AS frame"
+        " FROM events JOIN flows USING (run_id, flow) WHERE run_id = ? AND kind = 'main'"
+        f" AND flow IN ({busy}) AND tp_mss_cache > 0 GROUP BY ALL"
+        " ORDER BY sum(rs_acked_sacked) DESC, frame LIMIT 1",
+        [info.run_id],
+    ).fetchone()
+    return (int(row[0]), int(row[1] - row[0])) if row else (MSS, HEADERS)
+
+
 def _path(
-    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str], lost: int, sent: int
+    con: duckdb.DuckDBPyConnection,
+    info: RunInfo,
+    words: Mapping[str, str],
+    lost: int,
+    sent: int,
+    frame: int,
 ) -> tuple[PathSetup, str]:
     """The path, and where it is known from."""
     lab = con.execute(
@@ -118,7 +138,7 @@ def _path(
         return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
         return _described(words), "the manifest's set-up"
-    return _measured(con, info, lost, sent), FROM_RECORDING
+    return _measured(con, info, lost, sent, frame), FROM_RECORDING
 
 
 def _described(words: Mapping[str, str]) -> PathSetup:
@@ -134,8 +154,10 @@ def _described(words: Mapping[str, str]) -> PathSetup:
     )
 
 
-def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int) -> PathSetup:
-    """From the events only: rate and buffer in payload's packets, on the wire."""
+def _measured(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int, frame: int
+) -> PathSetup:
+    """From the events only: rate and buffer in packets of `frame` bytes on the wire."""
     row = con.execute(
         "SELECT quantile_cont(rs_delivered * 1e6 / rs_interval_us, 0.95), min(rs_rtt_us),"
         " quantile_cont(rs_rtt_us, 0.999) FROM events WHERE run_id = ? AND kind = 'main' AND"
@@ -147,7 +169,7 @@ def _measured(con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: in
             f"{info.run}: the path cannot be fitted: no rate samples", "record a longer run"
         )
     packets_s, base, longest = (float(each) for each in row)
-    rate = round(packets_s * PATH_PACKET * 8)
+    rate = round(packets_s * frame * 8)
     queue = max(2, round((longest - base) * packets_s / 1e6))
     # Losses with a queue that is often full are the queue's.
     share = lost / sent if sent and queue < 4 else 0.0
@@ -231,10 +253,22 @@ def _losses(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
     return sum(int(row[0] or 0) for row in rows), sum(int(row[1] or 0) for row in rows)
 
 
+def _payload(con: duckdb.DuckDBPyConnection, info: RunInfo) -> int:
+    """Bytes delivered, of the run's flows with data; the MSS may change within one."""
+    busy = ", ".join(map(str, busy_flows(con, info)))
+    row = con.execute(
+        "SELECT sum(packets * mss) FROM (SELECT tp_mss_cache::BIGINT AS mss, tp_delivered::BIGINT"
+        " - coalesce(lag(tp_delivered) OVER (PARTITION BY flow ORDER BY ns, seq), 0) AS packets"
+        f" FROM events WHERE run_id = ? AND flow IN ({busy}) AND tp_delivered IS NOT NULL)",
+        [info.run_id],
+    ).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
 def _recorded(con: duckdb.DuckDBPyConnection, info: RunInfo, setup: Setup) -> dict[str, float]:
     """METRICS of the recording: payload at the receivers, losses and RTTs of BBR's flows."""
-    lost, delivered = _losses(con, info)
-    payload = delivered * 1448
+    lost, _ = _losses(con, info)
+    payload = _payload(con, info)
     for number, name in enumerate(_words(con, info.run_id).get("ccs", "").split(), 1):
         report = _report(con, info.run_id, number) if name in LOSS_BASED else None
         if report:

@@ -73,5 +73,5 @@ def goodput_mbps(outcome: Simulated) -> list[float]:
     got = []
     for flow, row in zip(outcome.setup.flows, outcome.flows, strict=True):
         end = min(flow.stop_us, outcome.setup.duration_us)
-        got.append(int(row["rcv_nxt"]) * 1448 * 8 / max(end - flow.start_us, 1))
+        got.append(int(row["rcv_nxt"]) * outcome.setup.path.mss * 8 / max(end - flow.start_us, 1))
     return got

@@ -88,9 +88,11 @@ def _write(
 def _write_queue(outcome: Simulated, aside: Path) -> None:
     lines = ["uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues"]
     lines[0] += ",backlog_bytes,backlog_pkts"
+    path = outcome.setup.path
+    frame = path.mss + path.headers
     for at, packets, size, sent, dropped in outcome.samples.tolist():
         at_s = (EPOCH_NS + at) / 1e9
-        lines.append(f"{at_s:.2f},tbf,{sent * 1514},{sent},{dropped},0,0,{size},{packets}")
+        lines.append(f"{at_s:.2f},tbf,{sent * frame},{sent},{dropped},0,0,{size},{packets}")
     text = ("\n".join(lines) + "\n").encode()
     (aside / QUEUE).write_bytes(zstandard.ZstdCompressor(level=3).compress(text))
 

@@ -23,7 +23,7 @@ from ..bbr.records import (
     STATE_FIELDS,
     UNDO_CWND,
 )
-from .world.world_records import COOKIE, MSS
+from .world.world_records import COOKIE
 
 Array = np.ndarray[Any, Any]
 CONTROL_NAMES = frozenset(CONTROL.names or ())
@@ -48,9 +48,9 @@ def network_order(port: int) -> int:
     return (port & 0xFF) << 8 | port >> 8
 
 
-def _sequence(segments: Array) -> Array:
+def _sequence(segments: Array, mss: Array) -> Array:
     """Sequence numbers in bytes of those that count segments: the first segment is short."""
-    return (_ISS + np.where(segments > 0, COOKIE + (segments - 1) * MSS, 0)) & _U32
+    return (_ISS + np.where(segments > 0, COOKIE + (segments - 1) * mss, 0)) & _U32
 
 
 class EventWriter:
@@ -195,13 +195,15 @@ class _Part:
     def known(self, name: str) -> Array | None:
         """Columns that are in no record of the estimator's."""
         rows, tp = self.rows, self.events["tp"]
+        mss = tp["mss_cache"].astype(np.int64)
         own = _OUT.get(name)
         if own:
-            return rows[own] if own not in ("una", "nxt", "high", "seq") else _sequence(rows[own])
+            counted = own in ("una", "nxt", "high", "seq")
+            return _sequence(rows[own], mss) if counted else rows[own]
         if name == "skb.end_seq":
-            return _sequence(rows["seq"] + self.events["skb"]["gso_segs"])
+            return _sequence(rows["seq"] + self.events["skb"]["gso_segs"], mss)
         if name == "tp.snd_wnd":
-            return rows["wnd"] * MSS
+            return rows["wnd"] * mss
         if name == "tp.rtt_min":
             return self.events["ctl"]["arg"]
         if name in ("new_state", "event"):

@@ -83,7 +83,7 @@ def answered(
     with progress(2 * seeds, "simulating") as advance:
         answer = predict(world, as_version, values, seeds, advance)
     with_bbr = sum(flow.version is not None for flow in world.setup.flows)
-    return answer, over_time(course, with_bbr, world.setup.duration_us)
+    return answer, over_time(course, with_bbr, world.setup.duration_us, world.setup.path.mss)
 
 
 def _print(answer: CounterfactualAnswer) -> None:

@@ -14,7 +14,6 @@ from ..world.world_records import (
     EV_APP,
     EV_START,
     EV_STOP,
-    MSS,
     NS,
     US,
 )
@@ -84,8 +83,8 @@ def application(s: Sim, i: int, kind: int) -> None:
         f.written = f.app_segments
     elif f.app == APP_RATE:
         f.app_credit += BLOCK
-        f.written += f.app_credit // MSS
-        f.app_credit %= MSS
+        f.written += f.app_credit // w.mss
+        f.app_credit %= w.mss
         schedule(s, w.now + f.app_bytes_ns, EV_APP, i)
     elif f.app == APP_ON_OFF:
         f.is_on = 1 - f.is_on

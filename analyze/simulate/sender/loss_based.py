@@ -227,5 +227,5 @@ def loss_based_cong_control(s: Sim, i: int, delivered: int, lost: int) -> None:
             _vegas_grow(s, i, delivered)
         else:
             _grow(s, i, delivered)
-    rate = tp.snd_cwnd * 1448 * (200 if tp.snd_cwnd < tp.snd_ssthresh // 2 else 120) // 100
+    rate = tp.snd_cwnd * tp.mss_cache * (200 if tp.snd_cwnd < tp.snd_ssthresh // 2 else 120) // 100
     tp.sk_pacing_rate = rate * 8_000_000 // tp.srtt_us if tp.srtt_us else rate

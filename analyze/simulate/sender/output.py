@@ -17,11 +17,11 @@ from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
 from ..world.world_records import (
     APP_BULK,
     CC_BBR,
+    COOKIE,
     ECN_PRECISE,
     EV_PACE,
     EVER_RETRANS,
     LOST,
-    MSS,
     NS,
     RETRANS_OUT,
     SACKED,
@@ -35,11 +35,13 @@ from .rate_sample import tcp_rate_skb_sent
 from .sent_list import append
 from .timers import set_timer, tcp_rearm_rto, tcp_schedule_loss_probe
 
-# iperf3 writes 128 KiB; tcp_sendmsg() fills skbs with size_goal, 45 segments of 1448.
-SKB_SEGMENTS = 45
+# iperf3 writes 128 KiB; tcp_sendmsg() fills skbs with size_goal, 45 segments of 1448: so many
+# bytes fit beside the largest header.
+_SIZE_GOAL = 65_215
 _MS = 1_000_000
-# tcp_sndbuf_expand(): memory per segment; net.ipv4.tcp_wmem's third value; an skb of 45 segments.
-_PER_MSS, _WMEM, _SKB_TRUESIZE = 4352, 4 << 20, 66_560
+# tcp_sndbuf_expand(): headers and struct skb_shared_info, and struct sk_buff, of each segment;
+# net.ipv4.tcp_wmem's third value; memory of a full skb.
+_MSS_OVERHEAD, _SK_BUFF, _WMEM, _SKB_TRUESIZE = 640, 256, 4 << 20, 66_560
 # tcp_update_skb_after_send(): the first ten segments are not paced.
 _UNPACED = 10
 
@@ -49,6 +51,21 @@ def refresh_clock(s: Sim, i: int) -> None:
     """tcp_mstamp_refresh()."""
     f = flow_of(s, i)
     f.mstamp_ns = world_of(s).now
+
+
+@jit
+def _skb_segments(s: Sim) -> int:
+    """Segments of a full skb: tcp_xmit_size_goal()."""
+    return max(_SIZE_GOAL // world_of(s).mss, 1)
+
+
+@jit
+def _memory_per_mss(s: Sim) -> int:
+    """What tcp_sndbuf_expand() counts for a segment: a power of two, and its struct."""
+    memory = 1
+    while memory < world_of(s).mss + _MSS_OVERHEAD:
+        memory *= 2
+    return memory + _SK_BUFF
 
 
 @jit
@@ -63,7 +80,7 @@ def tcp_tso_segs(s: Sim, i: int) -> int:
     least = 2
     if f.cc == CC_BBR and not p.min_tso_segs and i64(tp.sk_pacing_rate) < p.min_tso_rate >> 3:
         least = 1
-    return max(size // MSS, least)
+    return max(size // tp.mss_cache, least)
 
 
 @jit
@@ -104,7 +121,8 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
         append(s, i, (i << bits) + (seq & mask))
     rate = i64(tp.sk_pacing_rate) if f.cc == CC_BBR else 0
     if rate > 0 and f.data_segs >= _UNPACED:
-        size = segments * MSS if first else 37 + (segments - 1) * MSS
+        size = segments * tp.mss_cache
+        size -= 0 if first else tp.mss_cache - COOKIE
         length = size * NS // rate
         length -= min(length // 2, now - prior)
         tp.tcp_wstamp_ns = now + length
@@ -158,13 +176,14 @@ def _mark_push(s: Sim, i: int, end: int) -> None:
     """
     f, tp = flow_of(s, i), event_of(s, i).tp
     if f.app == APP_BULK:
-        if end < f.push_at or (end - 1) % SKB_SEGMENTS:
+        full = _skb_segments(s)
+        if end < f.push_at or (end - 1) % full:
             return
         share = 3 if f.cc == CC_BBR else 2
-        buffer = min(share * max(tp.snd_cwnd, 10) * _PER_MSS, _WMEM)
+        buffer = min(share * max(tp.snd_cwnd, 10) * _memory_per_mss(s), _WMEM)
         f.sndbuf = max(f.sndbuf, buffer)
         skbs = (f.sndbuf // 3 + _SKB_TRUESIZE - 1) // _SKB_TRUESIZE
-        f.push_at = end + skbs * SKB_SEGMENTS
+        f.push_at = end + skbs * full
     elif end < f.written:
         return
     bits = world_of(s).bits
@@ -180,10 +199,11 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
     max_segs = tcp_tso_segs(s, i)
     sent, limited = 0, False
     ring = (1 << world_of(s).bits) - 1
+    full = _skb_segments(s)
     while f.nxt < f.written and f.nxt - f.una < ring:
         if tcp_pacing_check(s, i):
             break
-        in_skb = min(SKB_SEGMENTS - (f.nxt - 1) % SKB_SEGMENTS, f.written - f.nxt)
+        in_skb = min(full - (f.nxt - 1) % full, f.written - f.nxt)
         if f.nxt == 0:
             in_skb = 1
         room = tp.snd_cwnd - tcp_packets_in_flight(tp)

@@ -14,18 +14,17 @@ from .world_records import (
     CHANGE_LOSS,
     CHANGE_OUTAGE,
     CHANGE_RATE,
+    COOKIE,
     EV_ARRIVE,
     EV_CHANGE,
     EV_ENTER,
     EV_LINK,
     NS,
-    SYN,
+    SYN_OPTIONS,
     SYN_SEQ,
 )
 
 _PPB = 1_000_000_000
-# HEADERS + MSS and HEADERS + COOKIE
-_FULL, _RUNT = 66 + 1448, 66 + 37
 
 
 @jit
@@ -50,7 +49,7 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
         packet = packet_of(s, k)
         packet.flow = i
         packet.seq = seq
-        packet.size = _FULL if seq else _RUNT
+        packet.size = w.headers + (w.mss if seq else COOKIE)
         packet.stamp = w.now
         packet.echo = f.acked_stamp
         packet.ect = ect
@@ -73,7 +72,7 @@ def send_syn(s: Sim, i: int) -> None:
     packet = packet_of(s, k)
     packet.flow = i
     packet.seq = SYN_SEQ
-    packet.size = SYN
+    packet.size = w.headers + SYN_OPTIONS
     packet.stamp = w.now
     packet.ect = packet.ce = packet.cwr = 0
     if w.reorder_ppb:

@@ -10,7 +10,7 @@ from ....probes.base.jit import jit
 from .coming import free_packet, schedule, take_packet
 from .path import ack_delay
 from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
-from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, MSS, SYN_SEQ, US
+from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, SYN_SEQ, US
 
 _QUICKACKS, _FEW_QUICKACKS = 16, 2
 _ATO_NS = 40_000_000
@@ -32,9 +32,9 @@ def _adjust_space(s: Sim, i: int) -> None:
     f, w = flow_of(s, i), world_of(s)
     if f.rcv_rtt == 0 or w.now - f.rcv_space_time < (f.rcv_rtt >> 3) * US:
         return
-    copied = (f.rcv_nxt - f.rcv_copied) * MSS
+    copied = (f.rcv_nxt - f.rcv_copied) * w.mss
     if copied > f.rcv_space:
-        window = 2 * copied + 16 * MSS
+        window = 2 * copied + 16 * w.mss
         window += window * (copied - f.rcv_space) // f.rcv_space * 2
         window = min(window, _win_from_space(f.rmem_max, f.version))
         f.rcv_clamp = max(f.rcv_clamp, window)
@@ -70,10 +70,10 @@ def _data_recv(s: Sim, i: int, full: bool) -> None:
 
 @jit
 def _grow_window(s: Sim, i: int) -> None:
-    f = flow_of(s, i)
+    f, w = flow_of(s, i), world_of(s)
     room = f.rcv_clamp - f.rcv_ssthresh
     if room > 0:
-        f.rcv_ssthresh += min(room, 2 * MSS)
+        f.rcv_ssthresh += min(room, 2 * w.mss)
         f.quick |= 1
 
 
@@ -259,8 +259,8 @@ def send_ack(s: Sim, i: int) -> None:
     k = take_packet(s)
     packet = packet_of(s, k)
     held = f.rcv_high + 1 - f.rcv_nxt if f.ooo else 0
-    window = min(f.rcv_ssthresh, max(f.rcv_clamp - held * MSS, 0))
-    f.rcv_right = max(f.rcv_right, f.rcv_nxt + window // MSS)
+    window = min(f.rcv_ssthresh, max(f.rcv_clamp - held * w.mss, 0))
+    f.rcv_right = max(f.rcv_right, f.rcv_nxt + window // w.mss)
     packet.flow = i
     packet.ack = f.rcv_nxt
     packet.right = f.rcv_right

@@ -49,7 +49,7 @@ REXMIT_NONE, REXMIT_LOST, REXMIT_NEW = range(3)
 
 MSS = 1448  # payload of a full segment with timestamps, Ethernet's MTU
 HEADERS = 66  # Ethernet 14, IPv4 20, TCP 32 with timestamps
-SYN = 74  # bytes of a SYN with its options, on the wire
+SYN_OPTIONS = 8  # bytes of a SYN's options beyond timestamps
 SYN_SEQ = -1  # its sequence number as a packet here
 COOKIE = 37  # bytes of iperf3's first write
 NS = 1_000_000_000
@@ -86,6 +86,8 @@ class World(Protocol):
     jitter_ns: int
     reorder_ppb: int
     reorder_ns: int
+    mss: int  # payload of a full segment, bytes
+    headers: int  # of a segment on the wire, bytes
     policer: int  # 1: packets beyond the bucket are dropped, not queued
     ce_ns: int  # mark packets that queued longer; 0: never
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once

@@ -44,9 +44,9 @@ MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
 _RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
 _RCVBUF = 131_072
+_WINDOW = 65_535  # a receiver's first
 # How often and how long hosts are busy, in the median of the recordings (recorded_busy.py).
 BUSY_EVERY_US, BUSY_US = 60_000, 400
-_WIRE = rec.MSS + rec.HEADERS
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class PathSetup:
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
     (0: none), `reorder` the share of skbs that overtake: all others wait for `reorder_us` of the
     round trip (0: half of it). `busy_every_us` and `busy_us` say how often and how long the hosts
-    do something else, on average (0: never).
+    do something else, on average (0: never). `mss` and `headers` are a full segment's payload and
+    what it has before that on the wire, in bytes.
     """
 
     rate_bps: int
@@ -73,6 +74,8 @@ class PathSetup:
     marks_us: int = 0
     ecn: bool = False
     memory_bytes: int = 0
+    mss: int = rec.MSS
+    headers: int = rec.HEADERS
     busy_every_us: int = BUSY_EVERY_US
     busy_us: int = BUSY_US
     changes: tuple[tuple[int, str, float], ...] = ()
@@ -137,6 +140,8 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(f"a rate of {path.rate_bps} bit/s", "from 8 kbit/s to 100 Gbit/s")
     if not 10 <= path.rtt_us <= 10_000_000:
         raise ScenarioError(f"a round trip of {path.rtt_us} us", "from 10 us to 10 s")
+    if not 88 <= path.mss <= 65_483:
+        raise ScenarioError(f"segments of {path.mss} bytes", "from 88 to 65483")
     if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
     rates = [value for _, what, value in path.changes if what == "rate"]
@@ -156,9 +161,10 @@ def window_bits(setup: Setup) -> int:
     rate = max([path.rate_bps, *(int(v) for _, what, v in path.changes if what == "rate")])
     rtts = [path.rtt_us, *(int(v) for _, what, v in path.changes if what == "rtt")]
     rtt = max(rtts) + max(flow.extra_rtt_us for flow in setup.flows)
-    packets = 4 * rate * rtt // 8_000_000 // _WIRE + 2 * path.limit_packets
-    packets += 2 * path.limit_bytes // _WIRE
-    packets = min(packets, (path.memory_bytes or _RMEM) // rec.MSS * 2)
+    frame = path.mss + path.headers
+    packets = 4 * rate * rtt // 8_000_000 // frame + 2 * path.limit_packets
+    packets += 2 * path.limit_bytes // frame
+    packets = min(packets, (path.memory_bytes or _RMEM) // path.mss * 2)
     return max(10, math.ceil(math.log2(max(packets, 1) + 512)))
 
 
@@ -185,7 +191,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     _fill_world(world, path, setup)
     for index, flow in enumerate(setup.flows):
         _fill_flow(flows, index, flow, path, versions)
-        _fill_socket(events, index, rules[index])
+        _fill_socket(events, index, rules[index], path.mss)
         events["tp"]["ecn_flags"][index] = ecn_flags(flow) if path.ecn else 0
     rows = RECORDED_ROWS if record else 1
     world["record"] = int(record)
@@ -246,7 +252,7 @@ def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
 
 
 def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
-    burst_ns = path.burst_bytes * 8 * NS // path.rate_bps
+    burst_ns = max(path.burst_bytes, path.mss + path.headers) * 8 * NS // path.rate_bps
     wait_us = path.reorder_us or path.rtt_us // 2
     values = {
         "random": (setup.seed * 0x5DEECE66D + 0x1234ABCD) & 0xFFFFFFFFFFFF,
@@ -263,6 +269,8 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "jitter_ns": path.jitter_us * US,
         "reorder_ppb": round(path.reorder * _PPB),
         "reorder_ns": wait_us * US,
+        "mss": path.mss,
+        "headers": path.headers,
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
         "aggregate_ns": path.aggregation_us * US,
@@ -304,13 +312,13 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "hz": rules_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
         "app": APPS[flow.kind],
         "app_bytes_ns": block_ns,
-        "app_segments": 1 + -(-flow.size_bytes // rec.MSS),
+        "app_segments": 1 + -(-flow.size_bytes // path.mss),
         "on_ns": flow.on_us * US,
         "off_ns": flow.off_us * US,
         "start_ns": flow.start_us * US,
         "stop_ns": flow.stop_us * US,
         "extra_ns": flow.extra_rtt_us * US,
-        "wnd_end": 45,
+        "wnd_end": _WINDOW // path.mss,
         "rto_us": 1_000_000,
         "reordering": 3,
         "undo_marker": -1,
@@ -322,11 +330,11 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "pace_ns": -1,
         "min_rtt": -1,
         "ack_tsecr": -1,
-        "rcv_ssthresh": 65_535,
+        "rcv_ssthresh": _WINDOW,
         "rcv_clamp": _RCVBUF * 151 >> 8 if version == "v3" else _RCVBUF >> 1,
-        "rcv_space": 14_480,
+        "rcv_space": min(_WINDOW, 10 * path.mss),
         "rmem_max": path.memory_bytes or _RMEM,
-        "rcv_right": 45,
+        "rcv_right": _WINDOW // path.mss,
         "delack_ns": -1,
         "comp_ns": -1,
         "d_s": -1,
@@ -337,12 +345,12 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         flows[name][i] = value
 
 
-def _fill_socket(events: Array, i: int, rules: Mapping[str, Any]) -> None:
+def _fill_socket(events: Array, i: int, rules: Mapping[str, Any], mss: int) -> None:
     tp = events["tp"]
     values = {
         "snd_cwnd": 10,
         "snd_cwnd_clamp": 0xFFFFFFFF,
-        "mss_cache": rec.MSS,
+        "mss_cache": mss,
         "snd_ssthresh": 0x7FFFFFFF,
         "sk_pacing_shift": 10,
         "sk_max_pacing_rate": (1 << 64) - 1,
