@@ -170,7 +170,7 @@ def predict(
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
     guessed = world.fitted["source"] == FROM_RECORDING
-    why = reasons(world.setup, changed, guessed=guessed)
+    why = [*reasons(world.setup, changed, guessed=guessed), *_far_off(world, own)]
     return CounterfactualAnswer(
         world,
         rules,
@@ -190,16 +190,22 @@ def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
     Raises:
         BbrscopeError: goodput or the RTT's median is off by more than _MOST_OFF.
     """
-    if world.fitted["source"] != FROM_RECORDING:
-        return
-    for name, most in _MOST_OFF.items():
-        recorded, middle = world.recorded[name], own[name][1]
-        if abs(middle - recorded) > most * recorded:
-            raise BbrscopeError(
-                f"{world.run}: the path cannot be fitted from the recording alone: under its own"
-                f" rules {name} comes out at {middle:.4g}, recorded is {recorded:.4g}",
-                "write rate, delay, limit and loss into the setup of the run's manifest",
-            )
+    off = _far_off(world, own)
+    if off and world.fitted["source"] == FROM_RECORDING:
+        raise BbrscopeError(
+            f"{world.run}: the path cannot be fitted from the recording alone: {off[0]}",
+            "write rate, delay, limit and loss into the setup of the run's manifest",
+        )
+
+
+def _far_off(world: RecordedWorld, own: Mapping[str, Interval]) -> list[str]:
+    """Which of METRICS its own rules do not come to, in words."""
+    return [
+        f"under its own rules {name} comes out at {own[name][1]:.4g}, recorded is"
+        f" {world.recorded[name]:.4g}"
+        for name, most in _MOST_OFF.items()
+        if abs(own[name][1] - world.recorded[name]) > most * world.recorded[name]
+    ]
 
 
 def _verdict(

@@ -31,6 +31,8 @@ _LEAST, _LEAST_LATE = 1000, 10
 _MOST = 0.9
 # Steps of a round trip in which a busy host delays an ACK.
 _STEPS = 2
+# What it is in the median of the recordings, and a time after the longest run [us].
+_EVERY_US, _BUSY_US, _NEVER_US = 60_000, 400, 7200 * 10**6
 # After a change of rate what is on its way is not judged [us].
 _SETTLE_US = 1_000_000
 _SQL = """
@@ -43,7 +45,7 @@ FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 def with_busy_hosts(
     con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: Iterable[int]
 ) -> PathSetup:
-    """The path with hosts as busy as these flows' ACKs show; as it is if they show too little.
+    """The path with hosts as busy as these flows' ACKs show, or as in most recordings.
 
     `origin` is when the path's times begin [ns].
     """
@@ -61,13 +63,15 @@ def with_busy_hosts(
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:
     """The path with hosts whose ACKs are so late [us]."""
     if len(late_us) < _LEAST:
-        return path
+        return replace(path, busy_every_us=_EVERY_US, busy_us=_BUSY_US)
     late = late_us[late_us > _ON_TIME_US]
     # Exponential times have no memory: what lies beyond a limit is as long as all of it.
-    mean = float(np.mean(late - _ON_TIME_US)) if len(late) >= _LEAST_LATE else path.busy_us
+    mean = float(np.mean(late - _ON_TIME_US)) if len(late) >= _LEAST_LATE else _BUSY_US
     share = len(late) / len(late_us) * math.exp(_ON_TIME_US / max(mean, _ON_TIME_US))
     each = -math.log(1 - min(share, _MOST)) / _STEPS
-    return replace(path, busy_every_us=round(mean / each) if each else 0, busy_us=round(mean))
+    return replace(
+        path, busy_every_us=round(mean / each) if each else _NEVER_US, busy_us=round(mean)
+    )
 
 
 def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:

@@ -21,7 +21,7 @@ from ..replay.what_if import busy_flows
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .world.world_records import HEADERS, MSS
-from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup
+from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup, check_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,6 +70,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
     mss, headers = _segment(con, info)
     path, source = _path(con, info, words, lost, sent, mss + headers)
     path = replace(path, mss=mss, headers=headers)
+    check_path(path)
     first = busy_flows(con, info)[0]
     if words.get("reorder"):
         path = with_reordering(con, info, path, words["reorder"], first)
@@ -77,6 +78,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
     flows = [replace(flow, stop_us=flow.stop_us + path.rtt_us) for flow in flows]
     origin -= path.rtt_us * 1000
     path = replace(path, changes=changes_of(con, info, words, origin, first))
+    check_path(path)
     path = with_busy_hosts(con, info.run_id, path, origin, busy_flows(con, info))
     duration_us = max(flow.stop_us for flow in flows)
     setup = Setup(path, tuple(flows), duration_us)

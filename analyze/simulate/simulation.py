@@ -61,8 +61,7 @@ def _begin(memory: Arrays, setup: Setup) -> None:
     for index, flow in enumerate(setup.flows):
         schedule(memory.sim, flow.start_us * 1000, EV_START, index)
     schedule(memory.sim, SAMPLE_NS, EV_SAMPLE, 0)
-    if memory.world["busy_every_ns"][0]:
-        schedule(memory.sim, 0, EV_BUSY, 0)
+    schedule(memory.sim, 0, EV_BUSY, 0)
     changes = memory.parts["changes"]
     if len(changes):
         schedule(memory.sim, int(changes["at"][0]), EV_CHANGE, 0)

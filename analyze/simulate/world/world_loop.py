@@ -14,7 +14,7 @@ from ..sender.output import (
 )
 from ..sender.rack import tcp_rack_detect_loss
 from ..sender.timers import tcp_rearm_rto
-from .coming import draw_exponential, drop_first, schedule
+from .coming import draw, draw_exponential, drop_first, schedule
 from .path import change_path, enter_queue, is_cut_off, send_from_queue
 from .places import Sim, coming_of, event_of, flow_of, reached_of, sample_of, world_of
 from .receiver import data_arrives, delayed_ack
@@ -40,6 +40,9 @@ from .world_records import (
 )
 
 SAMPLE_NS = 100_000_000
+# Where no recording says how busy hosts are: at most so long, on average so often.
+_BUSY_NS, _BUSY_EVERY_NS = 800_000, 60_000_000
+_FINE = 1000
 _SAMPLES_PER_SECOND = 10
 # Rows of the recording that one event can fill: a recovery of a whole window.
 SPARE_ROWS = 4096
@@ -113,8 +116,12 @@ def _note_reached(s: Sim, first: int) -> None:
 def _busy(s: Sim) -> None:
     """The machine does something else for a while; what is due then waits for its end."""
     w = world_of(s)
-    w.busy_until = max(w.busy_until, w.now + draw_exponential(s, w.busy_ns))
-    schedule(s, w.now + draw_exponential(s, w.busy_every_ns), EV_BUSY, 0)
+    if w.busy_every_ns:
+        w.busy_until = max(w.busy_until, w.now + draw_exponential(s, w.busy_ns))
+        schedule(s, w.now + draw_exponential(s, w.busy_every_ns), EV_BUSY, 0)
+        return
+    w.busy_until = w.now + draw(s, _BUSY_NS) * draw(s, _FINE) // _FINE
+    schedule(s, w.now + draw(s, 2 * _BUSY_EVERY_NS), EV_BUSY, 0)
 
 
 @jit

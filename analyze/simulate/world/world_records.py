@@ -94,7 +94,7 @@ class World(Protocol):
     host_ns: int  # what hosts add to a round trip
     noise_ns: int  # and up to this at random
     busy_ns: int  # how long hosts are busy with something else, on average
-    busy_every_ns: int  # and after how long they are again, on average; 0: never
+    busy_every_ns: int  # and after how long they are again, on average; 0: as usual
     busy_until: int
     # the recording
     recorded: int

@@ -42,11 +42,13 @@ _PPB = 1_000_000_000
 MOST_PACKETS = 1 << 21
 MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
+_MOST_BUFFER = 10**12
+_MOST_US = 7200 * 10**6
+# What a path's rate, round trip ... may change to, in CHANGES' units.
+_MOST = {"rate": 1e11, "rtt": 1e7, "loss": 1.0, "outage": _MOST_US, "down": _MOST_US}
 _RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
 _RCVBUF = 131_072
 _WINDOW = 65_535  # a receiver's first
-# How often and how long hosts are busy, in the median of the recordings (recorded_busy.py).
-BUSY_EVERY_US, BUSY_US = 60_000, 400
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class PathSetup:
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
     (0: none), `reorder` the share of skbs that overtake: all others wait for `reorder_us` of the
     round trip (0: half of it). `busy_every_us` and `busy_us` say how often and how long the hosts
-    do something else, on average (0: never). `mss` and `headers` are a full segment's payload and
-    what it has before that on the wire, in bytes.
+    do something else, on average (0: as world_loop.py has it). `mss` and `headers` are the bytes
+    of a full segment's payload and of what it has before that on the wire.
     """
 
     rate_bps: int
@@ -76,8 +78,8 @@ class PathSetup:
     memory_bytes: int = 0
     mss: int = rec.MSS
     headers: int = rec.HEADERS
-    busy_every_us: int = BUSY_EVERY_US
-    busy_us: int = BUSY_US
+    busy_every_us: int = 0
+    busy_us: int = 0
     changes: tuple[tuple[int, str, float], ...] = ()
 
 
@@ -134,8 +136,8 @@ class Arrays:
     parts: dict[str, Any]
 
 
-def _check(setup: Setup) -> None:
-    path = setup.path
+def check_path(path: PathSetup) -> None:
+    """Raise ScenarioError if no such path can be."""
     if not 8000 <= path.rate_bps <= 100_000_000_000:
         raise ScenarioError(f"a rate of {path.rate_bps} bit/s", "from 8 kbit/s to 100 Gbit/s")
     if not 10 <= path.rtt_us <= 10_000_000:
@@ -147,11 +149,23 @@ def _check(setup: Setup) -> None:
     rates = [value for _, what, value in path.changes if what == "rate"]
     if any(not 8000 <= rate <= 100_000_000_000 for rate in rates):
         raise ScenarioError("a change to an impossible rate", "from 8 kbit/s to 100 Gbit/s")
-    if any(at < 0 or not 0 <= value < 1e12 for at, _, value in path.changes):
+    buffer = (path.limit_packets, path.limit_bytes)
+    if min(buffer) < 0 or max(buffer) > _MOST_BUFFER:
+        raise ScenarioError("an impossible buffer", "from 0, which is none, to 1 TB")
+    if not all(_is_possible(*change) for change in path.changes):
         raise ScenarioError("an impossible change of the path", "times and values from 0 on")
+
+
+def _is_possible(at_us: int, what: str, value: float) -> bool:
+    """Whether a change comes at a time, and to a value, that a path may have."""
+    return what in _MOST and 0 <= at_us <= _MOST_US and 0 <= value <= _MOST[what]
+
+
+def _check(setup: Setup) -> None:
+    check_path(setup.path)
     if not setup.flows or len(setup.flows) > 512:
         raise ScenarioError(f"{len(setup.flows)} flows", "from 1 to 512")
-    if not 0 < setup.duration_us <= 7200 * 10**6:
+    if not 0 < setup.duration_us <= _MOST_US:
         raise ScenarioError(f"{setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s")
 
 
