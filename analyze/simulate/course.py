@@ -105,8 +105,11 @@ def simulated_course(events: Array, states: Array, rows: Array, versions: list[i
 def phase_places(states: Array | Mapping[str, Array], first: Array) -> Array:
     """Places in PHASES; `first`: rows of v1."""
     beyond = _PLACES.shape[2] - 1
+    # A variant of one's own may set a mode that BBR does not have.
+    mode = np.minimum(states["mode"], len(MODES) - 1)
     cycle = np.minimum(states["cycle_idx"], beyond)
-    places: Array = _PLACES[first.astype(int), states["mode"], cycle, states["lt_use_bw"]]
+    policed = (states["lt_use_bw"] == 1).astype(int)
+    places: Array = _PLACES[first.astype(int), mode, cycle, policed]
     return places
 
 
