@@ -118,6 +118,12 @@ def _not_our_mistake(error: Exception) -> BbrscopeError | None:
     """Tell what the host or a store's file made impossible, wherever that was found out."""
     if isinstance(error, OSError) and error.errno in REFUSED:
         return BbrscopeError(f"cannot use {error.filename or 'the output'}: {error.strerror}")
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("bbrscope"):
+        return BbrscopeError(
+            f"this command needs the Python package {error.name}, which this host does not have",
+            "plain recording does without (collect, doctor): install bbrscope whole for the rest,"
+            " or ingest the recording elsewhere",
+        )
     from ..collect.store.file_errors import explained, is_of_file
 
     return explained("the store", error) if is_of_file(error) else None
