@@ -13,7 +13,7 @@ from ..bbr import codes
 from ..views.materialize import forget
 from .decision_codes import keep_codes
 from .passes import MODES
-from .replay_runs import FlowReplay, field_counts
+from .replay_runs import FlowReplay
 from .run_params import as_json
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ...collect.store.store import Store
 
+# Flows whose results are inserted at once.
+FLOWS_AT_ONCE = 50
 _RESULT_TABLES = ("replays", "replay_fields", "decisions", "gaps")
 
 
@@ -32,7 +34,7 @@ def as_document(replays: Iterable[FlowReplay]) -> dict[str, Any]:
         run = replay.info.run
         for mode in MODES:
             result = replay.passes[mode]
-            counts = field_counts(replay, mode)
+            counts = replay.counts[mode]
             flows.append(
                 {
                     "flow": replay.flow,
@@ -48,9 +50,9 @@ def as_document(replays: Iterable[FlowReplay]) -> dict[str, Any]:
                     },
                     "first_divergence": replay.divergences[mode],
                     "starts_mid_flow": not replay.has_init,
-                    "not_replayed": {"pre_init": replay.events.pre_init},
+                    "not_replayed": {"pre_init": replay.pre_init},
                     "gaps": [gap_document(replay, gap.index) for gap in replay.gaps],
-                    "missing": replay.events.missing,
+                    "missing": replay.missing,
                 }
             )
     return {"run": run, "flows": flows}
@@ -58,7 +60,7 @@ def as_document(replays: Iterable[FlowReplay]) -> dict[str, Any]:
 
 def gap_document(replay: FlowReplay, index: int) -> dict[str, Any]:
     """One gap: after which event, until when, and what gives it away."""
-    columns = replay.events.columns
+    columns = replay.places
     gap = next(gap for gap in replay.gaps if gap.index == index)
     following = min(index + 1, len(columns["ns"]) - 1)
     return {
@@ -83,13 +85,24 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
         keep_codes(store)
         for table in _RESULT_TABLES:
             con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
-        for replay in replays:
-            _insert(store, "replays", _replay_rows(replay))
-            _insert(store, "replay_fields", _field_rows(replay))
-            _insert(store, "gaps", _gap_rows(replay))
-            if replay.passes["step"].decisions is not None:
-                _insert(store, "decisions", _decision_columns(replay))
+        for start in range(0, len(replays), FLOWS_AT_ONCE):
+            _insert_results(store, replays[start : start + FLOWS_AT_ONCE])
         forget(con, [run_id])
+
+
+def _insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
+    """Insert the results of flows of one run: for many at once DuckDB has to plan once."""
+    _insert(store, "replays", _columns(_replay_rows(replays)))
+    _insert(store, "replay_fields", _columns(_field_rows(replays)))
+    _insert(store, "gaps", _columns(_gap_rows(replays)))
+    decisions = [
+        _decision_columns(replay)
+        for replay in replays
+        if replay.passes["step"].decisions is not None
+    ]
+    if decisions:
+        joined = {name: np.concatenate([one[name] for one in decisions]) for name in decisions[0]}
+        _insert(store, "decisions", joined)
 
 
 def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:
@@ -106,57 +119,53 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _replay_rows(replay: FlowReplay) -> dict[str, Any]:
-    info, events = replay.info, replay.events
-    return _columns(
-        [
-            {
-                "run_id": info.run_id,
-                "flow": replay.flow,
-                "mode": mode,
-                "version": info.version,
-                "flavour": info.flavour,
-                "first_seq": events.first_seq,
-                "events": result.compared,
-                "exact": result.exact,
-                "pre_init": events.pre_init,
-                "tail": events.tail,
-                "gaps": len(replay.gaps),
-                "missing": ", ".join(events.missing) or None,
-                "first_divergence": json.dumps(replay.divergences[mode])
-                if replay.divergences[mode]
-                else None,
-                "params": as_json(replay.values),
-            }
-            for mode, result in replay.passes.items()
-        ]
-    )
+def _replay_rows(replays: Iterable[FlowReplay]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": replay.info.run_id,
+            "flow": replay.flow,
+            "mode": mode,
+            "version": replay.info.version,
+            "flavour": replay.info.flavour,
+            "first_seq": replay.first_seq,
+            "events": result.compared,
+            "exact": result.exact,
+            "pre_init": replay.pre_init,
+            "tail": replay.tail,
+            "gaps": len(replay.gaps),
+            "missing": ", ".join(replay.missing) or None,
+            "first_divergence": json.dumps(replay.divergences[mode])
+            if replay.divergences[mode]
+            else None,
+            "params": as_json(replay.values),
+        }
+        for replay in replays
+        for mode, result in replay.passes.items()
+    ]
 
 
-def _field_rows(replay: FlowReplay) -> dict[str, Any]:
-    return _columns(
-        [
-            {
-                "run_id": replay.info.run_id,
-                "flow": replay.flow,
-                "mode": mode,
-                "field": name,
-                "compared": compared,
-                "exact": exact,
-            }
-            for mode in replay.passes
-            for name, (compared, exact) in field_counts(replay, mode).items()
-        ]
-    )
+def _field_rows(replays: Iterable[FlowReplay]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": replay.info.run_id,
+            "flow": replay.flow,
+            "mode": mode,
+            "field": name,
+            "compared": compared,
+            "exact": exact,
+        }
+        for replay in replays
+        for mode, counts in replay.counts.items()
+        for name, (compared, exact) in counts.items()
+    ]
 
 
-def _gap_rows(replay: FlowReplay) -> dict[str, Any]:
-    return _columns(
-        [
-            {"run_id": replay.info.run_id, "flow": replay.flow, **gap_document(replay, gap.index)}
-            for gap in replay.gaps
-        ]
-    )
+def _gap_rows(replays: Iterable[FlowReplay]) -> list[dict[str, Any]]:
+    return [
+        {"run_id": replay.info.run_id, "flow": replay.flow, **gap_document(replay, gap.index)}
+        for replay in replays
+        for gap in replay.gaps
+    ]
 
 
 def _decision_columns(replay: FlowReplay) -> dict[str, Any]:
@@ -167,7 +176,7 @@ def _decision_columns(replay: FlowReplay) -> dict[str, Any]:
     index = rows[:, 0]
     first = np.flatnonzero(np.r_[True, index[1:] != index[:-1]]) if len(index) else index
     lengths = np.diff(np.append(first, len(index)))
-    columns = replay.events.columns
+    columns = replay.places
     n = len(index)
     return {
         "run_id": np.full(n, replay.info.run_id, np.int32),

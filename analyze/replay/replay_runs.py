@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from ..bbr.records import INIT, KINDS, STATE_COLUMNS
 from . import gaps as gap_finder
 from . import run_params
 from .hidden_inputs import illegal_draws
+from .load_events import flow_groups, load_flows
 from .passes import FIELD_NAMES, Array, Pass, run_pass
-from .prepare import EVENT_COLUMNS, FlowEvents, prepare
+from .prepare import FlowEvents, prepare
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,18 +53,43 @@ class RunInfo:
     decoded_as: str
     rows_lost: int
     last_exit_ns: int
-    flows: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def flows(self) -> tuple[int, ...]:
+        """The flows that have events."""
+        return tuple(flow for group in self.groups for flow in group)
 
 
 @dataclass
 class FlowReplay:
-    """Everything the replay found out about one flow."""
+    """What the replay found out about one flow: all that is stored and told, but not its inputs.
+
+    A run may have thousands of flows, whose results wait in memory until it is stored.
+
+    Attributes:
+        values: the parameters that it ran with.
+        count: events that were replayed.
+        first_seq, pre_init, tail, missing: see `prepare.FlowEvents`.
+        has_init: the recording has the flow's init; else it starts in the middle of the flow.
+        places: columns seq, ns and line of the replayed events.
+        passes: by mode; without what the callbacks wrote, and decisions of step mode alone.
+        counts: by mode, then by field or output: events compared, and of these exact.
+        divergences: by mode, the first event that differs.
+    """
 
     info: RunInfo
     flow: int
     values: dict[str, Any]
-    events: FlowEvents
+    count: int
+    first_seq: int
+    pre_init: int
+    tail: int
+    missing: list[str]
+    has_init: bool
+    places: dict[str, Array]
     passes: dict[str, Pass]
+    counts: dict[str, dict[str, tuple[int, int]]]
     gaps: list[gap_finder.Gap]
     divergences: dict[str, dict[str, Any] | None]
 
@@ -71,12 +97,6 @@ class FlowReplay:
     def exact(self) -> bool:
         """Nothing differs from the kernel outside the recording's gaps."""
         return not any(self.divergences.values())
-
-    @property
-    def has_init(self) -> bool:
-        """The recording has the flow's init; else it starts in the middle of the flow."""
-        kinds = self.events.events["ctl"]["kind"]
-        return bool(len(kinds) and kinds[0] == INIT)
 
 
 def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
@@ -135,12 +155,11 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     assert row is not None
     run, version, decoded_as, rows_lost = row
     facts = con.execute(
-        "SELECT max(exit_ns), count(rs_tx_in_flight), list(DISTINCT flow ORDER BY flow)"
-        " FROM events WHERE run_id = ? AND kind <> ?",
+        "SELECT max(exit_ns), count(rs_tx_in_flight) FROM events WHERE run_id = ? AND kind <> ?",
         [run_id, SAMPLE],
     ).fetchone()
     assert facts is not None
-    last_exit_ns, patched, flows = facts
+    last_exit_ns, patched = facts
     flavour = version
     if version == "v1" and patched:
         flavour = "v1-patched"
@@ -153,37 +172,21 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
         decoded_as or "",
         int(rows_lost),
         int(last_exit_ns or 0),
-        tuple(flows or ()),
+        tuple(flow_groups(con, run_id)),
     )
-
-
-def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
-    """EVENT_COLUMNS of one flow as numpy arrays (masked where NULL), in order."""
-    chosen = ", ".join(f'"{name}"' for name in EVENT_COLUMNS if name != "kind")
-    kind = "CASE kind::VARCHAR " + " ".join(
-        f"WHEN '{name}' THEN {number}" for number, name in enumerate(KINDS)
-    )
-    result = con.execute(
-        f"SELECT {kind} END::BIGINT AS kind, {chosen} FROM events"
-        " WHERE run_id = ? AND flow = ? AND kind <> ? ORDER BY seq",
-        [run_id, flow, SAMPLE],
-    )
-    columns: dict[str, Array] = result.fetchnumpy()
-    return columns
 
 
 def replay_flow(
-    con: duckdb.DuckDBPyConnection,
     info: RunInfo,
     flow: int,
-    run_values: dict[str, Any],
+    columns: dict[str, Array],
+    values: dict[str, Any],
     decisions: bool = True,
 ) -> FlowReplay:
     """Replay one flow in both modes; gaps are found in step mode, then cut out of both."""
-    values = run_params.of_flow(con, info.run_id, flow, run_values)
     record = params.make(values)
     version = info.version
-    events = prepare(load_flow(con, info.run_id, flow), version, record, info.last_exit_ns)
+    events = prepare(columns, version, record, info.last_exit_ns)
     step = _one_pass(events, version, record, "step", decisions)
     gaps: list[gap_finder.Gap] = []
     if step.first_difference() is not None:
@@ -198,7 +201,29 @@ def replay_flow(
     divergences = {
         mode: _describe_first(events, version, record, one) for mode, one in passes.items()
     }
-    return FlowReplay(info, flow, values, events, passes, gaps, divergences)
+    kinds = events.events["ctl"]["kind"]
+    return FlowReplay(
+        info,
+        flow,
+        values,
+        len(kinds),
+        events.first_seq,
+        events.pre_init,
+        events.tail,
+        events.missing,
+        has_init=bool(len(kinds) and kinds[0] == INIT),
+        places={name: events.columns[name].copy() for name in ("seq", "ns", "line")},
+        passes={mode: _found(one) for mode, one in passes.items()},
+        counts={mode: field_counts(events, one) for mode, one in passes.items()},
+        gaps=gaps,
+        divergences=divergences,
+    )
+
+
+def _found(result: Pass) -> Pass:
+    """A pass without what takes the most memory and nobody asks for."""
+    decisions = result.decisions if result.mode == "step" else None
+    return replace(result, after=result.after[:0].copy(), decisions=decisions)
 
 
 def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisions: bool) -> Pass:
@@ -280,15 +305,15 @@ def _describe_first(
     }
 
 
-def field_counts(replay: FlowReplay, mode: str) -> dict[str, tuple[int, int]]:
+def field_counts(events: FlowEvents, result: Pass) -> dict[str, tuple[int, int]]:
     """Per field of struct bbr and per output: events compared, and of these exact."""
-    result, ctl = replay.passes[mode], replay.events.events["ctl"]
+    ctl = events.events["ctl"]
     comparable = result.outcome != loops.NOT_COMPARED
     with_state = int((comparable & (ctl["has_next"] == 1)).sum())
     counts: dict[str, tuple[int, int]] = {}
     for position, name in enumerate(FIELD_NAMES):
         if position < len(STATE_COLUMNS):
-            compared = with_state if replay.events.compared[position] else 0
+            compared = with_state if events.compared[position] else 0
         else:
             bit = position - len(STATE_COLUMNS)
             compared = int((comparable & (ctl["check"] >> bit & 1 == 1)).sum())
@@ -311,26 +336,35 @@ def replay_runs(
     infos = [run_info(con, run_id) for run_id in run_ids]
     shared = [run_params.of_run(con, info.run_id, info.flavour) for info in infos]
 
-    def task(info: RunInfo, flow: int, values: dict[str, Any]) -> FlowReplay:
+    def task(info: RunInfo, group: tuple[int, ...], values: dict[str, Any]) -> list[FlowReplay]:
         with con.cursor() as cursor:
-            return replay_flow(cursor, info, flow, values, decisions)
+            return [
+                replay_flow(
+                    info,
+                    flow,
+                    columns,
+                    run_params.of_flow(cursor, info.run_id, flow, values),
+                    decisions,
+                )
+                for flow, columns in load_flows(cursor, info.run_id, group[0], group[-1])
+            ]
 
-    flows = (
-        (info, flow, values)
+    groups = (
+        (info, group, values)
         for info, values in zip(infos, shared, strict=True)
-        for flow in info.flows
+        for group in info.groups
     )
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
         # As few as keep the workers busy: finished flows wait in memory until their run is yielded.
-        ahead = deque(pool.submit(task, *one) for one in islice(flows, 2 * max(1, workers)))
+        ahead = deque(pool.submit(task, *one) for one in islice(groups, 2 * max(1, workers)))
         try:
             for info in infos:
                 results: list[FlowReplay] = []
-                for _ in info.flows:
-                    result = ahead.popleft().result()
-                    ahead.extend(pool.submit(task, *one) for one in islice(flows, 1))
-                    advance(len(result.events.events))
-                    results.append(result)
+                for _ in info.groups:
+                    done = ahead.popleft().result()
+                    ahead.extend(pool.submit(task, *one) for one in islice(groups, 1))
+                    advance(sum(flow.count for flow in done))
+                    results += done
                 yield results
         finally:
             pool.shutdown(cancel_futures=True)

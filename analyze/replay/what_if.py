@@ -21,10 +21,11 @@ from ..bbr.variants.own_process import guarded
 from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
+from .load_events import load_flow
 from .parameter_settings import apply_settings, parse_settings
 from .passes import Array, Pass, run_pass
 from .prepare import FlowEvents, has_values, prepare
-from .replay_runs import RunInfo, load_flow, run_info
+from .replay_runs import RunInfo, run_info
 
 if TYPE_CHECKING:
     import duckdb

@@ -44,7 +44,7 @@ def queue_rows(
     With a list for `damage`, what cut the file off is put there and the rows before it are kept.
 
     Raises:
-        BundleError: damaged, without uptime_s, or with a value that is impossible.
+        BundleError: damaged, empty, without uptime_s, or with a value that is impossible.
     """
     try:
         yield from _rows(run_id, lines(path), shown, clocks)
@@ -58,7 +58,10 @@ def queue_rows(
 def _rows(
     run_id: int, text: Iterator[str], shown: str, clocks: tuple[Clock, ...]
 ) -> Iterator[dict[str, Any]]:
-    names = next(text, "").split(",", MAX_COLUMNS)
+    header = next(text, None)
+    if header is None:
+        raise DamagedError("it is empty", cut=True)
+    names = header.split(",", MAX_COLUMNS)
     if "uptime_s" not in names:
         raise BundleError(f"{shown}, line 1: no column uptime_s", "BUNDLE.md describes the file")
     for number, line in enumerate(text, 2):

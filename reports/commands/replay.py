@@ -112,7 +112,8 @@ def _replay_and_print(request: ReplayRequest) -> bool:
             say(str(refused["refused"]))
         replayed, exact = _replay(opened, run_ids, request, printer)
     if request.as_json:
-        say_translated(json.dumps({"runs": documents + replayed}))
+        texts = [*map(json.dumps, documents), *replayed]
+        say_translated(f'{{"runs": [{", ".join(texts)}]}}')
     return exact
 
 
@@ -141,21 +142,22 @@ def _replayable(opened: Store) -> tuple[list[int], list[Document]]:
 
 def _replay(
     opened: Store, run_ids: list[int], request: ReplayRequest, printer: agreement.Teller | None
-) -> tuple[list[Document], bool]:
-    """Replay runs and store the results; return a document for each, and if all are exact."""
+) -> tuple[list[str], bool]:
+    """Replay runs and store the results; return the JSON of each if asked, and if all are exact."""
     from ...analyze.replay import keep_results as results
     from ...analyze.replay import replay_runs as session
     from ...analyze.views.materialize import materialize_replayed
     from ..text.progress_bar import progress
 
     decisions, jobs = not request.no_decisions, request.jobs or os.cpu_count() or 1
-    documents: list[Document] = []
+    documents: list[str] = []
     exact = True
     with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
         for flows in session.replay_runs(opened.con, run_ids, decisions, jobs, advance):
             if decisions:
                 results.keep(opened, flows)
-            documents.append(results.as_document(flows))
+            if printer is None:
+                documents.append(json.dumps(results.as_document(flows)))
             exact = exact and all(flow.exact for flow in flows)
             if printer is not None:
                 printer.run(flows)

@@ -32,9 +32,7 @@ class Teller:
             self._notes(flow)
 
     def _mode(self, flow: FlowReplay, mode: str) -> None:
-        from ...analyze.replay.replay_runs import field_counts
-
-        result, counts = flow.passes[mode], field_counts(flow, mode)
+        result, counts = flow.passes[mode], flow.counts[mode]
         share = f"{100 * result.exact / result.compared:.2f} %" if result.compared else "-"
         whole = sum(compared == exact for compared, exact in counts.values())
         self.say(
@@ -60,13 +58,13 @@ class Teller:
         self.say(f"      decisions: {', '.join(first['decisions']) or 'none'}")
 
     def _notes(self, flow: FlowReplay) -> None:
-        columns = flow.events.columns
-        if not flow.has_init and len(columns["ns"]):
+        lines = flow.places["line"]
+        if not flow.has_init and len(lines):
             self.say("    starts in the middle of the flow: replayed from its first full state")
-        if flow.events.missing:
-            self.say(f"    the recording lacks {', '.join(flow.events.missing)}")
+        if flow.missing:
+            self.say(f"    the recording lacks {', '.join(flow.missing)}")
         for gap in flow.gaps[:_GAPS_TOLD]:
-            self.say(f"    gap after line {columns['line'][gap.index]}: {gap.kind}: {gap.detail}")
+            self.say(f"    gap after line {lines[gap.index]}: {gap.kind}: {gap.detail}")
         if len(flow.gaps) > _GAPS_TOLD:
             more = len(flow.gaps) - _GAPS_TOLD
             self.say(f"    ... {more} more gaps (bbrscope sql 'FROM gaps')")

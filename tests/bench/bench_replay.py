@@ -20,6 +20,7 @@ from bbrscope import fixtures
 from bbrscope.analyze.bbr import params
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay import run_params
+from bbrscope.analyze.replay.load_events import load_flow
 from bbrscope.analyze.replay.passes import MODES, run_pass
 from bbrscope.analyze.replay.prepare import FlowEvents, prepare
 from bbrscope.analyze.views.store_with_views import open_store
@@ -34,7 +35,7 @@ def largest_flow(store: Store, run_id: int) -> tuple[FlowEvents, str, np.ndarray
     ).fetchone()[0]
     values = run_params.of_run(store.con, run_id, info.flavour)
     record = params.make(run_params.of_flow(store.con, run_id, flow, values))
-    columns = session.load_flow(store.con, run_id, flow)
+    columns = load_flow(store.con, run_id, flow)
     return prepare(columns, info.version, record, info.last_exit_ns), info.version, record
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from . import collecting
 from .cases import CASES, Case, Content, make, prepare
 from .victim import Victims
 
@@ -145,6 +146,11 @@ def main() -> None:
                 while campaign.failures:
                     print("---", campaign.failures.pop(0), flush=True)
                     failed = True
+        if (options.only or "") in collecting.NAME:
+            line, failures = collecting.campaign(Path(folder), options.seed, options.times, victims)
+            print("\n--- ".join([line, *failures]), flush=True)
+            if failures:
+                failed = True
         victims.close()
     print(f"{campaign.killed} kills, {time.monotonic() - began:.0f} s")
     sys.exit("failed" in locals())

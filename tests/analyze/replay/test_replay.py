@@ -16,8 +16,9 @@ from bbrscope.analyze.bbr import loops, params
 from bbrscope.analyze.bbr.records import MAIN, STATE_COLUMNS
 from bbrscope.analyze.replay import gaps, run_params
 from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import MODES, run_pass
-from bbrscope.analyze.replay.prepare import FlowEvents, prepare
+from bbrscope.analyze.replay.prepare import FlowEvents, has_values, prepare
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -34,7 +35,7 @@ def _largest(store: Store, run: str) -> tuple[FlowEvents, str, np.ndarray, dict[
     ).fetchone()[0]
     values = run_params.of_run(store.con, run_id, info.flavour)
     record = params.make(run_params.of_flow(store.con, run_id, flow, values))
-    columns = session.load_flow(store.con, run_id, flow)
+    columns = load_flow(store.con, run_id, flow)
     return prepare(columns, info.version, record, info.last_exit_ns), info.version, record, columns
 
 
@@ -110,6 +111,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_replay import _largest
+from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import run_pass
 from bbrscope.probes.base.jit import PLAIN
 from bbrscope.analyze.views.store_with_views import open_store
@@ -228,15 +230,13 @@ def test_a_last_event_whose_draw_nothing_tells_is_not_counted(shipped: Store) ->
     _, version, record, columns = _largest(shipped, "v1_x_lt")
     last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
     guessed = 0
-    info = session.run_info(shipped.con, shipped.run_id("v1_x_lt"))
     for last in np.flatnonzero(columns["bbr_mode"][1:] != columns["bbr_mode"][:-1]):
         cut = {name: column[: last + 1] for name, column in columns.items()}
         flow = prepare(cut, version, record, last_exit)
         result = session._one_pass(flow, version, record, "step", False)
         guessed += int(result.outcome[-1] == loops.NOT_COMPARED)
-        made = session.FlowReplay(info, 1, {}, flow, {"step": result}, [], {"step": None})
         assert result.exact == result.compared
-        counts = session.field_counts(made, "step")
+        counts = session.field_counts(flow, result)
         assert all(exact == compared for compared, exact in counts.values()), counts
     assert guessed
 
@@ -271,6 +271,36 @@ def test_v1_on_a_kernel_with_v2s_patch_is_its_own_flavour(
     assert flows[0].values["tso_segs_cap"] == 0
     assert flows[0].exact  # too slow a flow for the two to differ
     assert flows[0].passes["step"].compared > 3_000
+
+
+def _bytes_held(item: object) -> int:
+    """Bytes of all arrays that can be reached from an object, views counted as what they hold."""
+    if isinstance(item, np.ndarray):
+        return _bytes_held(item.base) if isinstance(item.base, np.ndarray) else item.nbytes
+    if isinstance(item, dict):
+        return sum(map(_bytes_held, item.values()))
+    return _bytes_held(vars(item)) if hasattr(item, "__dataclass_fields__") else 0
+
+
+def test_flows_that_wait_to_be_stored_do_not_hold_their_inputs(shipped: Store) -> None:
+    """A run may have thousands of flows: a replay takes 4 kB an event."""
+    (flows,) = session.replay_runs(shipped.con, [shipped.run_id("v2_single_1bdp")])
+    for flow in flows:
+        decisions = flow.passes["step"].decisions
+        assert decisions is not None
+        assert _bytes_held(flow) < decisions.nbytes + 30 * flow.count + 2000
+        assert len(flow.places["seq"]) == flow.count
+
+
+def test_small_flows_are_read_together_and_are_the_same_as_alone(shipped: Store) -> None:
+    run_id = shipped.run_id("v2_single_1bdp")
+    assert session.run_info(shipped.con, run_id).groups == ((1, 2),)
+    for flow, columns in load_flows(shipped.con, run_id, 1, 2):
+        alone = load_flow(shipped.con, run_id, flow)
+        assert len(columns["seq"]) == len(alone["seq"]) > 0
+        for name, column in columns.items():
+            assert np.ma.allequal(column, alone[name], fill_value=False) or not has_values(column)
+            assert (np.ma.getmaskarray(column) == np.ma.getmaskarray(alone[name])).all()
 
 
 def _command(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

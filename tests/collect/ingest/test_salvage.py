@@ -22,9 +22,9 @@ def partial(folder: Path, manifest: bool) -> Path:
     (target / "events.csv.zst").write_bytes(whole[: len(whole) // 2])
     looks = "".join(f"# monotonic_ns {n}\n" for n in range(200_000)).encode()
     (target / "ss.txt.zst").write_bytes(zstandard.compress(looks)[:-100])
-    (target / "queue.csv.zst").write_bytes(
-        zstandard.compress(b"uptime_s,dropped\n" + b"1.5,7\n" * 200_000)[:-5]
-    )
+    # A sampler may not have written anything yet when its recorder is killed.
+    queue = zstandard.compress(b"uptime_s,dropped\n" + b"1.5,7\n" * 200_000)[:-5]
+    (target / "queue.csv.zst").write_bytes(queue if manifest else b"")
     if manifest:
         document = json.loads((source / "manifest.json").read_text())
         document |= {"unfinished": True, "events": None}
