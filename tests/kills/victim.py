@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import subprocess
@@ -46,7 +47,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def _child(words: list[str], folder: str) -> None:
     """Be the command; never return."""
-    os.setsid()
+    os.setpgid(0, 0)
     os.chdir(folder)
     os.environ["TMPDIR"] = f"{folder}/tmp"
     with open(f"{folder}/said", "ab") as said:
@@ -79,6 +80,8 @@ def _serve() -> None:
         pid = os.fork()
         if not pid:
             _child(words, folder)
+        with contextlib.suppress(OSError):  # the child may have been first
+            os.setpgid(pid, pid)
         status = _wait(pid, began + after if after is not None else None, group)
         print(json.dumps([status, time.monotonic() - began]), flush=True)
 
