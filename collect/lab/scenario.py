@@ -182,7 +182,7 @@ def _known(scenario: Scenario, name: str) -> None:
 def quick(scenario: Scenario) -> Scenario:
     """Return the scenario's form that ends in minutes: [quick] over everything."""
     changed = dict(scenario.quick)
-    sweep = changed.pop("sweep", None)
+    sweep = toml.table(changed, "sweep") if changed.pop("sweep", None) is not None else None
     reps = toml.repetitions(changed.pop("reps", 1))
     small = replace(scenario, reps=reps, is_quick=True)
     small = override(small, {key: [str(value)] for key, value in changed.items()})
