@@ -181,8 +181,8 @@ def _known(scenario: Scenario, name: str) -> None:
 
 def quick(scenario: Scenario) -> Scenario:
     """Return the scenario's form that ends in minutes: [quick] over everything."""
-    changed = dict(scenario.quick)
-    sweep = toml.table(changed, "sweep") if changed.pop("sweep", None) is not None else None
+    sweep = toml.table(scenario.quick, "sweep") if "sweep" in scenario.quick else None
+    changed = {key: value for key, value in scenario.quick.items() if key != "sweep"}
     reps = toml.repetitions(changed.pop("reps", 1))
     small = replace(scenario, reps=reps, is_quick=True)
     small = override(small, {key: [str(value)] for key, value in changed.items()})

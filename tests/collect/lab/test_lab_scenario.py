@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -227,3 +228,10 @@ def test_a_sweep_of_gigabytes_is_refused_at_once(small: scenario.Scenario, tmp_p
 def test_what_nobody_has_the_time_for_is_refused(sweep: str, fact: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=fact):
         load(tmp_path, SMALL.replace("[sweep]\n", f"[sweep]\n{sweep}\n#"))
+
+
+@pytest.mark.parametrize("wrong", ["3", '"a"', "[]", "true"])
+def test_a_quick_form_whose_sweep_is_no_table_is_refused(wrong: str, tmp_path: Path) -> None:
+    text = re.sub(r"(?ms)^\[quick\].*?(?=^\[|\Z)", "", SMALL)
+    with pytest.raises(ScenarioError, match="sweep must be a table"):
+        load(tmp_path, f"{text}\n[quick]\nsweep = {wrong}\n")
