@@ -8,8 +8,9 @@ import click
 
 from .print_table import printable
 
-# What click itself writes for bold and coloured text; nothing else that begins with ESC passes.
-_STYLE = re.compile(r"(\x1b\[(?:0|1|3[0-7])m|\n)")
+# What click writes for bold text; nothing else that begins with ESC passes, no colour either: a
+# stranger's black on black would hide what follows.
+_STYLE = re.compile(r"(\x1b\[[01]m|\n)")
 
 
 def say(

@@ -31,11 +31,16 @@ def test_a_terminal_is_reported_nothing_but_text(capsys: pytest.CaptureFixture[s
 
 
 def test_styles_of_bbrscopes_own_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    styled = click.style("bold", bold=True) + click.style("red", fg="red")
+    styled = click.style("bold", bold=True)
     context = click.Context(click.Command("x"), color=True)
     with context:
         say(styled)
-    assert capsys.readouterr().out == styled + "\n"
+        say("red", fg="red")
+        say("a name \x1b[30mthat hides a caveat")
+    bold, red, name = capsys.readouterr().out.splitlines()
+    assert bold == styled
+    assert red == click.style("red", fg="red", bold=False)
+    assert name == "a name \\x1b[30mthat hides a caveat"
 
 
 def test_errors_are_printed_the_same_way(
