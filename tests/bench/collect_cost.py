@@ -11,9 +11,12 @@ At last a loopback flow sends as fast as it can beside `bbrscope collect`, which
 the events per second are what a machine of one CPU and 500 MIPS sustains, printing included, and
 the flow's own work too.
 
-Measured on bookworm (Linux 6.1, bpftrace 0.17): 101 us per ACK for one line, 445 us for the
-recording, ratio 4.4; loopback 571 events/s, none lost. On trixie (Linux 6.12, bpftrace 0.23):
-98 us, 337 us, ratio 3.4; loopback 287 events/s, none lost.
+Measured with rows of one field per value, on bookworm (Linux 6.1, bpftrace 0.17): 101 us per ACK
+for one line, 445 us for the recording, ratio 4.4; loopback 571 events/s, none lost. On trixie
+(Linux 6.12, bpftrace 0.23): 98 us, 337 us, ratio 3.4; loopback 287 events/s, none lost.
+
+With several fields per word (probes/shared_words.py), on bookworm, by the kernel's own run times:
+one line 4.8 us a run; main()'s entry 17.3 us and its exit 4.6 us, together 4.5 times one line.
 """
 
 from __future__ import annotations
