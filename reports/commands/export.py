@@ -222,6 +222,7 @@ def _parquet(request: ExportRequest) -> None:
     from ...analyze.views.parquet import export, exported, partial
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
+    from ..text.simulated_notes import say_simulated
 
     tables, all_views = exported()
     names = list(request.chosen) or tables
@@ -233,6 +234,7 @@ def _parquet(request: ExportRequest) -> None:
         run_ids = [opened.run_id(name) for name in request.runs or opened.runs()]
         with progress(len(names), "exporting") as advance:
             counts = export(opened.con, target, run_ids, names, request.force, advance)
+        say_simulated(opened.con, run_ids)
     rows = sum(counts.values())
     say(f"{target}: {len(counts)} tables of {len(run_ids)} runs, {rows:,} rows")
 

@@ -208,11 +208,13 @@ def _compare(
     """
     from ...analyze.models import measured
     from ..text.model_rows import Comparison
+    from ..text.simulated_notes import say_simulated
 
     links = measured.lab_links(store.con, packet_bytes)
     run_ids = [store.run_id(name) for name in runs] or sorted(links)
     if len(given) != 1:
         _require_links(runs, run_ids, links)
+    say_simulated(store.con, run_ids)
     compared = [
         Comparison(run, run.share, given[0] if given else links[run_id], gain)
         for run_id, run in zip(run_ids, measured.measure(store.con, run_ids), strict=True)

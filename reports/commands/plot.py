@@ -152,11 +152,13 @@ def command(request: PlotRequest) -> None:
 
 def _figure(request: PlotRequest) -> PlottedChart:
     from ..api.recordings import open
+    from ..text.simulated_notes import say_simulated
 
     between = request.between
     window = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(request.store) as recordings:
         runs = by_name(recordings.store, request.runs)
+        say_simulated(recordings.store.con, map(recordings.store.run_id, runs))
         return recordings.figure(request.name, runs, request.flow, window, request.dark)
 
 
