@@ -161,9 +161,11 @@ class CollectRequest:
 @click.option("--load-module", is_flag=True, help="modprobe tcp_bbr, if no BBR is loaded.")
 @click.option("--last", metavar="TIME", help="Flight recorder: keep this much in memory, e.g. 60s.")
 @click.option("--until", multiple=True, metavar="TRIGGER", help="Write a bundle when this happens.")
-@click.option("--after", default="1s", show_default=True, help="Go on for this long after it.")
 @click.option(
-    "--memory", default="256M", callback=parse_size, help="Of the flight recorder [256M]."
+    "--after", default="1s", show_default=True, help="After a trigger, record this much longer."
+)
+@click.option(
+    "--memory", default="256M", callback=parse_size, help="Memory of the flight recorder [256M]."
 )
 @click.option("--rotate", metavar="TIME", help="Write everything, a bundle each 10m, for weeks.")
 @click.option(
@@ -174,7 +176,7 @@ class CollectRequest:
     "--max-cpu", callback=parse_percent, help="Record fewer flows above this, e.g. 5% of a CPU."
 )
 @click.option(
-    "--keep", type=click.IntRange(min=1), help="Remove older bundles than so many [none]."
+    "--keep", type=click.IntRange(min=1), help="Keep only so many bundles, the newest [all]."
 )
 @click.option("--follow", is_flag=True, help="Print the story of the flows as it happens.")
 @click.option("--anonymize", is_flag=True, help="Replace addresses, keeping prefixes in common.")

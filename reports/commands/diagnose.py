@@ -31,11 +31,19 @@ def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.command()
 @runs_argument
 @store_option
-@click.option("--list", "listing", is_flag=True, help="All rules, with sentence and source.")
+@click.option("--list", "listing", is_flag=True, help="List all rules, with sentence and source.")
 @click.option(
-    "--explain", "explained", metavar="NAME", shell_complete=complete_rules, help="One rule whole."
+    "--explain",
+    "explained",
+    metavar="NAME",
+    shell_complete=complete_rules,
+    help="Print all about one rule, with its query.",
 )
-@click.option("--full", is_flag=True, help=f"Tell of each run all, also of more than {MOST_WHOLE}.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help=f"Print all findings of each run, even of more than {MOST_WHOLE} runs.",
+)
 @format_option("text", "json", "csv", "parquet")
 @names_option
 def command(

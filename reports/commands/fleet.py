@@ -43,7 +43,9 @@ class FleetRequest:
     show_default=True,
     help="Break findings down by this; path: class of RTT, rate and loss.",
 )
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Rows each.")
+@click.option(
+    "--most", type=click.IntRange(1), default=10, show_default=True, help="Rows of each table."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write one HTML page.")
 @click.option(
     "--reports",

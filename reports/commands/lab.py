@@ -82,7 +82,7 @@ def list_scenarios(name: str | None) -> None:
 )
 @click.option("--cc", help="Congestion controls: short for --set cc=...")
 @click.option("--reps", type=click.IntRange(1, 1000), help="Repetitions [the scenario's].")
-@click.option("--quick", is_flag=True, help="The form that ends in minutes.")
+@click.option("--quick", is_flag=True, help="The scenario's short form, which takes minutes.")
 @click.option("--vm", is_flag=True, help="In QEMU guests with virtual time; needs no root.")
 @click.option(
     "--kernel",

@@ -72,13 +72,13 @@ def command(
     parquet have all of them, and `bbrscope schema metrics_by_flow` says what they mean.
 
     \b
-    bbrscope metrics v3_single_1bdp
-    bbrscope metrics v3_single_1bdp --by phase
-    bbrscope metrics v3_single_1bdp --by round
+    bbrscope metrics v2_single_1bdp
+    bbrscope metrics v2_single_1bdp --by phase
+    bbrscope metrics v2_single_1bdp --by round
     bbrscope metrics --by run
-    bbrscope metrics v3_single_1bdp --steady
-    bbrscope metrics v3_single_1bdp --between 5s 10s --by phase
-    bbrscope metrics v3_single_1bdp --by second --format csv > seconds.csv
+    bbrscope metrics v2_single_1bdp --steady
+    bbrscope metrics v2_single_1bdp --between 5s 10s --by phase
+    bbrscope metrics v2_single_1bdp --by second --format csv > seconds.csv
     """
     from ..api.recordings import open
     from ..text.print_table import write_table

@@ -97,7 +97,7 @@ class ReportRequest:
     type=click.IntRange(20, 10_000),
     default=20,
     show_default=True,
-    help="With --as or --set: simulations under each rules.",
+    help="With --as or --set: simulations under each set of rules.",
 )
 @names_option
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")

@@ -40,7 +40,12 @@ class SimulateRequest:
     " ./mybbr.py. One flow for each.",
 )
 @click.option("--duration", default="25s", show_default=True, help="Length, without SCENARIO.")
-@click.option("--seed", type=click.IntRange(0, (1 << 31) - 1), default=0, help="Another chance.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 31) - 1),
+    default=0,
+    help="Seed of random loss, jitter ...",
+)
 @click.option(
     "--set",
     "settings",

@@ -26,7 +26,7 @@ SORTS = (
 @click.command()
 @live_options
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True)
-@click.option("--filter", "words", default="", help="Only flows with this in any text.")
+@click.option("--filter", "words", default="", help="Only flows with this text in any column.")
 @click.option("-d", "--duration", type=click.FloatRange(min=0.1), help="End after so many seconds.")
 @click.option("--once", is_flag=True, help="Look for 3 seconds (or -d), print, and end.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: a line of JSON per flow.")

@@ -37,14 +37,14 @@ def command(
 
     The path comes from the manifest or is fitted from the recording. The run is first simulated
     under its own rules: how far that is from what was recorded is the error. A difference within
-    the error, or within the spread over the seeds, is called none. The open loop, exact up to the
+    the error, or within the spread over the seeds, counts as none. The open loop, exact up to the
     first difference, is `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band:
     `bbrscope report RUN --as v3`.
 
     \b
     bbrscope what-if v2_single_1bdp --as v3
     bbrscope what-if v2_single_1bdp --set loss_thresh=5% --json
-    bbrscope what-if v1_single_1bdp --as bbr-prime
+    bbrscope what-if v2_single_1bdp --as bbr-prime
     bbrscope what-if v2_single_1bdp --as ./mybbr.py
     """
     if as_version is None and not settings:

@@ -54,7 +54,7 @@ def live_options(function: F) -> F:
         click.option("--pid", multiple=True, type=click.IntRange(min=1), help="Only this process."),
         click.option("--netns", help="Only this network namespace (ip netns list)."),
         click.option(
-            "--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which, if there are two."
+            "--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which BBR, if there are two."
         ),
         click.option(
             "--rung",

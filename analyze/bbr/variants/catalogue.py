@@ -58,16 +58,19 @@ VARIANTS = {
         "bbr_lanigan_code", "VARIANT", "v1; 0.75x lasts one min_rtt", f"BBR, {_AS_RUN}"
     ),
     "bbr-plus-lanigan-code": Listed(
-        "bbr_plus", "LANIGAN_CODE", "BBR+ by the last RTT, in whole ms", f"BBR+, {_AS_RUN}"
+        "bbr_plus", "LANIGAN_CODE", "BBR+; the last RTT, in whole ms", f"BBR+, {_AS_RUN}"
     ),
     "bbrplus-lanigan-code": Listed(
-        "bbrplus", "LANIGAN_CODE", "BBRPlus, 1.25x asked the wrong way", f"BBRPlus, {_AS_RUN}"
+        "bbrplus", "LANIGAN_CODE", "BBRPlus; 1.25x ends below 1.25 BDP", f"BBRPlus, {_AS_RUN}"
     ),
     "delay-bbr-lanigan-code": Listed(
         "delay_bbr", "LANIGAN_CODE", "Delay-BBR, alpha 0 and beta 1", f"Delay-BBR, {_AS_RUN}"
     ),
     "bbr2-lanigan-code": Listed(
-        "bbr2_lanigan_code", "VARIANT", "v2; its fractions are 0", f"BBRv2 and -EXP, {_AS_RUN}"
+        "bbr2_lanigan_code",
+        "VARIANT",
+        "v2; integer division makes fractions 0",
+        f"BBRv2 and -EXP, {_AS_RUN}",
     ),
 }
 
