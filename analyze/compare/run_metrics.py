@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..views.materialize import narrowed_query
+from ..views.materialize import narrowed_query, stored_views
 from ..views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None
     """
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
     return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})
+
+
+def scoped_kept(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
+    """Return the same of whole runs, which reads the rows of views that the store keeps of them."""
+    chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
+    return narrowed_query(query, f"({chosen})", stored_views(con, run_ids))
 
 
 def table(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ....analyze.views.materialize import stored_views
 from ....analyze.views.registry import VIEWS
 from ....collect.store.query import Row
 
@@ -20,8 +21,8 @@ _NARROWED = {"phases": "flow_phases", "binding": "flow_binding"}
 def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
     """Work out what a run's phases are and what limited it once, for as long as this lasts.
 
-    Temporary views stand in front of those of the same name: whoever asks them is answered by a
-    table, which holds this run alone.
+    Temporary views stand in front of those of the same name: whoever asks them is answered by the
+    rows that the store keeps of this run, or by a table, which holds this run alone.
 
     Args:
         con: a store that is open.
@@ -34,16 +35,23 @@ def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
             "SELECT view_name FROM duckdb_views() WHERE temporary"
         ).fetchall()
     }
+    stored = stored_views(con, [run["run_id"]])
     try:
-        _hold(con, run)
+        _hold(con, run, stored)
         yield
     finally:
-        _release(con, before)
+        _release(con, before, "VIEW" if stored else "TABLE")
 
 
-def _hold(con: duckdb.DuckDBPyConnection, run: Row) -> None:
-    """Put a table of this run behind each view."""
+def _hold(con: duckdb.DuckDBPyConnection, run: Row, stored: Mapping[str, str]) -> None:
+    """Put this run's rows behind each view: those that the store keeps, or a table of them."""
     for view in _NARROWED:
+        if stored:
+            con.execute(
+                f'CREATE OR REPLACE TEMP VIEW held_{view} AS FROM "{stored[view]}"'
+                f" WHERE run_id = {int(run['run_id'])}"
+            )
+            continue
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE held_{view} AS FROM {view} WHERE run = ? AND run_id = ?",
             [run["run"], run["run_id"]],
@@ -52,8 +60,8 @@ def _hold(con: duckdb.DuckDBPyConnection, run: Row) -> None:
         con.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM held_{view}")
 
 
-def _release(con: duckdb.DuckDBPyConnection, before: set[str]) -> None:
-    """Drop the tables, and bring the temporary views back that were there before."""
+def _release(con: duckdb.DuckDBPyConnection, before: set[str], held: str) -> None:
+    """Drop the tables or views (`held`), and bring the temporary views back that were there."""
     for known in VIEWS:
         if known.name in _NARROWED and known.name in before:
             con.execute(known.ddl(temporary=True))
@@ -61,7 +69,7 @@ def _release(con: duckdb.DuckDBPyConnection, before: set[str]) -> None:
             con.execute(f"DROP VIEW IF EXISTS temp.{known.name}")
     for name, of_flow in _NARROWED.items():
         con.execute(f"DROP VIEW IF EXISTS temp.{of_flow}")
-        con.execute(f"DROP TABLE IF EXISTS temp.held_{name}")
+        con.execute(f"DROP {held} IF EXISTS temp.held_{name}")
 
 
 def narrow_views(con: duckdb.DuckDBPyConnection, flow: int) -> None:

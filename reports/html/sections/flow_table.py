@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....analyze.compare.run_metrics import scoped
+from ....analyze.compare.run_metrics import scoped_kept
 from ....analyze.story.facts import StoryFacts
 from ....collect.store.query import Row, rows
 from ...text.quantities import fine_share, quantity, share
@@ -52,7 +52,7 @@ def flow_table(
 ) -> FlowTable:
     """Return the table of the drawn flows; `facts` by their number."""
     run_id = run.row["run_id"]
-    records = rows(con, scoped("FROM metrics_by_flow WHERE flow IS NOT NULL", [run_id]))
+    records = rows(con, scoped_kept(con, "FROM metrics_by_flow WHERE flow IS NOT NULL", [run_id]))
     by_flow = {row["flow"]: row for row in records if row["flow"] in facts}
     whole = sum(_goodput(row) or 0 for row in by_flow.values())
     lines = [_line(row, whole, facts[flow]) for flow, row in sorted(by_flow.items())]
@@ -100,6 +100,6 @@ def _limit(facts: StoryFacts) -> str:
 
 
 def _jain(con: duckdb.DuckDBPyConnection, run_id: int) -> str:
-    records: Sequence[Row] = rows(con, scoped("FROM sharing WHERE t_s IS NULL", [run_id]))
+    records: Sequence[Row] = rows(con, scoped_kept(con, "FROM sharing WHERE t_s IS NULL", [run_id]))
     known = [row["jain"] for row in records if row["jain"] is not None]
     return f"{known[0]:.3f}" if known else ""
