@@ -32,14 +32,14 @@ def _of_path(setup: Setup) -> list[str]:
     if path.jitter_us or path.aggregation_us or path.policer:
         why.append("jitter, ACK aggregation and policers were never compared")
     if path.reorder:
-        why.append("with reordering the RTT's median comes out up to 13 % low under v1 and v2")
+        why.append("with reordering the RTT's median comes out up to 7 % low under v1 and v2")
     changed = {what for _, what, _ in path.changes}
     if "outage" in changed:
         why.append("an outage of the data alone was never compared")
     if "down" in changed:
         why.append(
-            "after an outage RTTs come out 5 to 10 % low, losses up to 20 %, and fewer of v3's"
-            " probes go too high"
+            "after an outage losses come out up to 13 % low, and RTTs 5 to 10 % low from"
+            " a recording whose hosts were quieter than usual"
         )
     return why
 
@@ -55,12 +55,12 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
         )
     if "v2" in versions and setup.path.loss:
         why.append(
-            "under random loss v2 carries 4 % too little, and more of its probes go too high"
+            "under random loss v2 carries up to 7 % too little, and more of its probes go too high"
         )
     if "v3" in versions and setup.path.loss:
-        why.append("under random loss the upper end of v3's RTTs comes out 7 % low")
+        why.append("under random loss the upper end of v3's RTTs comes out 6 % low")
     if "v2" in versions and any(what == "rate" for _, what, _ in setup.path.changes):
-        why.append("after a change of rate v2 carries 5 % too little")
+        why.append("after a change of rate v2 carries up to 5 % too little")
     if None in versions:
         why.append(
             "CUBIC was compared beside BBR in one scenario, where v2's STARTUP ended later and it"
