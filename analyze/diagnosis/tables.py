@@ -296,8 +296,11 @@ TABLES = {
 
 # Of these, DuckDB is to look at the runs' rows only, through the views' windows as well.
 _NARROWED = frozenset("chosen other_senders bases window phases binding bounds".split())
-# Views that several of them read: found once.
-_SHARED = ("senders", "transitions", "phases")
+# Views that several of them, or of their readers, read: found once.
+_SHARED = ("senders", "transitions", "phases", "binding")
+
+
+SHARED_PREFIX = "these_shared_"
 
 
 @dataclass(frozen=True)
@@ -334,7 +337,7 @@ def prepare(
     _drop_earlier(con)
     for view in VIEWS:
         if view.name in _SHARED and view.name not in stored:
-            table = f"these_shared_{view.name}"
+            table = SHARED_PREFIX + view.name
             con.execute(f'CREATE TEMP TABLE "{table}" AS {narrowed(view, chosen, stored)}')
             stored[view.name] = table
     for name, query in TABLES.items():

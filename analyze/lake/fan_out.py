@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ...probes.base.errors import BbrscopeError, HostError
-from .load_runs import AddOptions, Filed, file_bundles
+from .load_runs import AddOptions, Filed, file_bundles, size_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -118,15 +118,6 @@ def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
         current.append(path)
         held += size
     return [*result, tuple(current)] if current else result
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a bundle; 0 if it cannot be looked at."""
-    try:
-        files = path.rglob("*") if path.is_dir() else [path]
-        return sum(file.stat().st_size for file in files if file.is_file())
-    except OSError:
-        return 0
 
 
 def worthwhile(paths: Sequence[Path]) -> int:

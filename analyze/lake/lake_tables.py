@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 from ...collect.lake.lake_manifest import LAKE_RUNS
 from ...collect.store.schema import Column, Table
@@ -58,6 +59,7 @@ FILED = tuple(
 SESSION_TABLES: tuple[Table, ...] = (LAKE_RUNS, *OWN)
 
 
+@cache
 def views_digest() -> str:
     """Return a digest of everything that kept rows depend on."""
     texts = [macro.ddl() for macro in MACROS] + [view.ddl() for view in VIEWS]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -23,28 +22,19 @@ from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema
 from ...collect.store.query import Row, one
 from ...collect.store.rowsets import insert_into
-from ...collect.store.store import quoted
+from ...collect.store.store import Store
 from ...probes.base.errors import BbrscopeError, StoreError
-from ...probes.base.scratch import ScratchFolder
 from ..diagnosis.engine import Diagnosis, diagnose_together, together
+from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
 from ..views.materialize import narrowed
-from ..views.store_with_views import open_store
-from .lake_tables import FILED, FLOW_LIMITS, OWN, STORED, STORED_VIEWS, stored_name, views_digest
+from .lake_tables import FILED, FLOW_LIMITS, OWN, STORED_VIEWS, stored_name, views_digest
+from .run_files import EventsFile, copy_run, small_tables, write_run
+from .scratch_store import scratch_store
 
 if TYPE_CHECKING:
     import duckdb
-
-# A group's store is thrown away once its rows are Parquet: they are compressed only where there are
-# many, and the disk is not waited for. A worker has one CPU.
-_SCRATCH_SETTINGS = (
-    "SET checkpoint_threshold = '32MB'",
-    "PRAGMA disable_checkpoint_on_shutdown",
-    "SET fsync_mode = 'NONE'",
-    "SET threads = 1",
-)
-# Rows of Parquet that are read or left as a whole: a few seconds of a busy flow.
-ROW_GROUP = 50_000
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -79,103 +69,136 @@ def file_bundles(lake: str, paths: Sequence[Path], options: AddOptions) -> list[
     """
     place = open_place(lake)
     results: dict[Path, Filed] = {}
-    waiting = []
+    waiting: dict[Path, _Found] = {}
     known = manifest.known_runs(place)
     for path in paths:
-        there = _already(path, options, known)
-        if there is None:
-            waiting.append(path)
+        there = _look(path, options, known)
+        if isinstance(there, _Found):
+            waiting[path] = there
         else:
             results[path] = there
     while waiting:
-        with place.scratch() as folder:
-            group = _Group(place, folder, options)
-            later = group.load(waiting)
+        now, waiting = _of_different_names(waiting)
+        largest = max(map(size_of, now))
+        with place.scratch() as folder, scratch_store(folder.parent, largest) as store:
+            group = _Group(place, folder, options, store)
+            group.load(now)
             group.work_out()
             results |= group.file()
-        waiting = later
     return [results[path] for path in paths]
 
 
-def _already(path: Path, options: AddOptions, known: set[int]) -> Filed | None:
-    """Return what to say of a bundle that is in the lake or cannot be opened; None: of others."""
+@dataclass(frozen=True)
+class _Found:
+    """A bundle that the lake lacks: its run's name, and its number in the lake."""
+
+    run: str
+    number: int
+
+
+def _of_different_names(
+    bundles: Mapping[Path, _Found],
+) -> tuple[dict[Path, _Found], dict[Path, _Found]]:
+    """Divide bundles into those that one store can hold, and the others."""
+    numbers: dict[str, int] = {}
+    for found in bundles.values():
+        numbers.setdefault(found.run, found.number)
+    first = {path: one for path, one in bundles.items() if numbers[one.run] == one.number}
+    return first, {path: one for path, one in bundles.items() if path not in first}
+
+
+def _look(path: Path, options: AddOptions, known: set[int]) -> Filed | _Found:
+    """Return what to say of a bundle that is in the lake or cannot be opened; or what it is."""
     try:
         run, digest = name_and_digest(path, options.kind, options.salvage)
     except BbrscopeError as error:
         return Filed(path, refused=error)
-    return Filed(path, run, already=True) if manifest.run_id_of(digest) in known else None
+    number = manifest.run_id_of(digest)
+    return Filed(path, run, already=True) if number in known else _Found(run, number)
 
 
-@cache
-def _empty_store() -> bytes:
-    """Return the file of a store with views and no run: making one takes a second."""
-    with ScratchFolder() as folder:
-        path = folder.path / "empty.duckdb"
-        with open_store(path) as store:
-            store.con.execute("CHECKPOINT")
-        return path.read_bytes()
+def size_of(path: Path) -> int:
+    """Return the bytes of a bundle; 0 if it cannot be looked at."""
+    try:
+        files = path.rglob("*") if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except OSError:
+        return 0
 
 
 class _Group:
-    """Bundles in one store of their own, which is thrown away."""
+    """Bundles in an empty store of their own, whose rows are written in `folder` first."""
 
-    def __init__(self, place: LakePlace, folder: Path, options: AddOptions) -> None:
-        self.place, self.folder, self.options = place, folder, options
+    def __init__(self, place: LakePlace, folder: Path, options: AddOptions, store: Store) -> None:
+        self.place, self.folder, self.options, self.store = place, folder, options, store
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}
+        self.events: dict[int, EventsFile] = {}
         self.findings: dict[int, list[Row]] = {}
-        self.written = folder / "rows"
-        self.written.mkdir()
-        path = folder / "one.duckdb"
-        path.write_bytes(_empty_store())
-        self.store = open_store(path, output=self.written)
-        for setting in _SCRATCH_SETTINGS:
-            self.store.con.execute(setting)
+        self.small: dict[str, pa.Table] = {}
 
-    def load(self, paths: Sequence[Path]) -> list[Path]:
-        """Load bundles; return those whose run has the name of another's here."""
-        later: list[Path] = []
-        options = self.options
-        names: set[str] = set()
-        for path in paths:
+    def load(self, bundles: Mapping[Path, _Found]) -> None:
+        """Load bundles of different names."""
+        with self.store.joined() as spoilt:
+            self._load_each(bundles, spoilt)
+        if spoilt():
+            self.results, self.loaded, self.events = {}, {}, {}
+            self._load_each(bundles, lambda: False)
+
+    def _load_each(self, bundles: Mapping[Path, _Found], stop: Callable[[], bool]) -> None:
+        for path, found in bundles.items():
             try:
-                outcome = ingest(
-                    self.store,
-                    path,
-                    salvage=options.salvage,
-                    packets=options.packets,
-                    kind=options.kind,
-                )
-            except StoreError:
-                if not names:
-                    raise
-                later.append(path)
+                self.loaded[path] = self._load_one(path, found.number)
             except BbrscopeError as error:
+                if stop():
+                    return
+                if isinstance(error, StoreError):
+                    raise
                 self.results[path] = Filed(path, refused=error)
-            else:
-                names.add(outcome.run)
-                self.loaded[path] = outcome
-        return later
+
+    def _load_one(self, path: Path, number: int) -> Outcome:
+        """Load a bundle; its events go into the store and into their Parquet file at once."""
+        options = self.options
+        with EventsFile(self.folder / f"events-{number}.parquet", number) as events:
+            outcome = ingest(
+                self.store,
+                path,
+                salvage=options.salvage,
+                packets=options.packets,
+                kind=options.kind,
+                seen=events.add,
+            )
+        if not outcome.already:
+            self.events[outcome.run_id] = events
+        return outcome
 
     def work_out(self) -> None:
         """Replay what can be replayed, and diagnose what has events."""
         con = self.store.con
         run_ids = sorted({outcome.run_id for outcome in self.loaded.values()})
+        replayed: list[replay_runs.FlowReplay] = []
         for run_id in run_ids:
             try:
                 replay_runs.require_callbacks(con, run_id)
             except BbrscopeError:
                 continue
             for flows in replay_runs.replay_runs(con, [run_id], workers=1):
-                keep_results.keep(self.store, flows)
-        for table in (*OWN, *STORED):
-            con.execute(table.ddl(temporary=True))
+                replayed += flows
+        keep_results.insert_results(self.store, replayed)
         events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
-        for group in together(con, [run_id for (run_id,) in events]):
+        diagnosed = [run_id for (run_id,) in events]
+        for group in together(con, diagnosed):
             self._diagnose(group)
-        chosen = f"({', '.join(map(str, run_ids)) or 'NULL'})"
+            self._measure(group, _shared_views(con))
+        if others := sorted(set(run_ids) - set(diagnosed)):
+            self._measure(others, {})
+
+    def _measure(self, run_ids: Sequence[int], shared: Mapping[str, str]) -> None:
+        """Store the rows of `STORED_VIEWS`; `shared` tables have these runs' rows of some views."""
+        chosen = f"({', '.join(map(str, run_ids))})"
         for view in STORED_VIEWS:
-            con.execute(f'INSERT INTO "{stored_name(view)}" {narrowed(view, chosen)}')
+            query = narrowed(view, chosen, shared)
+            self.store.con.execute(f'INSERT INTO "{stored_name(view)}" {query}')
 
     def _diagnose(self, run_ids: Sequence[int]) -> None:
         con = self.store.con
@@ -191,13 +214,13 @@ class _Group:
     def file(self) -> dict[Path, Filed]:
         """Write the rows of every run into the lake, its manifest row last."""
         counts = _row_counts(self.store.con)
+        self.small = small_tables(self.store.con, counts)
         filed: set[int] = set()
         for path, outcome in self.loaded.items():
             already = outcome.run_id in filed or not self._file_run(outcome.run_id, counts)
             filed.add(outcome.run_id)
             exact = self._exact(outcome.run_id)
             self.results[path] = Filed(path, outcome.run, already, outcome.events, exact)
-        self.store.close()
         return self.results
 
     def _exact(self, run_id: int) -> bool:
@@ -211,14 +234,14 @@ class _Group:
         tables = [table.name for table in FILED if counts.get((table.name, run_id))]
         row["tables"], row["paths"], row["rows_in"], row["sizes"] = tables, [], [], []
         for table in tables:
-            written = self._copy(table, run_id, row["run_id"])
+            written = self._write(table, run_id, row["run_id"], counts[table, run_id])
             path = f"{manifest.folder_of(table, row)}/{token()}.parquet"
             row["rows_in"].append(counts[table, run_id])
             row["sizes"].append(written.stat().st_size)
             row["paths"].append(path)
             self.place.publish(written, path)
         row["bytes"] = sum(row["sizes"])
-        written = self.written / "manifest.parquet"
+        written = self.folder / "manifest.parquet"
         manifest.write_rows([row], written)
         new = self.place.publish_new(written, name)
         if not new:
@@ -226,13 +249,16 @@ class _Group:
             self.place.delete(row["paths"])
         return new
 
-    def _copy(self, table: str, run_id: int, number: int) -> Path:
-        written = self.written / f"{table}.parquet"
-        self.store.con.execute(
-            f'COPY (SELECT * REPLACE ({number}::BIGINT AS run_id) FROM "{table}"'
-            f" WHERE run_id = {run_id}) TO {quoted(str(written))}"
-            f" (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
-        )
+    def _write(self, table: str, run_id: int, number: int, count: int) -> Path:
+        """Write a run's rows of a table into a file in the folder."""
+        events = self.events.get(run_id)
+        if table == "events" and events and (events.rows, events.number) == (count, number):
+            return events.path
+        written = self.folder / f"{table}.parquet"
+        if table in self.small:
+            write_run(self.small[table], run_id, number, written)
+        else:
+            copy_run(self.store.con, table, run_id, number, written)
         return written
 
     def _manifest_row(self, run_id: int) -> Row:
@@ -254,6 +280,13 @@ class _Group:
             "diagnosed": None if findings is None else len(findings),
             "generation": 0,
         }
+
+
+def _shared_views(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the tables that hold rows of views of the runs last prepared, by the views' names."""
+    query = "SELECT table_name FROM duckdb_tables() WHERE temporary AND table_name LIKE ?"
+    tables = con.execute(query, [f"{SHARED_PREFIX}%"]).fetchall()
+    return {table.removeprefix(SHARED_PREFIX): table for (table,) in tables}
 
 
 def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[int, int]:

@@ -85,13 +85,18 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
         keep_codes(store)
         for table in _RESULT_TABLES:
             con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
-        for start in range(0, len(replays), FLOWS_AT_ONCE):
-            _insert_results(store, replays[start : start + FLOWS_AT_ONCE])
+        insert_results(store, replays)
         forget(con, [run_id])
 
 
-def _insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
-    """Insert the results of flows of one run: for many at once DuckDB has to plan once."""
+def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
+    """Insert the results of flows, of which the store has none."""
+    for start in range(0, len(replays), FLOWS_AT_ONCE):
+        _insert_together(store, replays[start : start + FLOWS_AT_ONCE])
+
+
+def _insert_together(store: Store, replays: Sequence[FlowReplay]) -> None:
+    """Insert the results of flows: for many at once DuckDB has to plan once."""
     _insert(store, "replays", _columns(_replay_rows(replays)))
     _insert(store, "replay_fields", _columns(_field_rows(replays)))
     _insert(store, "gaps", _columns(_gap_rows(replays)))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
@@ -24,7 +23,7 @@ from ..packets.packet_run import add_packets, load_capture, load_packets
 from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
-from ..store.limits import limited
+from ..store.limits import limited, write_as_it_fills
 from ..store.rowsets import insert
 from ..store.store import Store
 from . import run_facts as facts
@@ -32,6 +31,7 @@ from .single_file import note as keep_notes
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 # DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
 LOAD_MEMORY = "256MB"
@@ -73,6 +73,7 @@ def ingest(
     progress: Callable[[int], None] | None = None,
     packets: bool = True,
     kind: str | None = None,
+    seen: Callable[[pa.RecordBatch], None] = lambda batch: None,
 ) -> Outcome:
     """Load what is at `path` into the store, wholly or not at all.
 
@@ -87,6 +88,7 @@ def ingest(
         packets: dissect the packet capture, if the bundle has one and tshark is there. A bundle
             that was loaded without gets its packets when it is loaded again.
         kind: one of `recognise.KINDS`, instead of what the content looks like.
+        seen: called with each batch of a bundle's events on its way into the store.
 
     Raises:
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
@@ -112,7 +114,7 @@ def ingest(
             return outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
             run_id = store.new_run(run, bundle.shown, replace)
-            return _Loader(con, bundle, run, run_id, salvage, progress, packets).load()
+            return _Loader(con, bundle, run, run_id, salvage, progress, packets, seen).load()
 
 
 @dataclass
@@ -126,6 +128,7 @@ class _Loader:
     salvage: bool
     progress: Callable[[int], None] | None
     packets: bool
+    seen: Callable[[pa.RecordBatch], None]
 
     def load(self) -> Outcome:
         """Write every table of the run."""
@@ -198,15 +201,22 @@ class _Loader:
                 f"{reader.shown} has no whole event",
                 "record again while BBR connections are sending",
             )
-        _write_as_it_fills(self.con)
+        write_as_it_fills(self.con)
         with (
             limited(self.con, memory_limit=LOAD_MEMORY),
-            streamed(self.con, "incoming_events", first.schema, chain([first], batches)),
+            streamed(
+                self.con, "incoming_events", first.schema, self._shown(chain([first], batches))
+            ),
         ):
             self.con.execute(
                 "INSERT INTO events BY NAME "
                 f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
             )
+
+    def _shown(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.seen(batch)
+            yield batch
 
     def _load_single_file(self, reader: EventReader) -> None:
         """Store the rows that stand alone, now that all flows are known."""
@@ -347,15 +357,6 @@ class QualityRow:
     ns: int | None
     kind: str
     detail: str
-
-
-def _write_as_it_fills(con: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB write each row group when it is full, and keep none in memory."""
-    import duckdb
-
-    # Older versions, without this setting, do that anyway.
-    with suppress(duckdb.CatalogException):
-        con.execute("SET write_buffer_row_group_count = 1")
 
 
 def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:

@@ -7,7 +7,7 @@ import difflib
 import functools
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..bundle.bundle import RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
 from .file_errors import explained
+from .free_name import move_to_free_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -64,6 +65,7 @@ class Store(Closing):
         self.con = con
         self.read_only = read_only
         self.created = created
+        self._joined = self._spoilt = False
 
     def close(self) -> None:
         """Close the file; whatever is committed stays."""
@@ -78,6 +80,9 @@ class Store(Closing):
         """
         import duckdb
 
+        if self._joined:
+            yield from self._part_of_joined()
+            return
         try:
             self.con.begin()
             try:
@@ -88,6 +93,39 @@ class Store(Closing):
                 raise
         except duckdb.Error as error:
             raise explained(self.path, error) from error
+
+    def _part_of_joined(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        import duckdb
+
+        try:
+            yield self.con
+        except duckdb.Error as error:
+            self._spoilt = True
+            raise explained(self.path, error) from error
+        except BaseException:
+            self._spoilt = True
+            raise
+
+    @contextmanager
+    def joined(self) -> Iterator[Callable[[], bool]]:
+        """Make one transaction of all that begin inside: a commit takes as long for one as for all.
+
+        What it gives tells whether one of them failed. Nothing is committed then; whoever called
+        does it again, one by one. Nothing else may go on inside after such a failure.
+        """
+        self.con.begin()
+        self._joined, self._spoilt = True, False
+        try:
+            yield lambda: self._spoilt
+            if self._spoilt:
+                self._rollback()
+            else:
+                self.con.commit()
+        except BaseException:
+            self._rollback()
+            raise
+        finally:
+            self._joined = False
 
     def _rollback(self) -> None:
         """Roll back as far as DuckDB still can: a failed commit has ended the transaction."""
@@ -313,29 +351,13 @@ def _create(path: Path) -> FileId | None:
         with ScratchFolder(path.parent) as scratch:
             aside = scratch.path / "new.duckdb"
             with Store(aside, _connect(aside, False, NEW_FILE), False) as store:
-                _fill(store)
-            return _file_id(aside) if _move_to_free_name(aside, path) else None
+                fill(store)
+            return _file_id(aside) if move_to_free_name(aside, path) else None
     except OSError as error:
         raise explained(path, error) from error
 
 
-def _move_to_free_name(source: Path, target: Path) -> bool:
-    """Give a file another name on its disk; False: a file of that name has come to be."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:
-        # Not every file system has hard links; then keep the name by a file of our own.
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        source.replace(target)
-    return True
-
-
-def _fill(store: Store) -> None:
+def fill(store: Store) -> None:
     """Make the tables of a new store."""
     with store.transaction() as con:
         for table in schema.TABLES:

@@ -8,21 +8,25 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.lake import fan_out
+from bbrscope.analyze.lake.lake_tables import FILED, OWN, STORED
 from bbrscope.analyze.lake.load_runs import AddOptions, Filed, file_bundles
+from bbrscope.analyze.lake.run_files import copy_run
 from bbrscope.analyze.replay import keep_results, replay_runs
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lake import lake_upkeep
 from bbrscope.collect.lake.lake_place import open_place
+from bbrscope.collect.store.schema import Table
 from bbrscope.collect.store.select_only import select
 from bbrscope.probes.base.errors import BbrscopeError, StoreError
 
@@ -38,6 +42,9 @@ QUESTIONS = (
     "SELECT run, binding, sum(duration_ns) FROM binding GROUP BY ALL",
     "SELECT * EXCLUDE run_id FROM metrics_by_flow",
 )
+
+
+FLOAT = re.compile(r"\d+\.\d+(e[-+]?\d+)?")
 
 
 def answers(store: Path) -> list[list[str]]:
@@ -153,6 +160,60 @@ def test_a_lake_is_sealed(lake: Path, tmp_path: Path) -> None:
         open_store(lake)
 
 
+def rows_of(store: Path, run: str, tables: Sequence[Table]) -> dict[str, list[str]]:
+    found = {}
+    with open_store(store, read_only=True) as opened:
+        number = opened.run_id(run)
+        for table in tables:
+            names = [f'"{column.name}"' for column in table.columns if column.name != "run_id"]
+            query = f'SELECT {", ".join(names)} FROM "{table.name}" WHERE run_id = {number}'
+            rows = map(repr, opened.con.execute(query).fetchall())
+            # The last digit of a sum depends on where DuckDB divides the rows that it adds.
+            found[table.name] = sorted(FLOAT.sub(_rounded, row) for row in rows)
+    return found
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.12g}"
+
+
+def test_a_run_has_the_same_rows_alone_among_others_and_beside_a_broken_bundle(
+    store: Path, lake: Path, tmp_path: Path
+) -> None:
+    broken = copy_of(BUNDLES[1], tmp_path, "broken")
+    events = (broken / "events.csv.zst").read_bytes()
+    (broken / "events.csv.zst").write_bytes(events[: len(events) // 2])
+    mixed, alone = str(tmp_path / "mixed"), str(tmp_path / "alone")
+    for place, bundles in ((mixed, [BUNDLES[0], broken, BUNDLES[2]]), (alone, BUNDLES[2:])):
+        open_place(place, create=True)
+        filed = file_bundles(place, bundles, AddOptions())
+        assert [one.path for one in filed if one.refused] == [broken] * (place == mixed)
+    last = NAMES[2]
+    together = rows_of(lake, last, FILED)
+    assert sum(map(bool, together.values())) > 8
+    assert rows_of(Path(mixed), last, FILED) == together == rows_of(Path(alone), last, FILED)
+    assert rows_of(Path(mixed), NAMES[0], FILED) == rows_of(lake, NAMES[0], FILED)
+    stored = [table for table in FILED if table not in (*OWN, *STORED)]
+    for run in NAMES:
+        found = rows_of(lake, run, stored)
+        assert found == rows_of(store, run, stored)
+        assert found["events"]
+
+
+def test_what_pyarrow_writes_duckdb_would_write(store: Path, lake: Path, tmp_path: Path) -> None:
+    with open_store(store, output=tmp_path) as opened:
+        for table in ("events", "decisions", "flows", "replays"):
+            written = next(lake.glob(f"{table}/**/*.parquet"))
+            ours = pq.read_table(written, partitioning=None)
+            number = int(ours["run_id"][0].as_py())
+            (run,) = (name for name in NAMES if f"run={name}" in str(written))
+            path = tmp_path / "theirs.parquet"
+            copy_run(opened.con, table, opened.run_id(run), number, path)
+            theirs = pq.read_table(path, partitioning=None)
+            assert theirs.schema.types == ours.schema.types
+            assert theirs.cast(ours.schema).equals(ours), table
+
+
 def test_adding_again_changes_nothing(lake: Path) -> None:
     before = contents(lake)
     assert all(one.already for one in file_bundles(str(lake), BUNDLES, AddOptions()))
@@ -200,12 +261,12 @@ def many(tmp_path: Path) -> list[Path]:
 
 
 def kill_one_when_there_is_work(lake: Path, pids: Iterator[list[int]]) -> threading.Thread:
-    """Kill a worker as soon as one has begun to write the first run's store."""
+    """Kill a worker as soon as one has begun to write a run's events."""
 
     def wait_and_kill() -> None:
         deadline = time.monotonic() + 120
         for found in pids:
-            if found and any(lake.glob(".bbrscope-scratch-*/*.duckdb")):
+            if found and any(lake.glob(".bbrscope-scratch-*/events-*.parquet")):
                 os.kill(found[0], 9)
                 return
             assert time.monotonic() < deadline

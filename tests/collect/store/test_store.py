@@ -231,12 +231,12 @@ CREATE = """
 import sys, duckdb
 from pathlib import Path
 from bbrscope.collect.store import store
-fill = store._fill
+fill = store.fill
 def held(opened):
     fill(opened)
     print("filled", flush=True)
     sys.stdin.readline()
-store._fill = held
+store.fill = held
 with store.open_for_loading(Path(sys.argv[1])) as opened:
     print(opened.runs(), flush=True)
     sys.stdin.readline()
@@ -282,7 +282,7 @@ def test_an_empty_store_that_another_process_uses_is_not_removed(tmp_path: Path)
     with open_for_loading(path) as store:
         store.close()
         other = subprocess.Popen(
-            [sys.executable, "-c", CREATE.replace("store._fill = held", ""), str(path)],
+            [sys.executable, "-c", CREATE.replace("store.fill = held", ""), str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

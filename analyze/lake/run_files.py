@@ -1,0 +1,142 @@
+"""Write the rows of one run as Parquet files of a lake.
+
+DuckDB takes milliseconds for each file, whatever little is in it, and as long for a run's events as
+for loading them. So events are written as they are read, small tables are taken out of the store
+once for all its runs, and only what is large is copied by DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...collect.store.rowsets import arrow_type
+from ...collect.store.schema import recorded_table
+from ...collect.store.store import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# Rows that are read or left as a whole: a few seconds of a busy flow.
+ROW_GROUP = 50_000
+# A table of so many rows in all is held in memory while its runs are written.
+SMALL = 500_000
+# Without dictionaries, values of counters take less room and half the time. Version 2 would halve
+# the files, but pyarrow cannot read what DuckDB makes of unsigned columns.
+_OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
+
+
+class EventsFile:
+    """A file of a run's events, written while they are loaded; a context manager that ends it.
+
+    Attributes:
+        path: the file, which is there once it has rows.
+        number: the run's in the lake.
+        rows: how many it has.
+    """
+
+    def __init__(self, path: Path, number: int) -> None:
+        self.path, self.number, self.rows = path, number, 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> EventsFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._write()
+        self._waiting = []
+        if self._writer:
+            self._writer.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch as it goes into table events, where columns that it lacks are NULL."""
+        self._waiting.append(batch)
+        if sum(len(one) for one in self._waiting) >= ROW_GROUP:
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._waiting:
+            return
+        given = pa.Table.from_batches(self._waiting)
+        self._waiting = []
+        schema = _events_schema()
+        columns = {
+            field.name: given[field.name].cast(field.type)
+            if field.name in given.column_names
+            else pa.nulls(len(given), field.type)
+            for field in schema
+        }
+        columns["run_id"] = pa.repeat(pa.scalar(self.number, pa.int64()), len(given))
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self.path, schema, **_OPTIONS)
+        self._writer.write_table(pa.table(columns, schema), row_group_size=ROW_GROUP)
+        self.rows += len(given)
+
+
+def _events_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    columns = recorded_table("events").columns
+    types = [(column.name, arrow_type(column.type)) for column in columns]
+    return pa.schema([("run_id", pa.int64()), *types[1:]])
+
+
+def small_tables(
+    con: duckdb.DuckDBPyConnection, counts: Mapping[tuple[str, int], int]
+) -> dict[str, pa.Table]:
+    """Return the tables of a store that hold little, wholly, by their names.
+
+    Args:
+        counts: rows by table and run.
+    """
+    import pyarrow as pa
+
+    totals: dict[str, int] = {}
+    for (table, _), count in counts.items():
+        totals[table] = totals.get(table, 0) + count
+    result = {}
+    for table, total in totals.items():
+        if table != "events" and total <= SMALL:
+            rows = con.sql(f'SELECT * FROM "{table}"').to_arrow_table()
+            for index, field in enumerate(rows.schema):
+                if pa.types.is_dictionary(field.type):
+                    rows = rows.set_column(index, field.name, rows[index].cast(pa.string()))
+            result[table] = rows
+    return result
+
+
+def write_run(table: pa.Table, run_id: int, number: int, path: Path) -> None:
+    """Write a run's rows of a table, with the number that it has in the lake."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    rows = table.filter(pc.equal(table["run_id"], run_id))
+    numbers = pa.repeat(pa.scalar(number, pa.int64()), len(rows))
+    rows = rows.set_column(rows.schema.get_field_index("run_id"), "run_id", numbers)
+    pq.write_table(rows, path, row_group_size=ROW_GROUP, **_OPTIONS)
+
+
+def copy_run(
+    con: duckdb.DuckDBPyConnection, table: str, run_id: int, number: int, path: Path
+) -> None:
+    """Have DuckDB write a run's rows of a table, which may be many."""
+    con.execute(
+        f'COPY (SELECT * REPLACE ({number}::BIGINT AS run_id) FROM "{table}"'
+        f" WHERE run_id = {run_id}) TO {quoted(str(path))}"
+        f" (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+    )
