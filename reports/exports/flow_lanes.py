@@ -140,16 +140,22 @@ def signal_values(
         f"SELECT * FROM (SELECT ns::BIGINT AS ns, seq, ({held})::BIGINT AS held, {columns}"
         f" FROM ({query})) WHERE ns BETWEEN {first} AND {last} ORDER BY seq"
     )
-    stream: pa.RecordBatchReader = scope.con.sql(chosen, params=values).to_arrow_reader(_ROWS)
-    for batch in stream:
-        names = batch.schema.names
-        read = {name: batch.column(names.index(name)) for name in ("ns", "held")}
-        times = {name: column.to_numpy(zero_copy_only=False) for name, column in read.items()}
-        for signal in signals:
-            column = batch.column(names.index(signal.key))
-            exists = column.is_valid().to_numpy(zero_copy_only=False)
-            filled = column.fill_null(0).to_numpy(zero_copy_only=False)
-            yield SignalValues(signal, times["held" if signal.state else "ns"], filled, exists)
+    # On a connection of its own: what the shared one was asked before may not be read to its end.
+    with scope.con.cursor() as cursor:
+        stream: pa.RecordBatchReader = cursor.sql(chosen, params=values).to_arrow_reader(_ROWS)
+        for batch in stream:
+            yield from _signals_in(batch, signals)
+
+
+def _signals_in(batch: pa.RecordBatch, signals: Sequence[Signal]) -> Iterator[SignalValues]:
+    names = batch.schema.names
+    read = {name: batch.column(names.index(name)) for name in ("ns", "held")}
+    times = {name: column.to_numpy(zero_copy_only=False) for name, column in read.items()}
+    for signal in signals:
+        column = batch.column(names.index(signal.key))
+        exists = column.is_valid().to_numpy(zero_copy_only=False)
+        filled = column.fill_null(0).to_numpy(zero_copy_only=False)
+        yield SignalValues(signal, times["held" if signal.state else "ns"], filled, exists)
 
 
 def _rows(

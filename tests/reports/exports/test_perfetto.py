@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
+import subprocess
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.packets.capture_file import pieces
 from bbrscope.reports import exports
 from bbrscope.reports.cli import cli
 from click.testing import CliRunner
@@ -291,3 +296,17 @@ def test_names_of_the_draft_windows_and_hostile_names(
         ).fetchall()
     about = "extract_arg(arg_set_id, 'debug.decision') = 'CRUISE_STAY'"
     assert window.rows(f"SELECT count(*) FROM slice WHERE {about}") == kept != [(0,)]
+
+
+@pytest.mark.skipif(shutil.which("editcap") is None, reason="no editcap: apt-get install tshark")
+def test_packets_alone_have_counters(tmp_path: Path) -> None:
+    whole, capture, store = (tmp_path / name for name in ("w.pcap", "some.pcap", "s.duckdb"))
+    packed = fixtures.path("v2_single_1bdp") / "packets.pcap.zst"
+    whole.write_bytes(b"".join(piece for _, piece in pieces(packed)))
+    subprocess.run(["editcap", "-r", str(whole), str(capture), "1-2000"], check=True)
+    with open_store(store) as opened:
+        ingest(opened, capture)
+    table = export(store, tmp_path / "some.pftrace", "some")
+    counted = "SELECT track.name FROM counter JOIN track ON track_id = track.id GROUP BY 1"
+    assert {"throughput", "goodput"} < {name for (name,) in table.rows(counted)}
+    assert table.rows("SELECT count(*) FROM track WHERE name = 'phase'") == [(0,)]
