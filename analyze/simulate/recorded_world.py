@@ -245,11 +245,12 @@ def _limit_bps(words: Mapping[str, str]) -> int:
 
 
 def _losses(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
-    """Packets lost and delivered, of the run's flows with data."""
+    """Packets lost and delivered in the recording, which may be a part of the flows with data."""
     busy = ", ".join(map(str, busy_flows(con, info)))
     rows = con.execute(
-        f"SELECT max(tp_lost), max(tp_delivered) FROM events WHERE run_id = ? AND flow IN ({busy})"
-        " GROUP BY flow",
+        "SELECT max(tp_lost)::BIGINT - arg_min(tp_lost, seq), max(tp_delivered)::BIGINT"
+        " - arg_min(tp_delivered, seq) FROM events"
+        f" WHERE run_id = ? AND flow IN ({busy}) GROUP BY flow",
         [info.run_id],
     ).fetchall()
     return sum(int(row[0] or 0) for row in rows), sum(int(row[1] or 0) for row in rows)
@@ -260,7 +261,7 @@ def _payload(con: duckdb.DuckDBPyConnection, info: RunInfo) -> int:
     busy = ", ".join(map(str, busy_flows(con, info)))
     row = con.execute(
         "SELECT sum(packets * mss) FROM (SELECT tp_mss_cache::BIGINT AS mss, tp_delivered::BIGINT"
-        " - coalesce(lag(tp_delivered) OVER (PARTITION BY flow ORDER BY ns, seq), 0) AS packets"
+        " - lag(tp_delivered) OVER (PARTITION BY flow ORDER BY ns, seq) AS packets"
         f" FROM events WHERE run_id = ? AND flow IN ({busy}) AND tp_delivered IS NOT NULL)",
         [info.run_id],
     ).fetchone()
