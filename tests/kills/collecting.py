@@ -152,7 +152,7 @@ def _load(place: Path, name: str) -> tuple[int, int] | None:
         assert done.is_sound, done
         if done.status:
             assert not store.exists()
-            assert re.search("no event|no row|empty|no manifest", done.err), done.err
+            assert re.search("no (whole )?event|no row|empty|no manifest", done.err), done.err
             return None
         with open_store(store, read_only=True) as opened:
             query = "SELECT max(ns), (SELECT count(*) FROM packets) FROM events"
