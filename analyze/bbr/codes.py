@@ -221,7 +221,7 @@ CYC_NEXT_DOWN_TIME = _code(53, "CYC_NEXT_DOWN_TIME", "1", "phase", "bbr_is_next_
     "The 0.75x phase ends: it lasted {elapsed_us}, a full min_rtt {min_rtt_us}.",
     elapsed_us=TIME, min_rtt_us=TIME_OR_UNSET)
 CYC_NEXT_DOWN_DRAINED = _code(54, "CYC_NEXT_DOWN_DRAINED", "1", "phase", "bbr_is_next_cycle_phase", "none (v1)",
-    "The 0.75x phase ends after {elapsed_us}: inflight {in_net} fell to {target}.",
+    "The 0.75x phase ends after {elapsed_us}: inflight {in_net} is not above the target {target}.",
     elapsed_us=TIME, in_net=PACKETS, target=PACKETS)
 CYC_STAY_UP_WAIT_INFLIGHT = _code(55, "CYC_STAY_UP_WAIT_INFLIGHT", "1", "phase", "bbr_is_next_cycle_phase", "none (v1)",
     "=Holding 1.25x until inflight reaches {target} (now {in_net}).",
