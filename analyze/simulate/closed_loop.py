@@ -171,6 +171,8 @@ def predict(
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
     guessed = world.fitted["source"] == FROM_RECORDING
     why = [*reasons(world.setup, changed, guessed=guessed), *_far_off(world, own)]
+    if world.begins_within:
+        why.append("the recording begins within a flow, the simulation with its STARTUP")
     return CounterfactualAnswer(
         world,
         rules,

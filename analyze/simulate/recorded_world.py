@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 FROM_RECORDING = "the recording"
+_INITIAL_WINDOW = 10  # TCP_INIT_CWND
 METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
 
 
@@ -38,6 +39,7 @@ class RecordedWorld:
         setup: path and flows, under the recorded rules.
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
+        begins_within: a flow had delivered a window and more before the recording began.
     """
 
     run: str
@@ -45,6 +47,7 @@ class RecordedWorld:
     setup: Setup
     recorded: dict[str, float]
     fitted: dict[str, Any]
+    begins_within: bool = False
 
 
 def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
@@ -92,7 +95,19 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
         "changes": [list(each) for each in path.changes],
     }
     recorded = _recorded(con, info, setup)
-    return RecordedWorld(info.run, info.version, setup, recorded, fitted)
+    within = _begins_within(con, info)
+    return RecordedWorld(info.run, info.version, setup, recorded, fitted, within)
+
+
+def _begins_within(con: duckdb.DuckDBPyConnection, info: RunInfo) -> bool:
+    """Whether the recording lacks the beginning of a flow with data."""
+    busy = ", ".join(map(str, busy_flows(con, info)))
+    row = con.execute(
+        "SELECT max(before) FROM (SELECT arg_min(tp_delivered, seq)::BIGINT AS before FROM events"
+        f" WHERE run_id = ? AND flow IN ({busy}) GROUP BY flow)",
+        [info.run_id],
+    ).fetchone()
+    return bool(row and row[0] is not None and row[0] > _INITIAL_WINDOW)
 
 
 def _words(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:

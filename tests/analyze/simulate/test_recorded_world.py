@@ -30,4 +30,6 @@ def test_segments_of_another_size(mss: int, rate: int, tmp_path: Path) -> None:
     assert world.recorded["goodput_mbps"] == pytest.approx(reached, rel=0.05)
     # A recording that begins in the middle of a flow counts what it saw.
     assert half.recorded["goodput_mbps"] == pytest.approx(reached, rel=0.15)
+    assert half.begins_within
+    assert not world.begins_within
     assert half.recorded["lost_packets"] < world.recorded["lost_packets"]
