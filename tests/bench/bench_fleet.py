@@ -94,7 +94,7 @@ def parts(folder: Path, bundles: list[Path]) -> Counter[str]:
         mock.patch.object(load_runs, "ingest", timed("ingest", load_runs.ingest)),
         mock.patch.object(group, "_diagnose", timed("diagnose", group._diagnose)),
         mock.patch.object(group, "work_out", timed("replay, diagnose, measure", group.work_out)),
-        mock.patch.object(group, "_copy", timed("write Parquet", group._copy)),
+        mock.patch.object(group, "file", timed("write Parquet", group.file)),
     ):
         start = time.process_time()
         load_runs.file_bundles(lake, bundles[1:], load_runs.AddOptions())
