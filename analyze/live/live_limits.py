@@ -53,7 +53,7 @@ def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
     seen = before if "rs_prior_in_flight" in now else now
     left = seen.get("tp_snd_una", 0) + seen.get("tp_snd_wnd", 0) - now.get("tp_snd_nxt", 0)
     room = (left + U31) % U32 - U31  # a window that shrank is overrun
-    if "tp_snd_wnd" in seen and room < now.get("tp_mss_cache", 0):
+    if "tp_snd_wnd" in seen and _is_window_short(version, room, cwnd - flying, cwnd, seen, now):
         return "receive_window"
     waits = now.get("tp_lost_out", 0) > now.get("tp_retrans_out", 0)
     if not waits and _application(phase, before, now):
@@ -65,6 +65,23 @@ def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
     if now.get("tp_is_cwnd_limited") and cwnd - flying < _burst(version, now):
         return _window(version, phase, cwnd, now)
     return "unknown"
+
+
+def _is_window_short(
+    version: str, room: int, free: int, cwnd: int, seen: Values, now: Values
+) -> bool:
+    """Is less of the receiver's window left than tcp_snd_wnd_test() or tcp_tso_should_defer() ask?
+
+    Args:
+        room: bytes left of it.
+        free: packets that snd_cwnd leaves.
+        cwnd: snd_cwnd.
+        seen: values that show the window.
+        now: those of the event that ended the interval.
+    """
+    mss = seen.get("tp_mss_cache", 0)
+    third = min(seen.get("tp_snd_wnd", 0), cwnd * mss) // 3
+    return room < mss or (room <= free * mss and room < min(_burst(version, now) * mss, third))
 
 
 def _application(phase: str, before: Values, now: Values) -> bool:

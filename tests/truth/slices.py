@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,22 @@ def rounds(rows: pl.DataFrame) -> list[int]:
     starts = rows.filter((rows["kind"] == "M") & (after == 1))["ns"]
     found: list[int] = np.searchsorted(starts.to_numpy(), rows["ns"].to_numpy(), "right").tolist()
     return found
+
+
+def begun(flow: Flow, by: str) -> tuple[npt.NDArray[np.int64], list[Hashable]]:
+    """When each phase or round begins [ns], and its label; the last one goes on to the end."""
+    rows = flow.after_init
+    labels: list[Hashable] = [*(phases(rows) if by == "phase" else rounds(rows))]
+    starts = [(int(rows["ns"][0]), labels[0])]
+    if by == "round":
+        starts = [(0, 0)]
+    # A phase is found by the event after the one that began it; a round by the one itself.
+    later = 1 if by == "phase" else 0
+    for place, (old, new) in enumerate(pairwise(labels), 1):
+        if old != new:
+            starts.append((int(rows["ns"][place - later]), new))
+    ns, named = zip(*starts, strict=True)
+    return np.array(ns, dtype=np.int64), list(named)
 
 
 def brought(rows: pl.DataFrame, labels: pl.Series) -> dict[object, Numbers]:
@@ -140,28 +157,70 @@ def limits(flow: Flow) -> Numbers:
         .then(pl.col("rs.prior_in_flight").shift(-1))
         .otherwise(pl.max_horizontal(begins.cast(pl.Int64), estimated)),
         cwnd=pl.coalesce("out.tp.snd_cwnd", pl.col("tp.snd_cwnd").shift(-1)),
-        closed=left < mss,
+        left=left,
+        mss=mss,
+        burst=bursts(flow),
+        third=pl.col("tp.snd_wnd") // 3,
+        quiet=(grown == 0) & (resent == 0),
         resend=(pl.col("tp.lost_out") > pl.col("tp.retrans_out")).shift(-1),
         mark=pl.col("tp.app_limited").shift(-1),
         old=at_exit,
         sent=(pl.col("tp.delivered") + in_flight()).shift(-1) % raw.WRAP,
         probing=(pl.col("bbr.mode") == 3).shift(-1),
+        limited=cwnd_limited(flow),
         paced=(pl.col("tp.tcp_wstamp_ns") > pl.col("tp.tcp_clock_cache")).shift(-1),
     ).drop_nulls("d")
     whole = float(asked["d"].sum())
-    full, closed, new = (
-        asked["flight"] >= asked["cwnd"],
-        asked["closed"],
-        asked["mark"] != asked["old"],
-    )
+    full, new = asked["flight"] >= asked["cwnd"], asked["mark"] != asked["old"]
+    free = (asked["cwnd"] - asked["flight"]) * asked["mss"]
+    short = asked.select(
+        pl.min_horizontal("burst", "third", pl.col("cwnd") * pl.col("mss") // 3)
+    ).to_series()
+    closed = (asked["left"] < asked["mss"]) | ((asked["left"] <= free) & (asked["left"] < short))
     marked = ~asked["resend"] & (asked["mark"] != 0) & (new | (asked["mark"] == asked["sent"]))
     marked &= new | ~asked["probing"]
     empty = ~asked["paced"] & (asked["flight"] <= 0) & ~asked["resend"]
     rwnd, app = ~full & closed, ~full & ~closed & (marked | empty)
+    within = asked["limited"] & (free < asked["burst"])
+    app |= pauses(
+        asked, held=full | closed | app | asked["paced"] | within, ends=app & marked & new
+    )
     return {
         "app_limited_share": float(asked.filter(app)["d"].sum()) / whole,
         "rwnd_limited_share": float(asked.filter(rwnd)["d"].sum()) / whole,
     }
+
+
+def bursts(flow: Flow) -> pl.Expr:
+    """Bytes of the TSO burst that the kernel would send next: tcp_tso_autosize()."""
+    by_rate = (
+        pl.col("sk.sk_pacing_rate").shift(-1).cast(pl.Int64, strict=False)
+        // 2 ** pl.col("sk.sk_pacing_shift").shift(-1)
+    ).cast(pl.Int64)
+    if "bbr.lt_use_bw" not in flow.rows.columns:
+        times = pl.col("bbr.min_rtt_us").shift(-1) // 512
+        whole = pl.min_horizontal(pl.col("sk.sk_gso_max_size").shift(-1), 65536)
+        by_rate += pl.when(times < 32).then(whole // 2 ** times.clip(upper_bound=32)).otherwise(0)
+    return pl.max_horizontal((by_rate // pl.col("tp.mss_cache")).cast(pl.Int64), 2) * pl.col(
+        "tp.mss_cache"
+    )
+
+
+def cwnd_limited(flow: Flow) -> pl.Expr:
+    """What v2 and v3 say of snd_cwnd: it held a burst back that the kernel would not split."""
+    if "tp.is_cwnd_limited" not in flow.rows.columns:
+        return pl.lit(value=False)
+    return (pl.col("tp.is_cwnd_limited").shift(-1) == 1).fill_null(value=False)
+
+
+def pauses(asked: pl.DataFrame, held: pl.Series, ends: pl.Series) -> pl.Series:
+    """Rows without any sending and nothing else that held, up to a mark that all was sent."""
+    loose = asked["quiet"] & ~held & ~asked["resend"]
+    found, idle = [], False
+    for is_loose, is_end in zip(reversed(loose.to_list()), reversed(ends.to_list()), strict=True):
+        idle = idle if is_loose else bool(is_end)
+        found.append(bool(is_loose) and idle)
+    return pl.Series(reversed(found), dtype=pl.Boolean)
 
 
 def link(bundle: Path) -> list[tuple[int, float]]:

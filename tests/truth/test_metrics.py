@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import polars as pl
 import pytest
+import zstandard
 from bbrscope import fixtures
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 
+from tests.conftest import ss_text, write_bundle
 from tests.truth import raw, slices, wire
 from tests.truth.facts import Flow, Recording
 
@@ -162,7 +167,42 @@ def check_packets(store: Store, recording: Recording) -> int:
         wanted = wire.numbers(connection) | of_link(recording, connection, row)
         got = {name: row[name] for name in wanted}
         assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {row['stream']}"
-        compared += len(wanted)
+        compared += len(wanted) + check_packet_slices(store, recording, connection, row)
+    return compared
+
+
+def check_packet_slices(
+    store: Store, of: Recording, connection: wire.Connection, row: Mapping[str, int]
+) -> int:
+    """Compare what packets brought in each phase and round of their flow; 0 of one without."""
+    if row["flow"] is None:
+        return 0
+    numbers = [
+        flow
+        for (flow,) in store.con.execute(
+            "SELECT flow FROM senders WHERE run = ? AND counts AND flow IS NOT NULL AND acks > 0"
+            " ORDER BY first_event_ns",
+            [of.folder.name],
+        ).fetchall()
+    ]
+    flow = of.flows[numbers.index(row["flow"])]
+    compared = 0
+    for by in ("phase", "round"):
+        asked = store.con.execute(
+            f"SELECT * FROM metrics_by_{by} WHERE run = ? AND flow = ?",
+            [of.folder.name, row["flow"]],
+        )
+        names = [column[0] for column in asked.description or ()]
+        rows = {
+            one[by]: one
+            for one in (dict(zip(names, each, strict=True)) for each in asked.fetchall())
+        }
+        for label, wanted in wire.by_slice(connection, *slices.begun(flow, by)).items():
+            for name, want in wanted.items():
+                got = rows[label][name]
+                same = got is None if want is None else got == pytest.approx(want, rel=1e-9)
+                assert same, f"{of.folder.name} {by} {label}: {name} is {want}, not {got}"
+            compared += len(wanted)
     return compared
 
 
@@ -178,9 +218,34 @@ def of_link(
     return {"pkt_utilisation": carried_mbps / mean_mbps}
 
 
+def test_time_limited_by_buffers_is_what_ss_printed(tmp_path: Path) -> None:
+    """Counters of ss go on from sample to sample; it leaves them out while they are 0."""
+    told = [(None, None), (None, 40), (350, 40), (350, 390), (1200, 600)]
+    text = ""
+    plain = ss_text([(1, 2)] * len(told)).replace("rwnd_limited:24ms(31.6%) ", "")
+    for sample, line in zip(told, plain.splitlines()[1::2], strict=True):
+        limits = zip(("rwnd_limited", "sndbuf_limited"), sample, strict=True)
+        printed = "".join(f" {name}:{ms}ms({ms / 50:.1f}%)" for name, ms in limits if ms)
+        number = text.count("# monotonic") + 1
+        text += f"# monotonic_ns {number * 10**9}\n{line}{printed}\n"
+    bundle = write_bundle(tmp_path / "ss", None, probe="inet_diag")
+    (bundle / "ss.txt.zst").write_bytes(zstandard.compress(text.encode()))
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, bundle)
+        shares = store.con.execute(
+            "SELECT rwnd_limited_share, sndbuf_limited_share FROM metrics_by_flow"
+        ).fetchall()
+        by_second = store.con.execute(
+            "SELECT sndbuf_limited_share FROM metrics_by_second ORDER BY t_s"
+        ).fetchall()
+    # Four seconds lie between the first sample and the last.
+    assert shares == [(pytest.approx(1.2 / 4), pytest.approx(0.6 / 4))]
+    assert sum(share for (share,) in by_second if share) == pytest.approx(0.6)
+
+
 def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> None:
     for run in shipped.runs():
         recording = Recording(fixtures.path(run))
         assert check(shipped, recording) > 30
         if (recording.folder / "packets.pcap.zst").is_file():
-            assert check_packets(shipped, recording) == 15
+            assert check_packets(shipped, recording) > 7_000

@@ -15,6 +15,7 @@ from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario
+from bbrscope.probes.base.errors import ScenarioError
 from bbrscope.reports.lab.lab_simulated import _simulate
 
 from tests.truth.judged import HERE, Score, problems, truth
@@ -22,8 +23,8 @@ from tests.truth.judged import HERE, Score, problems, truth
 # All of them reach 97 % and 95 %; of a fourth, each finding is a percent.
 LEAST_PRECISION, LEAST_RECALL = 0.93, 0.92
 NAMES = sorted(file.stem for file in (HERE / "scenarios").glob("*.toml"))
-# Vegas is not simulated, and one recording is of one version of BBR.
-NOT_SIMULATED = {"lanigan-vegas", "song-v1v2"}
+# Flows of two versions: one recording is of one kernel, which has one BBR.
+TWO_VERSIONS = "song-v1v2"
 # All of them take a minute of CPU: BBRSCOPE_TRUTH=all asks for that, else every fourth is judged.
 JUDGED = NAMES if os.environ.get("BBRSCOPE_TRUTH") == "all" else NAMES[::4]
 
@@ -36,10 +37,17 @@ def simulated(name: str, folder: Path) -> Path:
 
 
 def test_every_scenario_has_its_truth() -> None:
-    assert set(NAMES) | NOT_SIMULATED == set(scenario.names())
+    assert {*NAMES, TWO_VERSIONS} == set(scenario.names())
     for name in NAMES:
         for flow in truth(name, "scenarios")["flows"]:
             assert set(flow["problems"]) <= set(problems()), name
+
+
+def test_flows_of_two_versions_are_never_one_recording(tmp_path: Path) -> None:
+    """So there is nothing to judge: no kernel's events hold both."""
+    point, *_ = scenario.points(scenario.quick(scenario.load(TWO_VERSIONS)))
+    with pytest.raises(ScenarioError, match="v1 and v2 together"):
+        _simulate(point, tmp_path, False)
 
 
 @pytest.mark.slow

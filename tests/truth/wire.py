@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +15,15 @@ import polars as pl
 import zstandard
 
 Ints = npt.NDArray[np.int64]
+Numbers = dict[str, float | None]
 
 WRAP = 1 << 32
-SYN, ACK = 0x02, 0x10
+FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 ETHERNET, IPV4, IPV6, TCP = 1, 0x0800, 0x86DD, 6
 # Ethernet, IPv4 or IPv6, TCP with all of its options.
 MOST_HEADERS = 14 + 40 + 60
+# A TCP header with two NOPs and timestamps.
+TIMESTAMPS_ONLY = 32
 
 
 def _records(data: bytes) -> tuple[Ints, Ints, Ints]:
@@ -53,20 +58,23 @@ def monotonic(bundle: Path, ns: Ints) -> Ints:
     return moved
 
 
-def _timestamps(options: bytes) -> tuple[int, int]:
-    """TSval and TSecr of TCP options; -1: none."""
-    at = 0
+def _options(options: bytes) -> tuple[int, int, int]:
+    """TSval and TSecr of TCP options, -1: none; and how many bytes its SACK blocks tell of."""
+    at, value, echo, sacked = 0, -1, -1, 0
     while at < len(options) and options[at]:
         if options[at] == 1:
             at += 1
             continue
-        if options[at] == 8 and at + 10 <= len(options):
-            value, echo = struct.unpack_from(">II", options, at + 2)
-            return value, echo
         if at + 1 >= len(options) or options[at + 1] < 2:
             break
-        at += options[at + 1]
-    return -1, -1
+        size = options[at + 1]
+        if options[at] == 8 and at + 10 <= len(options):
+            value, echo = struct.unpack_from(">II", options, at + 2)
+        if options[at] == 5 and at + size <= len(options):
+            edges = struct.unpack_from(f">{(size - 2) // 4}I", options, at + 2)
+            sacked = sum((b - a) % WRAP for a, b in zip(edges[::2], edges[1::2], strict=False))
+        at += size
+    return value, echo, sacked
 
 
 def packets(bundle: Path) -> pl.DataFrame:
@@ -98,10 +106,13 @@ def packets(bundle: Path) -> pl.DataFrame:
     usual = number(options, 4) == 0x0101080A
     value = np.where(usual, number(options + 4, 4), -1)
     echo = np.where(usual, number(options + 8, 4), -1)
-    for row in np.flatnonzero(~usual).tolist():
-        value[row], echo[row] = _timestamps(data[options[row] : tcp[row] + offset[row]])
+    sacked = np.zeros(len(at), dtype=np.int64)
+    for row in np.flatnonzero(~usual | (offset > TIMESTAMPS_ONLY)).tolist():
+        each = _options(data[options[row] : tcp[row] + offset[row]])
+        value[row], echo[row], sacked[row] = each
     table = pl.DataFrame(
         {
+            "packet": np.arange(len(at)),
             "ns": monotonic(bundle, ns),
             "frame": whole,
             # The last four bytes tell hosts of a testbed apart.
@@ -116,6 +127,7 @@ def packets(bundle: Path) -> pl.DataFrame:
             "payload": size - header - offset,
             "tsval": value,
             "tsecr": echo,
+            "sacked": sacked,
         }
     )
     return table.filter(pl.Series(((kind == IPV4) | six) & (protocol == TCP)))
@@ -164,52 +176,139 @@ def tick_ns(sent: pl.DataFrame) -> int:
     return min((1_000, 1_000_000, 4_000_000, 10_000_000), key=lambda tick: abs(each / tick - 1))
 
 
-def segments(it: Connection) -> dict[str, float]:
-    """What the sender's packets show, from first to last."""
+def in_flight(it: Connection) -> pl.Series:
+    """Bytes in flight after each of the sender's packets with payload, null where unknown.
+
+    As Wireshark counts them: from the oldest captured byte that is not acknowledged to the newest
+    one, without what the last packet back said was there already (SACK). Behind a hole in the
+    capture nothing is known until the next packet back.
+    """
+    both = pl.concat([it.sent.with_columns(ours=True), it.back.with_columns(ours=False)])
+    start = int(it.sent["seq"][0])
+    held: deque[tuple[int, int]] = deque()
+    newest, sacked, known, found = 0, 0, True, []
+    columns = both.sort("packet").select("ours", "seq", "payload", "ack", "flags", "sacked")
+    for ours, seq, payload, ack, flags, told in columns.iter_rows():
+        if ours:
+            begin = (seq - start + WRAP // 2) % WRAP - WRAP // 2
+            end = begin + payload + (1 if flags & (SYN | FIN) else 0)
+            if end == begin:
+                continue
+            known = known and begin <= newest
+            held.append((begin, end))
+            newest = max(newest, end)
+            if payload:
+                found.append(newest - min(held)[0] - sacked if known else None)
+        elif flags & ACK:
+            upto = (ack - start + WRAP // 2) % WRAP - WRAP // 2
+            held = deque((max(begin, upto), end) for begin, end in held if end > upto)
+            sacked, known = told, True
+        elif flags & RST:
+            held.clear()
+    return pl.Series("flight", found, dtype=pl.Int64)
+
+
+def sent_of(it: Connection) -> pl.DataFrame:
+    """The sender's packets: `ns`, `frame`, `payload`, `ce`, and whether it was sent again."""
     sent = it.sent
-    seconds = int(sent["ns"][-1] - sent["ns"][0]) / 1e9
-    data = sent.filter(pl.col("payload") > 0)
     begin = positions(sent["seq"]) + (sent["flags"].to_numpy() & SYN > 0)
     end = begin + sent["payload"].to_numpy()
     old = (end <= highest_before(end, 0)) & (sent["payload"].to_numpy() > 0)
     stamps = sent["tsval"].to_numpy()
     late = stamps < highest_before(stamps, 0)
-    again, overtaken = int((old & ~late).sum()), int((old & late).sum())
-    wire = int(sent["frame"].sum())
+    data = pl.col("payload") > 0
+    return sent.select(
+        "ns", "frame", "payload", ce=(pl.col("ecn") == 3) & data, data=data
+    ).with_columns(again=old & ~late, overtaken=old & late)
+
+
+def segments(it: Connection) -> dict[str, float | None]:
+    """What the sender's packets show, from first to last."""
+    sent = it.sent
+    seconds = int(sent["ns"][-1] - sent["ns"][0]) / 1e9
+    counted = _sums(sent_of(it))
+    wire = counted["pkt_wire_bytes"] or 0
     return {
-        "pkt_wire_bytes": wire,
+        **counted,
         "pkt_throughput_mbps": wire * 8 / 1e6 / seconds,
-        "pkt_segments": data.height,
-        "pkt_retransmissions": again,
-        "pkt_retransmission_rate": again / data.height,
-        "pkt_reordered": overtaken,
-        "pkt_ce_rate": data.filter(ecn=3).height / data.height,
+        "pkt_inflight_bytes": in_flight(it).mean(),  # type: ignore[dict-item]
     }
+
+
+def _sums(sent: pl.DataFrame) -> dict[str, float | None]:
+    data = int(sent["data"].sum())
+    again = int(sent["again"].sum())
+    return {
+        "pkt_wire_bytes": int(sent["frame"].sum()),
+        "pkt_segments": data,
+        "pkt_retransmissions": again,
+        "pkt_retransmission_rate": again / data if data else None,
+        "pkt_reordered": int(sent["overtaken"].sum()),
+        "pkt_ce_rate": int(sent["ce"].sum()) / data if data else None,
+    }
+
+
+def replied(it: Connection) -> pl.DataFrame:
+    """What came back: `ns`, bytes newly `acked`, and `rtt` [us] by timestamps where it is one."""
+    sent, back = it.sent, it.back.filter(pl.col("flags") & ACK > 0)
+    numbers = positions(back["ack"])
+    before = highest_before(numbers, 0)
+    tick = tick_ns(sent)
+    stamped = sent.filter(pl.col("tsval") >= 0)
+    zero = int((stamped["ns"] - stamped["tsval"] * tick).min())  # type: ignore[arg-type]
+    rtt = (pl.col("ns") - zero - pl.col("tsecr") * tick + _way_home(it)) / 1e3
+    return back.with_columns(acked=np.maximum(numbers - before, 0)).select(
+        "ns", "acked", rtt=pl.when((pl.col("acked") > 0) & (pl.col("tsecr") > 0)).then(rtt)
+    )
 
 
 def replies(it: Connection) -> dict[str, float | None]:
     """What came back says: bytes acknowledged, and the RTT by timestamps."""
-    sent, back = it.sent, it.back.filter(pl.col("flags") & ACK > 0)
-    seconds = int(sent["ns"][-1] - sent["ns"][0]) / 1e9
-    numbers = positions(back["ack"])
-    before = highest_before(numbers, 0)
-    advance = numbers > before
-    found: dict[str, float | None] = {
-        "pkt_acked_bytes": int(numbers.max()),
-        "pkt_goodput_mbps": int(numbers.max()) * 8 / 1e6 / seconds,
-    }
-    tick = tick_ns(sent)
-    stamped = sent.filter(pl.col("tsval") >= 0)
-    zero = int((stamped["ns"] - stamped["tsval"] * tick).min())  # type: ignore[arg-type]
-    timed = back.filter(pl.Series(advance) & (pl.col("tsecr") > 0))
-    rtts = (timed["ns"] - zero - timed["tsecr"] * tick + _way_home(it)) / 1e3
-    found |= {
+    seconds = int(it.sent["ns"][-1] - it.sent["ns"][0]) / 1e9
+    back = replied(it)
+    acked = int(back["acked"].sum())
+    return {**_times(back), "pkt_goodput_mbps": acked * 8 / 1e6 / seconds}
+
+
+def _times(back: pl.DataFrame) -> dict[str, float | None]:
+    rtts = back["rtt"].drop_nulls()
+    return {
+        "pkt_acked_bytes": int(back["acked"].sum()),
         "pkt_rtt_min_us": rtts.min(),  # type: ignore[dict-item]
         "pkt_rtt_mean_us": rtts.mean(),  # type: ignore[dict-item]
-    }
-    for percent in (50, 95, 99):
-        found[f"pkt_rtt_p{percent}_us"] = rtts.quantile(percent / 100, "linear")
+    } | {f"pkt_rtt_p{p}_us": rtts.quantile(p / 100, "linear") for p in (50, 95, 99)}
+
+
+def by_slice(it: Connection, starts: Ints, labels: list[Hashable]) -> dict[Hashable, Numbers]:
+    """What packets brought in each slice of time; several with one label are one.
+
+    Args:
+        starts: when each slice begins [ns], ascending; the last one has no end.
+        labels: of each slice.
+    """
+    sent = sent_of(it).with_columns(flight=_beside(sent_of(it), in_flight(it)))
+    found: dict[Hashable, Numbers] = {}
+    for of, table in ((_sums_and_flight, sent), (_times, replied(it))):
+        place = np.searchsorted(starts, table["ns"].to_numpy(), "right") - 1
+        inside = table.with_columns(place=place).filter(pl.col("place") >= 0)
+        named = inside.with_columns(
+            label=pl.Series([str(labels[at]) for at in inside["place"]], dtype=pl.String)
+        )
+        for label in dict.fromkeys(labels):
+            rows = named.filter(label=str(label))
+            if rows.height:
+                found.setdefault(label, {}).update(of(rows))
     return found
+
+
+def _sums_and_flight(sent: pl.DataFrame) -> Numbers:
+    return {**_sums(sent), "pkt_inflight_bytes": sent["flight"].mean()}  # type: ignore[dict-item]
+
+
+def _beside(sent: pl.DataFrame, flights: pl.Series) -> pl.Series:
+    """Numbers of the packets with payload, in a column of all packets."""
+    values = iter(flights)
+    return pl.Series([next(values) if data else None for data in sent["data"]], dtype=pl.Int64)
 
 
 def _way_home(it: Connection) -> int:
@@ -224,7 +323,7 @@ def _way_home(it: Connection) -> int:
 
 
 def numbers(it: Connection) -> dict[str, float | None]:
-    """The columns pkt_ of metrics_by_flow, but of the link, and what tshark counts as in flight."""
+    """The columns pkt_ of metrics_by_flow, but of the link."""
     return {**segments(it), **replies(it)}
 
 

@@ -21,11 +21,15 @@ pacing timer fires):
      ``bbr2_bound_cwnd_for_inflight_model()`` applies it, the smaller one of two;
    - ``cwnd_target``: none of these. It is at gain x BDP + extra_acked, or still growing there.
 
-3. ``receive_window``: less than one segment of it was left (``tcp_snd_wnd_test()``).
+3. ``receive_window``: less than one segment of it was left (``tcp_snd_wnd_test()``), or less than a
+   TSO burst, a third of the window and what snd_cwnd leaves: then the kernel waits for more of it
+   (``tcp_tso_should_defer()``, tcp_tso_win_divisor).
 4. ``application``: TCP marked the flow application-limited during the interval, or its mark covers
    everything sent (``tcp_rate_check_app_limited()`` in net/ipv4/tcp_rate.c), or nothing was in
    flight and nothing else held it back; never while a lost packet waits to be sent again. The mark
    that BBR itself sets in PROBE_RTT does not count. A small send buffer makes the same mark.
+   The mark is made when the application writes again, and says that all written before was sent:
+   so the intervals before it in which nothing was sent are its, too, where no other rule holds.
 5. Pacing: the next packet's departure (``tp.tcp_wstamp_ns``) lies ahead (``tcp_pacing_check()``):
    ``max_pacing_rate`` if the application's cap is the rate, ``policer`` if v1 uses its long-term
    rate, ``pacing_bw_lo`` if bw_lo is below max_bw, else ``pacing_max_bw``.
@@ -77,7 +81,9 @@ intervals AS (
     distance32(CASE WHEN {lead("e.kind")} = '{SAMPLE}'
       THEN {lead("e.tp_snd_una")}::BIGINT + {lead("e.tp_snd_wnd")}
       ELSE e.tp_snd_una::BIGINT + e.tp_snd_wnd END, {lead("e.tp_snd_nxt")}) AS window_left,
-    e.tp_mss_cache::BIGINT AS mss,
+    e.tp_mss_cache::BIGINT AS mss, e.tp_snd_wnd::BIGINT AS window_size,
+    {lead("e.tp_snd_nxt")} = e.tp_snd_nxt AND {lead("e.tp_retrans_out")} <= e.tp_retrans_out
+      AS sent_nothing,
     {lead("e.tp_app_limited")} AS app_limited,
     CASE WHEN e.kind IN ('main', 'init') THEN coalesce(e.exit_app_limited, e.tp_app_limited)
       ELSE e.tp_app_limited END AS old_app_limited,
@@ -124,7 +130,8 @@ CASE WHEN next_phase = 'PROBE_RTT' THEN 'probe_rtt'
 _BINDING = f"""
 CASE WHEN gap OR next_ns IS NULL THEN 'unknown'
   WHEN in_flight >= cwnd THEN {_WINDOW}
-  WHEN window_left < mss THEN 'receive_window'
+  WHEN window_left < mss OR window_left <= (cwnd - in_flight) * mss
+    AND window_left < least(burst * mss, window_size // 3, cwnd * mss // 3) THEN 'receive_window'
   WHEN NOT must_retransmit AND app_limited <> 0
     AND (next_phase <> 'PROBE_RTT' OR app_limited <> old_app_limited)
     AND (app_limited <> old_app_limited OR app_limited = sent) THEN 'application'
@@ -143,11 +150,12 @@ BINDING = View(
     "What limits sending after each event, until the next. Asked when the next event arrives; the "
     "first that holds: unknown (a gap of the recording, or the flow's end); the window is full "
     "(probe_rtt, recovery, inflight_lo, inflight_hi, inflight_hi_headroom, or else cwnd_target: "
-    "gain x BDP + extra_acked, or on the way there); receive_window (less than a segment left); "
-    "application (TCP's app_limited mark, or nothing in flight; a small send buffer makes the same "
-    "mark); pacing holds the next packet (max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw)"
-    "; the window is full but for a TSO burst (v2, v3); else unknown: no data, send buffer or "
-    "small-queue limit, which the recording does not tell apart. The durations of a flow add up "
+    "gain x BDP + extra_acked, or on the way there); receive_window (less left than the kernel "
+    "waits for); application (TCP's app_limited mark and the pause that it ends, or nothing in "
+    "flight; a small send buffer makes the same mark); pacing holds the next packet "
+    "(max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw); the window is full but for a "
+    "TSO burst (v2, v3); else unknown: no data, send buffer or small-queue limit, which the "
+    "recording does not tell apart. The durations of a flow add up "
     "to its time since init.",
     (
         RUN_ID,
@@ -160,10 +168,22 @@ BINDING = View(
         _BINDING_COLUMN,
     ),
     f"""
-WITH {_INTERVALS}
+WITH {_INTERVALS}, judged AS (
+  SELECT *, {_BINDING} AS held_by FROM limits
+), idle AS (
+  -- Of intervals without any sending: does the mark come that says that all had been sent?
+  SELECT *, held_by = 'unknown' AND sent_nothing AND NOT gap AND next_ns IS NOT NULL
+      AND NOT must_retransmit AS is_idle,
+    CASE WHEN NOT coalesce(is_idle, false) THEN held_by = 'application' AND app_limited <> 0
+      AND app_limited <> old_app_limited END AS is_marked
+  FROM judged
+)
 SELECT run_id, run, flow, seq, ns, coalesce(next_ns - ns, 0)::BIGINT AS duration_ns,
-  CASE WHEN gap THEN phase ELSE coalesce(next_phase, phase) END AS phase, {_BINDING} AS binding
-FROM limits
+  CASE WHEN gap THEN phase ELSE coalesce(next_phase, phase) END AS phase,
+  CASE WHEN is_idle AND first_value(is_marked IGNORE NULLS) OVER (PARTITION BY run_id, flow
+    ORDER BY seq ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) THEN 'application'
+    ELSE held_by END AS binding
+FROM idle
 """,
     materialized=True,
 )

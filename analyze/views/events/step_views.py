@@ -16,6 +16,14 @@ def _increase(column: str) -> str:
     )
 
 
+def _until_next(column: str) -> str:
+    """By how much a counter grows until the flow's next sample; 0 if it falls; NULL: unknown."""
+    return (
+        f"CASE WHEN {column} IS NOT NULL"
+        f" THEN greatest(coalesce(lead({column}) OVER w - {column}, 0), 0) END"
+    )
+
+
 def _printed(column: str) -> str:
     """A counter that ss leaves out while it is 0, and that nothing else prints."""
     return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) END"
@@ -54,7 +62,7 @@ FLOW_STEPS = View(
         Column("in_flight", "BIGINT", "packets", "in flight"),
         Column("cwnd", "DOUBLE", "packets", "snd_cwnd after it"),
         Column("pacing", "DOUBLE", "bytes/s", "sk_pacing_rate after it"),
-        Column("app_limited_ns", "DOUBLE", "ns", "limited so since (samples); NULL: see binding"),
+        Column("app_limited_ns", "DOUBLE", "ns", "limited so (samples); NULL: see binding"),
         Column("rwnd_limited_ns", "DOUBLE", "ns", "the same for the receive window"),
         Column("sndbuf_limited_ns", "DOUBLE", "ns", "the same for the send buffer"),
         Column("sampled_ns", "DOUBLE", "ns", "held_ns of a sample; NULL: an event"),
@@ -83,7 +91,8 @@ SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss,
   {_increase("s.delivered_ce")}, coalesce(s.rtt_us, s.srtt_us),
   coalesce(s.delivery_rate, s.sample_bw) / 1e6, (lead(s.ns) OVER w - s.ns)::DOUBLE AS held,
   s.in_flight, s.snd_cwnd::DOUBLE, s.sk_pacing_rate / 8e0, s.app_limited::INTEGER * held,
-  {_increase(_printed("rwnd_limited_ms"))} * 1e6, {_increase(_printed("sndbuf_limited_ms"))} * 1e6,
+  {_until_next(_printed("rwnd_limited_ms"))} * 1e6,
+  {_until_next(_printed("sndbuf_limited_ms"))} * 1e6,
   held
 FROM samples s JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow AND f.events = 0
 WHERE s.ns IS NOT NULL
