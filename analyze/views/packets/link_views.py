@@ -8,14 +8,18 @@ from ..view import View
 from ..view_parts import RUN
 
 _UNITS = (
-    "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
+    "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN '' THEN 1"
+    " WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
     " WHEN 'mbit' THEN 1e6 WHEN 'gbit' THEN 1e9 WHEN 'bps' THEN 8 WHEN 'kbps' THEN 8e3"
     " WHEN 'mbps' THEN 8e6 WHEN 'gbps' THEN 8e9 END"
 )
 
 
 def _bits(text: str) -> str:
-    """A rate as tc writes it (10mbit; bps is bytes/s there) in bit/s; NULL: not a rate."""
+    """A rate as tc writes it (10mbit; bps is bytes/s there) in bit/s; NULL: not a rate.
+
+    A bare number is bits per second, as of tc and of simulations.
+    """
     return f"(TRY_CAST(regexp_extract({text}, '^([0-9.]+)', 1) AS DOUBLE) * {_UNITS.format(text)})"
 
 
@@ -48,6 +52,14 @@ WITH boot AS (
     {_bits("json_extract_string(h.value, '$.rate')")}
   FROM host_facts h JOIN boot b USING (run_id)
   WHERE h.scope = 'changes' AND json_valid(h.value)
+  UNION ALL
+  -- A simulation's changes count from its beginning.
+  SELECT h.run_id,
+    (r.traffic_start_ns + 1e9 * TRY_CAST(json_extract_string(h.value, '$.at_s') AS DOUBLE))::BIGINT,
+    TRY_CAST(json_extract_string(h.value, '$.value') AS DOUBLE)
+  FROM host_facts h JOIN runs r USING (run_id)
+  WHERE h.scope = 'changes' AND json_valid(h.value) AND json_extract_string(h.value, '$.what') = 'rate'
+    AND h.run_id NOT IN (SELECT run_id FROM lab_runs)
 )
 FROM steps WHERE bits_per_s > 0 AND start_ns IS NOT NULL
 """,

@@ -151,6 +151,7 @@ BASE_RTTS = View(
             "VARCHAR",
             "",
             "lab: as it set the path up; setup: the run's delay; least RTT: no delay is known, or "
+            "the path took a tenth less than the setup says, or "
             "another flow saw the path empty meanwhile and this one never that short a path",
         ),
     ),
@@ -182,6 +183,7 @@ WITH lows AS (
   WHERE l.us <= 1.1 * k.setup_us
 ), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
+    WHEN setup_us > 0 AND least_us < 0.9 * setup_us THEN 'least RTT'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow
         AND o.ns BETWEEN k.first_ns AND k.last_ns)) THEN 'setup'

@@ -1,0 +1,98 @@
+"""Troubles that no kernel's recording here has, on simulated paths: the set-up says the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.analyze.simulate.write_bundle import write_bundle
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+
+MS, S = 1_000, 1_000_000
+
+
+def world(path: PathSetup, seconds: int, *flows: FlowSetup) -> Setup:
+    return Setup(path, flows, seconds * S, seed=7)
+
+
+def flow(cc: str, seconds: int, start: int = 0) -> FlowSetup:
+    return FlowSetup(cc, start * S, seconds * S)
+
+
+PLAIN = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000)
+MARKING = PathSetup(10_000_000, 40 * MS, limit_bytes=200_000, marks_us=8 * MS, ecn=True)
+SMALL_WINDOW = PathSetup(20_000_000, 60 * MS, limit_bytes=150_000, memory_bytes=100_000)
+SHORTER = PathSetup(10_000_000, 90 * MS, limit_bytes=150_000, changes=((7 * S, "rtt", 30 * MS),))
+WRITES = FlowSetup("v3", 0, 8 * S, kind="rate-limited", rate_bps=8_600_000)
+DEEP = PathSetup(15_000_000, 40 * MS, limit_bytes=450_000)
+HALF = PathSetup(20_000_000, 40 * MS, limit_bytes=50_000)
+FAST = PathSetup(300_000_000, 2 * MS, limit_bytes=150_000)
+WORLDS = {
+    "marked_v1": world(MARKING, 8, flow("v1", 8)),
+    "small_window_v3": world(SMALL_WINDOW, 6, flow("v3", 6)),
+    "shorter_v1": world(SHORTER, 14, flow("v1", 14)),
+    "writes_nine_tenths": world(PLAIN, 8, WRITES),
+    "late_v3": world(DEEP, 26, flow("v3", 26), flow("v3", 26, 9)),
+    "beside_cubic": world(HALF, 12, flow("v1", 12), flow("cubic", 12)),
+    "fast_v1": world(FAST, 1, flow("v1", 1)),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Diagnosis]]:
+    folder = tmp_path_factory.mktemp("worlds")
+    with open_store(folder / "s.duckdb") as store:
+        for name, setup in WORLDS.items():
+            write_bundle(setup, folder / name)
+            ingest(store, folder / name)
+        ids = [store.run_id(name) for name in WORLDS]
+        for flows in session.replay_runs(store.con, ids):
+            results.keep(store, flows)
+        yield dict(zip(WORLDS, diagnose_many(store.con, ids), strict=True))
+
+
+def found(made: dict[str, Diagnosis], run: str) -> dict[str, dict[str, Any]]:
+    return {finding.rule.name: dict(finding.values) for finding in made[run].findings}
+
+
+def test_marks_are_seen_by_v1s_states_without_a_capture(made: dict[str, Diagnosis]) -> None:
+    assert found(made, "marked_v1")["marks_echoed"]["spells_count"] >= 10
+
+
+def test_a_window_that_lacks_a_burst_limits(made: dict[str, Diagnosis]) -> None:
+    assert "receive_window_limited" in found(made, "small_window_v3")
+
+
+def test_a_shorter_path_is_no_aggregation(made: dict[str, Diagnosis]) -> None:
+    names = found(made, "shorter_v1")
+    assert "path_shorter" in names
+    assert "ack_aggregation" not in names
+
+
+def test_pauses_between_writes_are_the_applications(made: dict[str, Diagnosis]) -> None:
+    assert "application_limited" in found(made, "writes_nine_tenths")
+
+
+def test_recorded_flows_are_compared_where_others_are_not_known(
+    made: dict[str, Diagnosis],
+) -> None:
+    values = found(made, "late_v3")["unequal_shares"]
+    assert (values["senders_count"], values["known"]) == (2, "recorded senders")
+
+
+def test_losses_in_a_deep_buffer_are_not_blamed_on_a_shallow_one(
+    made: dict[str, Diagnosis],
+) -> None:
+    assert "probes_overflow" not in found(made, "beside_cubic")
+
+
+def test_a_bare_number_is_the_links_rate(made: dict[str, Diagnosis]) -> None:
+    """Simulations write it so; tc takes it for bits per second."""
+    unchecked = [check.why for check in made["fast_v1"].outcomes("not checked")]
+    assert not any("the bottleneck's rate" in why for why in unchecked)
