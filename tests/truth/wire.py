@@ -181,15 +181,17 @@ def in_flight(it: Connection) -> pl.Series:
 
     As Wireshark counts them: from the oldest captured byte that is not acknowledged to the newest
     one, without what the last packet back said was there already (SACK). Behind a hole in the
-    capture nothing is known until the next packet back.
+    capture nothing is known until the next packet back. A reset ends a connection that was closed.
     """
     both = pl.concat([it.sent.with_columns(ours=True), it.back.with_columns(ours=False)])
     start = int(it.sent["seq"][0])
     held: deque[tuple[int, int]] = deque()
     newest, sacked, known, found = 0, 0, True, []
+    over, closed = -1, False
     columns = both.sort("packet").select("ours", "seq", "payload", "ack", "flags", "sacked")
     for ours, seq, payload, ack, flags, told in columns.iter_rows():
         if ours:
+            closed = closed or ack == over
             begin = (seq - start + WRAP // 2) % WRAP - WRAP // 2
             end = begin + payload + (1 if flags & (SYN | FIN) else 0)
             if end == begin:
@@ -203,7 +205,8 @@ def in_flight(it: Connection) -> pl.Series:
             upto = (ack - start + WRAP // 2) % WRAP - WRAP // 2
             held = deque((max(begin, upto), end) for begin, end in held if end > upto)
             sacked, known = told, True
-        elif flags & RST:
+            over = (seq + payload + 1) % WRAP if flags & FIN else over
+        elif flags & RST and closed:
             held.clear()
     return pl.Series("flight", found, dtype=pl.Int64)
 

@@ -17,8 +17,8 @@ from bbrscope.collect.ingest.ingest import ingest
 MS, S = 1_000, 1_000_000
 
 
-def world(path: PathSetup, seconds: int, *flows: FlowSetup) -> Setup:
-    return Setup(path, flows, seconds * S, seed=7)
+def world(path: PathSetup, seconds: int, *flows: FlowSetup, seed: int = 7) -> Setup:
+    return Setup(path, flows, seconds * S, seed)
 
 
 def flow(cc: str, seconds: int, start: int = 0) -> FlowSetup:
@@ -38,7 +38,7 @@ WORLDS = {
     "small_window_v3": world(SMALL_WINDOW, 6, flow("v3", 6)),
     "shorter_v1": world(SHORTER, 14, flow("v1", 14)),
     "writes_nine_tenths": world(PLAIN, 8, WRITES),
-    "late_v3": world(DEEP, 26, flow("v3", 26), flow("v3", 26, 9)),
+    "late_v3": world(DEEP, 30, flow("v3", 30), flow("v3", 30, 9), seed=509),
     "beside_cubic": world(HALF, 12, flow("v1", 12), flow("cubic", 12)),
     "fast_v1": world(FAST, 1, flow("v1", 1)),
 }
