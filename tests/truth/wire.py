@@ -206,8 +206,10 @@ def in_flight(it: Connection) -> pl.Series:
             held = deque((max(begin, upto), end) for begin, end in held if end > upto)
             sacked, known = told, True
             over = (seq + payload + 1) % WRAP if flags & FIN else over
-        elif flags & RST and closed:
-            held.clear()
+        elif flags & RST:
+            sacked = told
+            if closed:
+                held.clear()
     return pl.Series("flight", found, dtype=pl.Int64)
 
 

@@ -8,8 +8,7 @@ from ..view import View
 from ..view_parts import RUN
 
 _UNITS = (
-    "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN '' THEN 1"
-    " WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
+    "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
     " WHEN 'mbit' THEN 1e6 WHEN 'gbit' THEN 1e9 WHEN 'bps' THEN 8 WHEN 'kbps' THEN 8e3"
     " WHEN 'mbps' THEN 8e6 WHEN 'gbps' THEN 8e9 END"
 )
@@ -20,7 +19,8 @@ def _bits(text: str) -> str:
 
     A bare number is bits per second, as of tc and of simulations.
     """
-    return f"(TRY_CAST(regexp_extract({text}, '^([0-9.]+)', 1) AS DOUBLE) * {_UNITS.format(text)})"
+    rate = f"TRY_CAST(regexp_extract({text}, '^([0-9.]+)', 1) AS DOUBLE) * {_UNITS.format(text)}"
+    return f"coalesce({rate}, TRY_CAST(regexp_extract({text}, '^[0-9.]+$') AS DOUBLE))"
 
 
 LINK_RATES = View(
