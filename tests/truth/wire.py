@@ -24,6 +24,7 @@ ETHERNET, IPV4, IPV6, TCP = 1, 0x0800, 0x86DD, 6
 MOST_HEADERS = 14 + 40 + 60
 # A TCP header with two NOPs and timestamps.
 TIMESTAMPS_ONLY = 32
+AFTER_RESET = -1
 
 
 def _records(data: bytes) -> tuple[Ints, Ints, Ints]:
@@ -181,17 +182,16 @@ def in_flight(it: Connection) -> pl.Series:
 
     As Wireshark counts them: from the oldest captured byte that is not acknowledged to the newest
     one, without what the last packet back said was there already (SACK). Behind a hole in the
-    capture nothing is known until the next packet back. A reset ends a connection that was closed.
+    capture nothing is known until the next packet back. AFTER_RESET: there Wireshark counts by
+    rules of its own, which are not repeated here.
     """
     both = pl.concat([it.sent.with_columns(ours=True), it.back.with_columns(ours=False)])
     start = int(it.sent["seq"][0])
     held: deque[tuple[int, int]] = deque()
-    newest, sacked, known, found = 0, 0, True, []
-    over, closed = -1, False
+    newest, sacked, known, found, over = 0, 0, True, [], False
     columns = both.sort("packet").select("ours", "seq", "payload", "ack", "flags", "sacked")
     for ours, seq, payload, ack, flags, told in columns.iter_rows():
         if ours:
-            closed = closed or ack == over
             begin = (seq - start + WRAP // 2) % WRAP - WRAP // 2
             end = begin + payload + (1 if flags & (SYN | FIN) else 0)
             if end == begin:
@@ -200,16 +200,14 @@ def in_flight(it: Connection) -> pl.Series:
             held.append((begin, end))
             newest = max(newest, end)
             if payload:
-                found.append(newest - min(held)[0] - sacked if known else None)
+                flight = newest - min(held)[0] - sacked if known else None
+                found.append(AFTER_RESET if over else flight)
+        elif flags & RST:
+            over = True
         elif flags & ACK:
             upto = (ack - start + WRAP // 2) % WRAP - WRAP // 2
             held = deque((max(begin, upto), end) for begin, end in held if end > upto)
             sacked, known = told, True
-            over = (seq + payload + 1) % WRAP if flags & FIN else over
-        elif flags & RST:
-            sacked = told
-            if closed:
-                held.clear()
     return pl.Series("flight", found, dtype=pl.Int64)
 
 
@@ -235,9 +233,15 @@ def segments(it: Connection) -> dict[str, float | None]:
     wire = counted["pkt_wire_bytes"] or 0
     return {
         **counted,
+        **_mean_in_flight(in_flight(it)),
         "pkt_throughput_mbps": wire * 8 / 1e6 / seconds,
-        "pkt_inflight_bytes": in_flight(it).mean(),  # type: ignore[dict-item]
     }
+
+
+def _mean_in_flight(flight: pl.Series) -> dict[str, float | None]:
+    if (flight == AFTER_RESET).any():
+        return {}
+    return {"pkt_inflight_bytes": flight.mean()}  # type: ignore[dict-item]
 
 
 def _sums(sent: pl.DataFrame) -> dict[str, float | None]:
@@ -307,7 +311,7 @@ def by_slice(it: Connection, starts: Ints, labels: list[Hashable]) -> dict[Hasha
 
 
 def _sums_and_flight(sent: pl.DataFrame) -> Numbers:
-    return {**_sums(sent), "pkt_inflight_bytes": sent["flight"].mean()}  # type: ignore[dict-item]
+    return {**_sums(sent), **_mean_in_flight(sent["flight"])}
 
 
 def _beside(sent: pl.DataFrame, flights: pl.Series) -> pl.Series:

@@ -58,7 +58,8 @@ WITH boot AS (
     (r.traffic_start_ns + 1e9 * TRY_CAST(json_extract_string(h.value, '$.at_s') AS DOUBLE))::BIGINT,
     TRY_CAST(json_extract_string(h.value, '$.value') AS DOUBLE)
   FROM host_facts h JOIN runs r USING (run_id)
-  WHERE h.scope = 'changes' AND json_valid(h.value) AND json_extract_string(h.value, '$.what') = 'rate'
+  WHERE h.scope = 'changes' AND json_valid(h.value)
+    AND json_extract_string(h.value, '$.what') = 'rate'
     AND h.run_id NOT IN (SELECT run_id FROM lab_runs)
 )
 FROM steps WHERE bits_per_s > 0 AND start_ns IS NOT NULL
