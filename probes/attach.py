@@ -35,13 +35,14 @@ class Attach:
     `rung` is fentry, kprobe or tcp_probe; `entry`/`exit` the keywords of this bpftrace ("fentry" or
     "kfunc"); `argument` how an fentry argument is read ("args." or "args->"); `module` the module
     of the functions, "" when they are built in; `parameters` the parameter names of the main
-    function, which give kprobe its registers; `jiffies` and `clock` the expressions that read
-    them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
+    function, which give kprobe its registers; `jiffies` and `clock` (ns) the expressions that
+    read them ("" when the host hides jiffies); `raw` whether raw tracepoints can be used;
     `values_per_row` how many values this bpftrace can print at once; `return_address_bytes` how
     many bytes a call pushes on the stack, by the machine's calling convention; `names_modules`
     whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only;
     `words_per_row` as `values_per_row`, for rows whose values hold several fields each
-    (shared_words.py), 0 where every field is printed by itself, for people.
+    (shared_words.py), 0 where every field is printed by itself, for people; `longest_text` the
+    longest text of a printf, in bytes.
     """
 
     rung: str
@@ -61,7 +62,7 @@ class Attach:
 
     @property
     def call_at_entry(self) -> str:
-        """What names a call to a kprobe: where its stack begins."""
+        """The expression that identifies a call under kprobe: the stack pointer at entry."""
         return 'reg("sp")'
 
     @property

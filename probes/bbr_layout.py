@@ -38,7 +38,7 @@ class Layout:
 
 
 def is_state(path: str) -> bool:
-    """Neither padding nor what only v2's own debugging output (bbr_debug()) reads."""
+    """Whether a field is neither padding nor read by v2's debugging output (bbr_debug()) alone."""
     return re.search(r"(^|\.)unused|^debug\.(snd_isn|undo)$", path) is None
 
 

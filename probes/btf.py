@@ -51,7 +51,11 @@ class Leaf:
 
 
 class Btf:
-    """The types of one BTF blob; a module's blob continues that of vmlinux (`base`)."""
+    """The types of one BTF blob; a module's blob continues that of vmlinux (`base`).
+
+    Raises:
+        HostError: it is no BTF, or truncated.
+    """
 
     def __init__(self, data: bytes, base: Btf | None = None) -> None:
         self.base = base
@@ -85,7 +89,7 @@ class Btf:
         self._next_id = self._first_id + len(self._offsets)
 
     def find(self, kind: int, name: str) -> list[int]:
-        """Ids of this blob's own types of that kind and name (a name may occur twice)."""
+        """Ids of this blob's own types of that kind (BTF_KIND_*) and name; it may occur twice."""
         needle = name.encode()
         if self._first_string == 0:
             at = self._strings.find(b"\0" + needle + b"\0") + 1
@@ -150,7 +154,11 @@ class Btf:
         return members
 
     def leaves(self, type_id: int, path: str = "", offset: int = 0, bits: int = 0) -> list[Leaf]:
-        """Every scalar of a type, in order of declaration."""
+        """Every scalar of a type, in order of declaration.
+
+        `path`, `offset` and `bits` are those of the type itself within an outer one: its C path,
+        and in bits its offset and its width as a bitfield (0: it is none).
+        """
         type_id = self.resolve(type_id)
         blob, at, kind, _vlen, size = self._type(type_id)
         if kind in (STRUCT, UNION):

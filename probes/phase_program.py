@@ -20,11 +20,11 @@ class PhaseProgram(Program):
 
     @property
     def socket_maps(self) -> list[str]:
-        """The phase of every socket, too."""
+        """The maps of `Program`, and that of every socket's phase."""
         return [*super().socket_maps, "@phase"]
 
     def change(self) -> str:
-        """The phase as an ACK finds it: a change shows with the next ACK."""
+        """The probe of the phase as an ACK finds it: a change shows with the next ACK."""
         sampled = self.attach.rung == "tcp_probe"
         traced, argument, _skb = self.attach.trace("tcp_probe")
         point = traced if sampled else self.attach.point(self.version.main)
@@ -43,7 +43,7 @@ class PhaseProgram(Program):
         return probe("An ACK finds BBR in another phase than the one before.", point, body)
 
     def phase(self) -> list[str]:
-        """The phase as one number, never 0."""
+        """The statements that make $phase of the phase: one number, never 0."""
         lines = ["  $cycle = (uint64)$bbr->cycle_idx;"]
         if self.version.name == "v1":
             lines.append(f"  if ($cycle > {V1_CRUISE}) {{ $cycle = (uint64){V1_CRUISE}; }}")

@@ -39,7 +39,7 @@ _VARIABLES = {"skb": "cb"}
 def conversion(name: str) -> str:
     """printf conversion of a column: hexadecimal where it holds several fields.
 
-    One that the table does not know is a patched struct bbr's.
+    A field that the table does not know is of a patched struct bbr, and printed as u32.
     """
     if is_packed(name):
         return "%llx"
@@ -90,7 +90,7 @@ class Row:
 
     @property
     def format(self) -> str:
-        """How the row is written, without its end."""
+        """The printf format of the row, without the newline."""
         formats = [conversion(name) for name in self.names]
         return ",".join([self.tag, "%llu", "%llx", *formats])
 
@@ -118,7 +118,10 @@ class RowPrinter:
         return group not in _STRUCTS or self.host.has(_STRUCTS[group], member)
 
     def statements(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
-        """Print `extra` (names and expressions) and the named fields, in as many rows as needed."""
+        """The statements that print `extra` (name -> expression) and then the named fields.
+
+        They go into as many rows as needed; fields that this kernel's structs lack are left out.
+        """
         fields = {name: expression(name, self.attach) for name in names if self.is_readable(name)}
         packed = self.attach.words_per_row > 0 and tag in PACKED_ROWS
         values = pack(extra | fields, self.host.layout) if packed else extra | fields

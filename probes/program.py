@@ -28,10 +28,13 @@ BACK_OFF_NS = 1_000_000
 class Program:
     """Builds the text; one instance per version, host and attach method.
 
+    What its methods return is bpftrace source: a string is a whole probe, an expression or a few
+    lines of one; a list holds whole probes or the statements of a probe's body.
+
     Args:
         condition: a bpftrace expression on $sk that sockets must meet; "" for all.
         setup: probes that the condition needs, as text.
-        backs_off: whether SIGWINCH to bpftrace leaves out half of the flows recorded until then.
+        backs_off: whether SIGWINCH to bpftrace halves the flows that are recorded from then on.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class Program:
         return lines
 
     def leave_out(self) -> list[str]:
-        """Return for flows that are left out by now; a call under way then still has its exit."""
+        """Skip flows left out since a SIGWINCH; a call then under way still has its exit."""
         return [
             f"  $of = {self.moment} > @since[0] || {self.attach.clock} > @since[0] + {GRACE_NS}"
             " ? @share[0] : @share[1];",
@@ -117,7 +120,7 @@ class Program:
 
     @property
     def moment(self) -> str:
-        """When the kernel began to process what called BBR: the same at a call's entry and exit."""
+        """When the kernel began to process what called BBR [ns]: one value until the call exits."""
         if self.host.has("tcp_sock", "tcp_clock_cache"):
             return "$tp->tcp_clock_cache"
         return "$tp->tcp_mstamp * 1000"
@@ -287,7 +290,7 @@ class Program:
         return probe("A packet arrives on a BBR socket.", point, body)
 
     def destroyed_socket(self) -> str:
-        """Another socket may get the same address."""
+        """A socket is gone: forget what is kept by its address, which another may get."""
         point, sk, _skb = self.attach.trace("tcp_destroy_sock")
         body = [
             f"  if ({name}[(uint64){sk}]) {{ delete({name}[(uint64){sk}]); }}"
@@ -350,7 +353,7 @@ class Program:
         return probe(comment, point, ['  printf("+over\\n");'])
 
     def back_off(self) -> str:
-        """SIGWINCH: of the flows recorded so far every second one, by the kernel's own hash."""
+        """SIGWINCH: from now on record about half of these flows, chosen by skc_hash."""
         of = self.attach.argument
         ours = f"(uint64){of}pid == @self[0] && {of}sig == {SIGWINCH}"
         body = [

@@ -25,7 +25,7 @@ BY_WORDS = sys.byteorder == "little"
 
 @dataclass
 class Word:
-    """A word on its way: expressions and widths of its fields by name."""
+    """A word being filled: `parts` has expression and width [bits] of its fields, lowest first."""
 
     parts: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class Word:
 
     @property
     def expression(self) -> str:
-        """What makes it."""
+        """The bpftrace expression of the word."""
         if len(self.parts) == 1:
             return next(text for text, _ in self.parts.values())
         terms, shift = [], 0

@@ -49,7 +49,7 @@ COMPLETE = (
 
 @dataclass(frozen=True)
 class Clock:
-    """One reading of the clocks together, in ns."""
+    """One joint reading of CLOCK_REALTIME, _MONOTONIC and _BOOTTIME, in ns; `point` says when."""
 
     point: str
     realtime_ns: int

@@ -50,7 +50,7 @@ def is_32_bits(text: str) -> bool:
 
 
 def is_time(ns: int) -> bool:
-    """Tell whether a time in ns is one that a recording can have."""
+    """Tell whether a time in ns is one that a recording can have: from 0 to MAX_NS."""
     return 0 <= ns <= MAX_NS
 
 

@@ -15,7 +15,10 @@ LOOK = 4 << 20
 
 
 def recognise(path: Path) -> str:
-    """Return one of `KINDS`; what is none of the others is taken for a bundle, which says more."""
+    """Return one of `KINDS`.
+
+    What is none of the others counts as a bundle: opening it then fails with a better reason.
+    """
     if not path.is_file():
         return "bundle"
     head = b""

@@ -23,7 +23,7 @@ class Rung:
 
     @property
     def answers(self) -> str:
-        """Both in one sentence."""
+        """What it can and what it cannot answer, in one sentence."""
         return f"{self.can}; it cannot {self.cannot}"
 
 

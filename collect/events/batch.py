@@ -34,7 +34,12 @@ SIGNED = {f.column for f in EVENT_FIELDS if f.signed} | {
 
 
 class Finished(NamedTuple):
-    """A batch's events, the slots that are findings, and per slot its number and main's jump."""
+    """What became of a batch: see loop/pairing.py for slots and findings.
+
+    `record_batch` holds the events, `findings` the indices of the slots in which something is
+    missing or odd. Per slot, `seq` is the number of the event in its flow, and `grown` how much
+    tp.delivered grew since the main() before, if calls went unseen between [packets; else -1].
+    """
 
     record_batch: pa.RecordBatch
     findings: npt.NDArray[np.intp]
@@ -72,7 +77,10 @@ class Assembler:
         )
 
     def finish(self, batch: Batch, count: int, plan: Plan, flows: I64) -> Finished:
-        """Turn the first `count` slots into a record batch; leave out those that were MOVED."""
+        """Turn the first `count` slots into a record batch; leave out those that were MOVED.
+
+        MOVED slots belong to events that were still open and went to the next batch.
+        """
         slots = batch.slots[:count]
         seq = np.empty(count, np.int32)
         grown = np.empty(count, np.int64)

@@ -73,7 +73,10 @@ class Connections:
             self._addresses.setdefault(flow, {}).update(addresses)
 
     def identify(self, row: dict[str, str], number: int) -> None:
-        """Note what an N row says of a socket; a flow begins if its address had another before."""
+        """Note what an N row says of a socket.
+
+        A new flow begins if the flow before it at this address is known to be another connection.
+        """
         self._take_constant(row)
         try:
             key = as_signed(int(row["sk"], 16))

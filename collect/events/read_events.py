@@ -51,7 +51,11 @@ MAX_HEADERS = 1_000
 
 @dataclass
 class FlowInfo:
-    """One flow as its rows show it: flow counts from 0, `addresses` holds what init recorded."""
+    """One flow as its rows show it: `flow` counts from 0.
+
+    `sk` is its socket's address in hexadecimal, `generation` counts that address's flows from 0,
+    `pre_init` the events before init; `addresses` are from the init row or the N row.
+    """
 
     flow: int
     sk: str
@@ -67,7 +71,7 @@ class EventReader:
 
     Attributes:
         header: the declared rows, known from the start.
-        skipped_counts: rows by tags that are no part of an event.
+        skipped_counts: rows of the tags in `header.skipped`, by tag.
         single_rows: rows that are no part of an event and have a table of their own, by the index
             of their tag.
         first_unpaired: line and words of the first row that makes no whole event.

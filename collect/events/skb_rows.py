@@ -23,10 +23,10 @@ ROWS_PER_BATCH = 1 << 15
 
 
 class SkbRows:
-    """The rows of one such tag: kept in memory, from a few megabytes on in a file without a name.
+    """The rows of one such tag: kept in memory, from 4 MiB on in an unnamed temporary file.
 
     Attributes:
-        table: where they go.
+        table: name of the store's table that they go to.
         count: rows so far.
     """
 

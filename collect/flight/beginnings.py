@@ -23,7 +23,7 @@ Beginning = dict[str, bytes]
 
 
 def columns_of(headers: Iterable[bytes]) -> Columns:
-    """The columns of each tag, from the stream's header lines; ns and sk come first."""
+    """The names of the columns of each tag, from the stream's header lines; first are ns and sk."""
     beginnings = {}
     for line in headers:
         tag, *names = line.decode().strip().lstrip("#").split(",")
@@ -32,7 +32,10 @@ def columns_of(headers: Iterable[bytes]) -> Columns:
 
 
 class Beginnings:
-    """Beginnings by socket, those heard of last; at most `most` are remembered."""
+    """What is known of flows' beginnings, by socket address; at most `most` are remembered.
+
+    `forgotten` counts those that gave way, the sockets without rows for longest first.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -67,7 +70,10 @@ class Beginnings:
             self.note(line, columns)
 
     def hear(self, data: bytes) -> None:
-        """Sockets of these rows are alive: theirs are forgotten last. It matters near the limit."""
+        """Note that the sockets of these rows are alive: their beginnings are forgotten last.
+
+        Below half of `most` nothing is near to being forgotten, and the rows are not looked at.
+        """
         if len(self._by_socket) > self.most // 2:
             for socket in set(SOCKETS.findall(data)):
                 if socket in self._by_socket:

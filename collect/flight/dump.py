@@ -23,10 +23,11 @@ def write_dump(
 ) -> dict[str, Any]:
     """Write the window as a bundle at `output`; return its manifest.
 
-    `facts` are the manifest's but for what is counted here.
+    `facts` are the keys of the manifest but for those that count what is written here.
 
     Raises:
-        HostError: the name is taken, or the disk refuses; what was written is removed.
+        HostError: the name is taken, or the disk refuses. What was written is removed, but stays
+            where the message says if it is whole and only the renaming failed.
     """
     folder = RecordingFolder(output)
     try:

@@ -19,7 +19,7 @@ BEGINNINGS_SHARE = 8
 class EventRing:
     """Takes a recording's rows in order of time and keeps the last ones.
 
-    `written` counts the bytes that are kept, compressed.
+    `written` counts the bytes that are kept; all but the newest rows are compressed.
     """
 
     def __init__(self, span_ns: int, most_bytes: int) -> None:
@@ -49,10 +49,10 @@ class EventRing:
                 self._take(data)
 
     def flush(self) -> None:
-        """Nothing waits that could not be read."""
+        """Do nothing: what was written can be read at once."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: no file is open."""
 
     def _take(self, data: bytes) -> None:
         first = PARTS.match(data)
@@ -79,7 +79,7 @@ class EventRing:
         self.beginnings.note_all(piece.notes, self.columns)
 
     def covered_from(self, from_ns: int) -> int:
-        """The time from which on everything is there, not before `from_ns`."""
+        """The time [ns] from which no row is missing: `from_ns`, or later if some were dropped."""
         return max(from_ns, self.ring.covered_from_ns)
 
     def write_window(

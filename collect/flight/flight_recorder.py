@@ -67,7 +67,10 @@ class Fired:
 
 
 class FlightRecorder:
-    """Holds everything that must be stopped; `dumps` are the bundles written so far."""
+    """A flight recording under way; `stop` ends all that it started.
+
+    `dumps` are the bundles written so far, `fired` is the trigger whose dump is due.
+    """
 
     def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -90,7 +93,7 @@ class FlightRecorder:
 
     @property
     def ended(self) -> str:
-        """What ended it."""
+        """What ended it, in words; "" while nothing has."""
         return self.watching.ended
 
     @ended.setter

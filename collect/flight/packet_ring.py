@@ -46,10 +46,10 @@ class PacketRing:
             self._tail = data if self._record is None else self._take(data, self._record)
 
     def flush(self) -> None:
-        """Nothing waits that could not be read."""
+        """Do nothing: what was written can be read at once."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: no file is open."""
 
     def _read_header(self, data: bytes) -> bytes:
         if len(data) < FILE_HEADER:

@@ -29,7 +29,11 @@ class Covered:
 
 
 class Rings:
-    """Outputs in memory, together never more than `memory` bytes."""
+    """Outputs in memory, together never more than `memory` bytes.
+
+    Raises:
+        HostError: `memory` is less than LEAST_BYTES.
+    """
 
     def __init__(self, last_ns: int, memory: int) -> None:
         if memory < LEAST_BYTES:
@@ -72,7 +76,7 @@ class Rings:
 
     @property
     def fill(self) -> float:
-        """The part of its memory that the fullest ring takes."""
+        """How full the fullest ring is: the share of its own part of `memory`, 0 to about 1."""
         rings = {EVENTS: self.events, PACKETS: self.packets, **self.texts}
         shares = {name: self.memory * SHARES[name] / 16 for name in rings}
         return max(ring.written / shares[name] if ring else 0.0 for name, ring in rings.items())

@@ -36,10 +36,10 @@ class TextRing:
             self.ring.add(now, now, data)
 
     def flush(self) -> None:
-        """Nothing waits that could not be read."""
+        """Do nothing: what was written can be read at once."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: no file is open."""
 
     def write_window(self, from_ns: int, until_ns: int, write: Callable[[bytes], None]) -> int:
         """Write the looks of a window; return how many."""

@@ -35,7 +35,10 @@ MARKS = 50
 
 @dataclass(frozen=True)
 class LiveBatch:
-    """Rows in order of time, the columns of their tags, and the present [ns, CLOCK_MONOTONIC]."""
+    """Rows in order of time, and the columns of their tags.
+
+    `now_ns` [CLOCK_MONOTONIC] is the present of these rows: the clock itself is ORDER_NS ahead.
+    """
 
     columns: Columns
     rows: list[bytes]
@@ -58,10 +61,12 @@ class Watcher(Protocol):
 
 @dataclass
 class Seen:
-    """What the last rows of a flow said: the first byte not acknowledged, packets lost so far and
-    in flight, and the state.
+    """What the last rows of a flow said, and what follows from them.
 
-    `total` counts the bytes acknowledged; `marks` are times with that count, or with losses.
+    `ns` is the time of the last row, `out` tp.packets_out, `acked` tp.snd_una, `lost` tp.lost (-1:
+    not seen yet) and `state` enum tcp_ca_state. `total` counts the bytes acknowledged, `losses` the
+    packets marked lost since the row before. `marks` are times [ns] with `total` (LowRate) or with
+    `losses` (LossBurst).
     """
 
     ns: int = 0
@@ -82,7 +87,11 @@ class FlowWatcher:
         self.flows: dict[bytes, Seen] = {}
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """A trigger that judges the progress needs a row at every ACK."""
+        """Refuse rungs without a row at every ACK: progress cannot be judged there.
+
+        Raises:
+            HostError: the recording is by such a rung.
+        """
         needs_rung(self.text, manifest, OF_EVERY_ACK)
 
     def look(self, batch: LiveBatch) -> str:
@@ -140,7 +149,10 @@ class Timeouts(FlowWatcher):
 
 
 class LowRate(FlowWatcher):
-    """`rate<5mbit/3s`: a flow with data in flight delivered less than that for so long."""
+    """`rate<5mbit/3s`: snd_una of a flow with data in flight advanced less than that for so long.
+
+    Data that was only SACKed does not count.
+    """
 
     def __init__(self, text: str, bits: int, span_ns: int) -> None:
         super().__init__(text)
@@ -148,7 +160,7 @@ class LowRate(FlowWatcher):
         self.span_ns = span_ns
 
     def event(self, sk: str, flow: Seen, before: int) -> str:
-        """Mark the progress; nothing in flight begins anew."""
+        """Mark the progress; when nothing is in flight, the span begins anew."""
         if not flow.out:
             flow.marks.clear()
         elif not flow.marks or flow.ns - flow.marks[-1][0] > self.span_ns // MARKS:

@@ -14,7 +14,7 @@ def name_and_digest(path: Path, kind: str | None = None, salvage: bool = False) 
     """Return the name of the run that `path` would become, and the digest of its files.
 
     Raises:
-        BundleError: there is none, or it is damaged beyond that.
+        BundleError: there is no such file, or it is too damaged to tell.
     """
     if (kind or recognise(path)) == "bundle":
         with open_bundle(path, salvage) as bundle:

@@ -130,9 +130,9 @@ def run_facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def rung(manifest: Manifest, kinds: set[str]) -> str | None:
-    """Return how a run was recorded: the kinds of its events say more than the manifest.
+    """Return the rung by which a run was recorded, from the kinds of its events and the manifest.
 
-    None: nobody says which of the ways to see every callback it was.
+    None: its events are of callbacks, and the manifest names neither fentry nor kprobe.
     """
     declared = RUNGS.get(manifest.text("probe") or "")
     if kinds == {SAMPLE}:

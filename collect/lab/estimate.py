@@ -21,7 +21,7 @@ VM_PACKET_S = 0.0015
 
 
 def traffic_s(point: LabPoint) -> float:
-    """Return how long the traffic takes: until all transfers of a fixed size are done."""
+    """Return the seconds that the traffic takes, fewer if all flows send a fixed size."""
     sizes = sum(flow.size_bytes for flow in point.flows)
     if any(flow.kind != "fixed-size" for flow in point.flows):
         return point.duration_us / 1e6

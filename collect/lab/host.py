@@ -59,7 +59,11 @@ def quietly(*words: str) -> bool:
 
 
 def require_root(in_guest: bool = True) -> None:
-    """Raise HostError unless this is root; `in_guest`: --vm would do, too."""
+    """Check that this is root; with `in_guest` the error names --vm as another way.
+
+    Raises:
+        HostError: it is not.
+    """
     if os.geteuid() == 0:
         return
     way = "use sudo"
@@ -201,17 +205,17 @@ def unload(modules: Iterable[str]) -> None:
 
 
 def yield_to_traffic() -> None:
-    """Let this process and what it starts, the recording, run when the traffic leaves the CPU."""
+    """Put this process and what it starts, the recording, behind the traffic: nice 10."""
     os.setpriority(os.PRIO_PROCESS, 0, 10)
 
 
 def be_traffic() -> None:
-    """Run this process as what is measured."""
+    """Give this process the priority of the traffic, which is what is measured: nice 0."""
     os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def busy(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
-    """Return the share of time that the busiest CPU worked between two readings of cpu_times."""
+    """Return the share (0 to 1) of time that the busiest CPU worked between two cpu_times()."""
     shares = [
         1 - (idle1 - idle0) / (all1 - all0)
         for (idle0, all0), (idle1, all1) in zip(before, after, strict=False)
@@ -223,7 +227,7 @@ def busy(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> float:
 def cpu_times() -> list[tuple[int, int]]:
     """Return (free, all) ticks of every CPU, from /proc/stat.
 
-    Free for the traffic are idle, iowait, and nice: the recording gives way.
+    Idle, iowait and nice count as free: niced processes, the recording, give way to the traffic.
     """
     times = []
     for line in (PROC / "stat").read_text().splitlines():

@@ -89,7 +89,8 @@ def finished(folder: Path) -> bool:
 def capacity(point: LabPoint) -> int:
     """Return bit/s that this machine forwards through the testbed, without a bottleneck.
 
-    Measured on the wire over one second, before any probe is attached.
+    Measured over one second, before any probe is attached: iperf3's goodput, counted as whole
+    Ethernet frames (1514 bytes for 1448 of payload).
     """
     free = replace(
         point.path,
@@ -131,7 +132,7 @@ def one(point: LabPoint, place: str, captures: LabCaptures, folder: Path, say: S
 
     Raises:
         HostError: the host cannot make it.
-        InterruptedLabError: a signal came; the run is not captures.
+        InterruptedLabError: a signal came; the run is not kept.
     """
     name = point.run_name(os.uname().release)
     with tempfile.TemporaryDirectory(prefix="bbrscope-lab-") as scratch:

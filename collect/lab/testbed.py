@@ -83,10 +83,15 @@ def built(point: LabPoint) -> Iterator[None]:
 
 @contextmanager
 def heeding_ecn(point: LabPoint) -> Iterator[None]:
-    """Have BBRv2 heed ECN on a path with it, whatever its RTT, as nsperf does.
+    """Have BBRv2 heed ECN on a path with it, whatever its RTT, as google/bbr's nsperf does.
+
+    Sets tcp_bbr2's module parameters ecn_enable to 1 and ecn_max_rtt_us to 0 (no limit).
 
     Its parameters are the kernel's, not a namespace's, so they are put back afterwards. BBRv3 goes
     by a feature of the route (`ecn_low`).
+
+    Raises:
+        HostError: the kernel refuses a parameter.
     """
     wanted = ECN_OF_BBR2 if point.path.ecn and any(f.cc == "bbr2" for f in point.flows) else {}
     old: dict[Path, str] = {}

@@ -44,7 +44,10 @@ def rate(text: object) -> int:
 
 
 def time_us(text: object, duration_us: int | None = None) -> int:
-    """Return microseconds; 50% is that part of the run's duration, where one is given."""
+    """Return microseconds; 50% is that part of the run's duration, where one is given.
+
+    A number without a unit is in seconds. Raises ScenarioError.
+    """
     number, unit = _split(text, "time", "30ms, 2s or 500us")
     if unit == "%" and duration_us is not None:
         return round(_bounded(number * duration_us / 100, text, "time"))
@@ -52,9 +55,9 @@ def time_us(text: object, duration_us: int | None = None) -> int:
 
 
 def size(text: object, bdp_bytes: int | None = None) -> int:
-    """Return bytes, of a sum perhaps: 1.5bdp+50kB.
+    """Return bytes; the text may be a sum: 1.5bdp+50kB. Raises ScenarioError.
 
-    pkt is a full-sized packet as tbf counts it, bdp needs the path's product.
+    pkt is a full-sized packet as tbf counts it; bdp can be used only if `bdp_bytes` is given.
     """
     units = {**_SIZES, "pkt": PACKET_BYTES}
     if bdp_bytes is not None:
@@ -65,7 +68,7 @@ def size(text: object, bdp_bytes: int | None = None) -> int:
 
 
 def share(text: object) -> float:
-    """Return a share between 0 and 1: 2% or 0.02."""
+    """Return a share between 0 and 1: 2% or 0.02. Raises ScenarioError."""
     number, unit = _split(text, "share", "2% or 0.02")
     value = float(number / 100 if unit == "%" else number)
     if unit not in ("", "%") or not 0 <= value <= 1:

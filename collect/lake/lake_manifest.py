@@ -51,7 +51,10 @@ _SAFE = re.compile(r"[A-Za-z0-9_.%@+=/-]+")
 
 
 def run_id_of(digest: str) -> int:
-    """Return a run's number in every lake; 52 bits stay exact in JSON and JavaScript."""
+    """Return a run's number in every lake: the first 52 bits of its digest (in hexadecimal).
+
+    So many stay exact in JSON and JavaScript.
+    """
     return int(digest[:13], 16)
 
 

@@ -82,7 +82,8 @@ def remove(place: LakePlace, runs: Sequence[str]) -> None:
     """Remove runs: their manifest rows first, so that no reader finds half of one.
 
     Raises:
-        StoreError: one is not there; then none is removed.
+        StoreError: one is not there, and none is removed; or another process is removing or
+            merging.
     """
     with _locked(place):
         rows = read_rows(place)
@@ -105,9 +106,14 @@ def remove(place: LakePlace, runs: Sequence[str]) -> None:
 def compact(place: LakePlace, at_least: int = 2) -> Iterator[tuple[str, int]]:
     """Merge the files of runs of one day and host; yield each such group and how many runs it has.
 
+    Iterate to the end: the work is done meanwhile.
+
     Args:
         place: the lake.
         at_least: leave groups with fewer runs, or fewer new ones since the last time, as they are.
+
+    Raises:
+        StoreError: another process is removing or merging.
     """
     with _locked(place):
         groups: dict[tuple[str, str], list[Row]] = {}

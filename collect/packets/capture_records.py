@@ -134,7 +134,10 @@ def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
 
 @jit
 def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) -> int:
-    """Tell what the record at `at` is; `frame` gets its size, the packet's start, end, link."""
+    """Return what the record at `at` is: PACKET, BLOCK, PARTIAL or STRANGE.
+
+    `frame` gets the record's size and, for a packet, its start, its end and its link type.
+    """
     big = state[BIG]
     if state[FORMAT] == PCAP:
         if at + 16 > end:
@@ -180,7 +183,9 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) 
 def sort_records(
     text: Any, end: int, state: Any, links: Any, records: Any, groups: Any, found: Any
 ) -> int:
-    """Find the records of text[:end] and their groups, -1 for what all need; return how many.
+    """Find the records of text[:end] and their groups; return how many.
+
+    The group is -1 for a BLOCK, which the files of all groups need.
 
     Rows of `records` are AT to RECORD_BIG. found[4] becomes the position after the last, found[5]
     what stopped it, if not the end.
@@ -219,7 +224,10 @@ def put_number(out: Any, at: int, value: int, big: int) -> None:
 
 @jit
 def gather(text: Any, form: int, records: Any, chosen: Any, out: Any) -> int:
-    """Copy the chosen records, cut where their headers end; return their bytes."""
+    """Copy the chosen records, cut where their headers end; return how many bytes they fill.
+
+    `form` is PCAP or PCAPNG.
+    """
     done = 0
     for index in chosen:
         at, size, captured = records[index, AT], records[index, SIZE], records[index, KEPT]

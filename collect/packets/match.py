@@ -119,10 +119,10 @@ FROM jumps
 
 
 def clock(realtime: str) -> str:
-    """A CLOCK_REALTIME column on CLOCK_MONOTONIC, before the shift.
+    """The SQL that puts a CLOCK_REALTIME column [ns] on CLOCK_MONOTONIC, before `$shift`.
 
-    All three are below 2**62 or a difference of such, so that the result is within 2**64: it is
-    kept within 2**62, where no time is and differences fit.
+    Computed as HUGEINT, then kept between -MAX_NS and MAX_NS (2**62 - 1): no time of a recording
+    lies beyond, and the difference of two results fits in BIGINT.
     """
     gone = f"({realtime}::HUGEINT - $at::HUGEINT)"
     return (

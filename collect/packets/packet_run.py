@@ -31,7 +31,10 @@ def load_packets(
 
     Of a run without flows, the capture's connections become its flows.
 
-    Returns whether there are rows in table packets now.
+    Returns whether they were loaded: False without a capture or without tshark.
+
+    Raises:
+        BundleError: the file is no capture.
     """
     path = bundle.packets()
     if path is None:
@@ -58,7 +61,10 @@ def load_packets(
 
 
 def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -> bool:
-    """Load the packets of a bundle whose events are in the store; tell whether there were any."""
+    """Load the packets of a bundle whose events are in the store; tell whether they were loaded.
+
+    Packets that are in the store already are left as they are: False.
+    """
     stored = store.con.execute("SELECT 1 FROM captures WHERE run_id = ?", [run_id]).fetchall()
     if stored or bundle.packets() is None:
         return False

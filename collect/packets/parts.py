@@ -65,7 +65,7 @@ class Parts(Closing):
         whole: one tshark sees all of it, whatever its size.
 
     Attributes:
-        frames: after the batches: packets of any protocol.
+        frames: after the batches: the number of packets, of any protocol.
         damage: after the batches: why the capture ends early, or None.
         sorted: the packets by connection; None: one tshark sees them all.
 

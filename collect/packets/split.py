@@ -49,11 +49,12 @@ class Sorted:
         groups: of each frame, in the order of the capture.
         captured: bytes of each frame that were captured; the files have less.
         damage: why the capture ends early, or None.
-        bytes: of all files together.
-        header: bytes that only the first of several files must begin with.
+        bytes: size of all files together.
+        header: length in bytes of the header that each file begins with (24 for pcap, 0 for
+            pcapng): leave it out of all but the first when several are joined.
 
     Raises:
-        CannotSplitError: see there.
+        CannotSplitError: not a capture whose records are understood here.
         OSError: cannot be read, or there is no room in `folder`.
     """
 

@@ -96,11 +96,11 @@ class Dissection(Closing):
     Args:
         source: the capture's bytes, and with each piece how much of the file was read.
         shown: what to call it in messages.
-        progress: called with that.
+        progress: called with the bytes of the file read so far.
         has_room: tells whether tshark may go on, which takes more memory with every packet.
 
     Attributes:
-        frames: after the batches: packets of any protocol.
+        frames: after the batches: the number of packets, of any protocol.
         damage: after the batches: why the capture ends early, or None.
 
     Raises:

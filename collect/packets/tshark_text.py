@@ -246,7 +246,7 @@ class Decoder:
     """Turns tshark's output into batches; it counts frames and connections as it goes.
 
     Attributes:
-        frames: lines so far.
+        frames: frames so far, one per line of tshark's.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,8 @@ class Workplace(Protocol):
 class Attaching:
     """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set.
 
-    `rung` is what the recording can tell; `limit` watches the CPU, where that was asked.
+    `rung` is the name of a rung, "phases" where --phases was asked for and bpftrace is attached;
+    `attempts` has every rung that was tried; `limit` is None without --max-cpu.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Attaching:
             self.limit = CpuLimit(self.plan.max_cpu, self.tracer.process.pid, self.say)
 
     def count_too(self, beside: SideCaptures) -> None:
-        """Count what runs beside the events, too, where the CPU is limited."""
+        """With --max-cpu, count the CPU time of the side captures, too."""
         if self.limit is not None:
             self.limit.pids += beside.pids
             self.limit.samplers += beside.samplers.values()
@@ -150,7 +151,10 @@ class Attaching:
 
 
 def with_clock(attach: Attach) -> Attach:
-    """Old bpftrace's nsecs counts suspended time too; subtract what is between the clocks."""
+    """Make the clock of an old bpftrace CLOCK_MONOTONIC.
+
+    Its nsecs is CLOCK_BOOTTIME, which counts suspended time, too: the difference is subtracted.
+    """
     if attach.clock != "nsecs":
         return attach
     now = clocks.sample()

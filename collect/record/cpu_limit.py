@@ -20,7 +20,7 @@ MOST_PERIOD_S = 60.0
 
 
 class Periodic(Protocol):
-    """What looks every `period_s` seconds."""
+    """A sampler: it looks every `period_s` seconds, which may be made longer."""
 
     period_s: float
     name: str
@@ -28,7 +28,7 @@ class Periodic(Protocol):
 
 @dataclass(frozen=True)
 class Used:
-    """Seconds of CPU so far: of all, and of them what the looks of ss and tc took."""
+    """Seconds of CPU up to `ns`: of all, and of them what the looks of ss and tc took."""
 
     ns: int
     all_s: float

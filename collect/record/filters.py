@@ -21,8 +21,8 @@ COMMON = "$sk->__sk_common"
 class Filters:
     """What the user asked for; several of one kind are alternatives, the kinds must all hold.
 
-    Of `sample` flows one is recorded, chosen by the kernel's own hash of its ends; with `phases`
-    only where the phase changes.
+    Of `sample` flows one is recorded, chosen by the kernel's own hash of its addresses and ports
+    (skc_hash); with `phases` only where the phase changes.
     """
 
     ports: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Filters:
 
     @property
     def prefix(self) -> list[str]:
-        """How helpers enter the network namespace."""
+        """The words before a helper's command, by which it enters the network namespace."""
         return ["ip", "netns", "exec", self.netns] if self.netns else []
 
     def describe(self) -> dict[str, object]:
@@ -101,7 +101,11 @@ def port(number: int) -> str:
 
 
 def address(text: str) -> str:
-    """Either end of the connection has this address; IPv4 also as mapped into IPv6."""
+    """The condition that either end has this address; IPv4 also as mapped into IPv6.
+
+    Raises:
+        HostError: it is no address.
+    """
     try:
         parsed = ipaddress.ip_address(text)
     except ValueError as error:
@@ -124,7 +128,13 @@ def cgroup_folder(path: str) -> Path:
 
 
 def cgroup(path: str) -> str:
-    """The socket was created in this cgroup (v2); its id is the directory's inode."""
+    """The condition that the socket was created in this cgroup (v2).
+
+    A cgroup's id is the inode number of its folder.
+
+    Raises:
+        HostError: there is no such cgroup.
+    """
     folder = cgroup_folder(path)
     try:
         inode = folder.stat().st_ino
@@ -143,7 +153,14 @@ def namespace(name: str) -> int:
 
 
 def processes(pids: tuple[int, ...]) -> list[str]:
-    """Sockets a process has, will connect, or accepts on ports where it listens, now or later."""
+    """The alternatives by which a socket is a process's; [] without processes.
+
+    The process connected it, or listens on its local port, now or later (owner_probe()); or the
+    process had a socket on this local port before the recording (the lowest 64 such ports).
+
+    Raises:
+        HostError: there is no such process.
+    """
     if not pids:
         return []
     for pid in pids:
@@ -162,9 +179,10 @@ def processes(pids: tuple[int, ...]) -> list[str]:
 
 
 def owner_probe(pids: tuple[int, ...], argument: str) -> str:
-    """A process connects and listens in its own context: there its sockets and ports are marked.
+    """The probe that marks a process's sockets and the ports where it listens.
 
-    What it accepts is made in the context of whoever brought the packet, and has the port.
+    A process connects and listens in its own context, so its pid is seen there. A socket that it
+    accepts is made in the context in which the packet came in: it is known by its port.
     """
     if not pids:
         return ""

@@ -47,7 +47,7 @@ class Onlooker(Protocol):
 
 
 class Recording:
-    """Holds everything that must be stopped, whatever happens."""
+    """A recording under way; `stop` ends all that it started, whatever happens."""
 
     def __init__(
         self,

@@ -32,7 +32,8 @@ class Sample:
 
     Attributes:
         ends: whose it is.
-        cookie: tells connections of the same ends apart, if it is printed.
+        cookie: the socket's cookie (ss prints it as sk:), which tells connections of the same
+            ends apart; None: not printed.
         look: number of the look at all flows, or of the line.
         time: ns and the clock they are of, ``monotonic`` or ``realtime``; None: not recorded.
         values: columns of table samples.

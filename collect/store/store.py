@@ -110,8 +110,8 @@ class Store(Closing):
     def joined(self) -> Iterator[Callable[[], bool]]:
         """Make one transaction of all that begin inside: a commit takes as long for one as for all.
 
-        What it gives tells whether one of them failed. Nothing is committed then; whoever called
-        does it again, one by one. Nothing else may go on inside after such a failure.
+        It yields a function that tells whether one of them failed. Then nothing is committed, and
+        nothing else may be done inside: the caller does all of them again, one by one.
         """
         self.con.begin()
         self._joined, self._spoilt = True, False
@@ -136,7 +136,7 @@ class Store(Closing):
 
     @property
     def parts(self) -> Path:
-        """The one folder beside the store that a writable connection may reach: for its parts."""
+        """The folder of the stores that parallel ingest fills, within a writer's reach."""
         return self.path.with_name(f"{self.path.name}.parts").absolute()
 
     def runs(self, with_events: bool = False) -> list[str]:

@@ -59,10 +59,10 @@ class CompiledFunction(CPUDispatcher):
 
 
 def address_of(function: Any, kinds: tuple[Any, ...]) -> int:
-    """The address of a `jit` function of records of these numpy types that returns an int64.
+    """The address of a `jit` function that takes records of these numpy types: it returns an int64.
 
-    Whoever calls it by address is not compiled again for another function. The code lives as long
-    as `function` does.
+    A caller that gets an address need not be compiled again for each function. The code lives as
+    long as `function` does.
     """
     arguments = tuple(numpy_support.from_dtype(kind) for kind in kinds)
     dispatcher = function.for_python

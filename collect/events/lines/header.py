@@ -57,6 +57,8 @@ LAYOUT_HELP = "BUNDLE.md describes the header lines"
 class HeaderColumn:
     """One column of a tag: its field (None: free text) and its store column (None: not stored).
 
+    `known` tells whether fields.csv, or this module, has a column of this name.
+
     `packed` is the width in bits of a word that holds several fields (0: it is none). Each of these
     is a column, too: `part` says where in the word it is, `word` which of the tag's columns has it.
     """
@@ -72,7 +74,9 @@ class HeaderColumn:
 
 @dataclass(frozen=True)
 class Tag:
-    """One declared tag. `part` is its bit among the tags of its kind; 0: its rows are single.
+    """One declared tag. `part` is its bit among the tags of its kind.
+
+    It is 0 for single rows: these are no part of an event and have a table of their own.
 
     `columns` are those of its rows in their order, and then the fields of the packed ones.
     """
@@ -92,9 +96,9 @@ class Tag:
 
 @dataclass(frozen=True)
 class Header:
-    """All declared tags, and findings about what will not be stored.
+    """All declared tags; `findings` are (code, sentence) about what will not be stored.
 
-    `skipped` are the tags whose rows are no part of an event, with their columns.
+    `skipped` maps the tags that are not taken (unknown ones, and N) to their columns.
     """
 
     tags: tuple[Tag, ...]
@@ -106,7 +110,7 @@ class Header:
         return {column.name for tag in self.tags for column in tag.columns if not column.packed}
 
     def parts(self, kind: str, roles: Iterable[str]) -> int:
-        """Return the bits of the tags of `kind` in one of `roles`."""
+        """Return the sum of the bits (`Tag.part`) of the tags of `kind` with one of `roles`."""
         wanted = tuple(roles)
         return sum(tag.part for tag in self.tags if tag.kind == kind and tag.role in wanted)
 

@@ -47,7 +47,12 @@ class TextSource:
         self._file.close()
 
     def fill(self) -> bool:
-        """Move what is left to the front and read on; tell whether there are lines."""
+        """Move what is left to the front and read on; tell whether there are lines.
+
+        Raises:
+            BundleError: a line is too long, the text grows beyond reason when unpacked, or the
+                file is damaged; one that is only cut off is no error when salvaging.
+        """
         left = self._filled - self.start
         self._raw[:left] = self._raw[self.start : self._filled]
         self.start, self._filled = 0, left

@@ -156,6 +156,7 @@ def skip_text(text: Text, pos: int) -> int:
 def parse_rare(text: Text, pos: int, column: int, columns: I64) -> tuple[int, int, int]:
     """Return a value that is not a short run of digits, the position after it, and what is wrong.
 
+    What is wrong is GOOD, NOT_A_NUMBER or OUT_OF_RANGE.
     A text value is its position << 16 plus its length.
     """
     kind = columns[column, COLUMN_TYPE]
@@ -248,7 +249,11 @@ def take_apart(count: int, heads: I64, values: I64, parts: I64, bounds: I64) -> 
 
 @jit
 def why_bad(text: Text, start: int, at: int, wrong: int, beyond: bool) -> int:
-    """Return why a row is impossible, whose value at `start` ends at `at`."""
+    """Return why a row is impossible: TOO_SHORT, TOO_LONG, OUT_OF_RANGE or NOT_A_NUMBER.
+
+    Its value at `start` ends at `at`; `wrong` is what parse_rare() said of it, and `beyond` tells
+    that the row has all its values already.
+    """
     if beyond:
         return TOO_LONG
     if ends_line(text, start) or (wrong == GOOD and ends_line(text, at)):

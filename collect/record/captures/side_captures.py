@@ -19,7 +19,7 @@ from .samplers import Sampler
 
 
 class SideCaptures:
-    """Starts and stops them; `notes` says what could not be had, and why."""
+    """Starts and stops the side captures; `notes` says what could not be had, and why."""
 
     def __init__(self, plan: RecordingPlan, outputs: Outputs) -> None:
         self.plan = plan

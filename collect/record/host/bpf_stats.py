@@ -29,7 +29,9 @@ def enable() -> int | None:
 
 
 def programs(pid: int) -> list[dict[str, int]]:
-    """Per BPF program of a process: prog_id, run_cnt and run_time_ns if counted, misses.
+    """Per BPF program of a process: prog_id, run_cnt and run_time_ns if counted, recursion_misses.
+
+    Source: /proc/PID/fdinfo (kernel/bpf/syscall.c bpf_prog_show_fdinfo()).
 
     The heartbeat (a perf event) is left out: it may skip a beat without harm.
     """

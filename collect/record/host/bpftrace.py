@@ -160,9 +160,9 @@ def tracefs() -> Path | None:
 
 
 def private_tracefs() -> bool:
-    """Mount tracefs in a mount namespace of this process only; for use in a child.
+    """Mount tracefs in a mount namespace of this process only; tell whether it worked.
 
-    A host without it mounted stays as it was.
+    For use in a child: a host without it mounted stays as it was.
     """
     import ctypes
 

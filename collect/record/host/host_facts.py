@@ -64,7 +64,11 @@ def _jiffies() -> tuple[int | None, int]:
 
 
 def constants(base: Btf | None) -> dict[str, Any]:
-    """Build constants: HZ from the configuration, GSO_MAX_SIZE from a feature that came with it."""
+    """Build constants: HZ and its source (`hertz`), GSO_LEGACY_MAX_SIZE and GSO_MAX_SIZE [bytes].
+
+    GSO_MAX_SIZE is 8 * 65535 where struct net_device has tso_max_size (Linux 5.19), else 65536;
+    without BTF (None) it is left out.
+    """
     hz, source = hertz(kernel_config())
     values: dict[str, Any] = {"HZ": hz, "HZ_source": source, "GSO_LEGACY_MAX_SIZE": 65536}
     if base is not None:

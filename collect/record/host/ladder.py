@@ -31,7 +31,7 @@ class Step:
 
     @property
     def usable(self) -> bool:
-        """ss needs no attaching, only to be there."""
+        """Whether this rung can be tried; inet_diag attaches nothing, it only needs ss."""
         return self.attach is not None or (self.rung == "inet_diag" and has_ss())
 
 
@@ -41,7 +41,10 @@ def has_ss() -> bool:
 
 
 def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = None) -> list[Step]:
-    """The rungs in order, those that this host rules out included, with the reason."""
+    """The rungs in order, those that this host rules out included, with the reason.
+
+    `only` names the one rung to return.
+    """
     steps = [
         Step("fentry", *fentry(bpftrace, target)),
         Step("kprobe", *kprobe(bpftrace, target)),

@@ -21,7 +21,7 @@ class HostSurvey:
     """The host as it is: what can be recorded and how.
 
     `problems` rule out bpftrace altogether; `instance` tells one loading of BBR's module from the
-    next.
+    next (target.instance()).
     """
 
     types: btf.Btf | None
@@ -61,7 +61,11 @@ def survey(plan: RecordingPlan) -> HostSurvey:
 def probe_program(
     host: HostSurvey, attach: Attach, select: filters.Filters, backs_off: bool = False
 ) -> str:
-    """The text of the bpftrace program for one way of attaching; see Program for `backs_off`."""
+    """The text of the bpftrace program for one way of attaching; see Program for `backs_off`.
+
+    Raises:
+        HostError: a process, cgroup or namespace of the filters does not exist.
+    """
     assert host.target is not None
     assert host.types is not None
     kernel = target.program_host(host.target, host.types)
@@ -72,7 +76,7 @@ def probe_program(
 
 
 def check_places(rung: str, chosen: target.Target | None, phases: bool = False) -> None:
-    """Refuse probes that landed in another BBR of this kernel; with `phases` main() has one alone.
+    """Refuse probes that landed in another BBR of this kernel; with `phases` only main() has one.
 
     Raises:
         HostError: a callback is not among the functions that the kernel traces, or those cannot

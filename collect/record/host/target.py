@@ -184,7 +184,7 @@ def _default_of(targets: list[Target]) -> Target:
 
 
 def instance(module: str) -> int | None:
-    """What tells one loading of a module from the next; None when it is built in or not there."""
+    """The inode number of /sys/module/NAME, another after each loading; None: built in, or gone."""
     try:
         return os.stat(Path("/sys/module", module)).st_ino if module else None
     except OSError:
@@ -192,7 +192,7 @@ def instance(module: str) -> int | None:
 
 
 def misplaced(target: Target, tracefs: Path) -> list[str]:
-    """Callbacks of `target` where nothing is attached, by the kernel's list of traced functions.
+    """Callbacks of `target` where nothing is attached, by tracefs' file enabled_functions.
 
     Older kernels look a module's function up by its name only, and find another module's.
     """
@@ -205,7 +205,11 @@ def misplaced(target: Target, tracefs: Path) -> list[str]:
 
 
 def program_host(target: Target, base: btf.Btf) -> Host:
-    """What the probes need to know of the host's types."""
+    """What the probes need to know of the host's types.
+
+    Raises:
+        HostError: they lack struct sk_buff.
+    """
     cb = base.member_offset("sk_buff", "cb")
     if cb is None:
         raise HostError("the kernel's BTF has no struct sk_buff", "bbrscope doctor")

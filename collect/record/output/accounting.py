@@ -32,9 +32,12 @@ class EventCounts(Protocol):
 
 
 def account(events: EventCounts, end: TracerEnd) -> dict[str, Any]:
-    """Per probe, in the first row of each event; and what the kernel says of the programs.
+    """Return the manifest's `accounting`.
 
-    `lost` of a probe counts events by their first row, `lost_rows` every row that did not arrive.
+    Per probe, by the letters of its tags, it counts events by their first row: `lost` = `attempted`
+    - `recorded` - `cut`; `lost_rows` counts every row that did not arrive. For all probes: `lost`
+    in rows (the larger of that sum and what bpftrace reports), `runs` of the BPF programs (None:
+    the kernel did not count), and `missed_runs`, their recursion_misses.
     """
     probes = {tag: _probe(events, tag, n) for tag, n in sorted(expected(events.attempted).items())}
     return {
@@ -144,7 +147,7 @@ def lines(manifest: dict[str, Any]) -> list[str]:
 
 
 def counted(number: object) -> str:
-    """A count of the kernel's that not every kernel keeps, nor every collector asks for."""
+    """Return a number of the kernel's as text; "not counted" where nobody asked it to count."""
     return f"{number:,}" if isinstance(number, int) else "not counted"
 
 

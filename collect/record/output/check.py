@@ -61,7 +61,7 @@ DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cach
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Where a tag's rows have what is looked at: places among the row's values, the tag's is 0.
+    """Where the rows of a tag have the values that are checked: indices, the tag itself being 0.
 
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
     all of them; nothing behind `last` counts.

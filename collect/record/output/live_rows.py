@@ -46,7 +46,8 @@ class LiveRows:
     def take(self, now_ns: int | None = None) -> list[bytes]:
         """The rows that are in order by now, those handed out before left out.
 
-        `now_ns` is CLOCK_MONOTONIC's; rows of a time that is over are given in any case.
+        `now_ns` is CLOCK_MONOTONIC's. Rows wait until others come that are ORDER_NS newer, but
+        until they are STALLED_NS old at most.
         """
         now = time.monotonic_ns() if now_ns is None else now_ns
         with self._lock:

@@ -186,7 +186,7 @@ class Pump(threading.Thread):
 
 
 class Events(Pump):
-    """bpftrace's output: rows go to the file, talk is understood or kept aside.
+    """bpftrace's output: rows go to the file; talk, its other lines, is understood or kept aside.
 
     `rows` counts rows by tag, `headers` are the lines that name their columns, `lost` sums the
     "Lost N events" that bpftrace reports here and on its stderr, `attempted` holds the kernel-side
@@ -223,7 +223,10 @@ class Events(Pump):
         return self._end.cut if self._end else Counter()
 
     def cut_after(self, ns: int) -> None:
-        """End the recording here: probes detach one by one, in any order."""
+        """Leave out the events that began at `ns` [the rows' clock] or later.
+
+        Probes detach one by one, in any order: the recording ends here for all of them at once.
+        """
         self._end = EventCut(ns)
 
     def wait_printed(self, timeout_s: float) -> bool:
