@@ -1,9 +1,9 @@
 """The sources that the estimator was written from, each pinned to one revision, with its functions.
 
-Above every function that implements one of the kernel's stands which: ``# v2 bbr2_main(); v3
-bbr_main()`` names a function of the sources `v2` and `v3` below. A test holds every citation to
-this table, and demands one for each version that runs the function; ``v2 not, see NAME`` says that
-a parameter keeps v2 from what follows.
+A comment above each function that implements kernel functions names them: ``# v2 bbr2_main(); v3
+bbr_main()`` cites bbr2_main() of the source `v2` below and bbr_main() of `v3`. A test checks every
+citation against this table, and demands one for each version that runs the function. ``v2 not, see
+NAME`` says that v2 does not run what is cited next, because of its value of the parameter NAME.
 
 Where a function differs from its source, a comment says so at that place; silence means "same".
 """

@@ -1,10 +1,11 @@
 """The decision vocabulary: one code for each branch that changes, or deliberately keeps, something.
 
-A code is a small integer that never changes its meaning between releases, recorded at the branch
-that decides, together with up to four numbers of evidence. The table says of each what it is about
-(`about`: the field or estimate), whether it changed that (`change`) or kept it, the kernel function
-that takes it, the section of draft-ietf-ccwg-bbr that describes it, its sentence, and of each
-number of its evidence the name and the unit, in the order in which note() is handed them.
+A code is a small integer that never changes its meaning between releases. It is recorded at the
+branch that decides, together with up to four numbers of evidence. For each code the table says what
+it is about (`about`: the field or estimate), whether it changed that (`change`) or kept it, the
+kernel function that takes the decision, the section of draft-ietf-ccwg-bbr that describes it, and
+its sentence. It also names each number of evidence and its unit, in the order of note()'s
+arguments.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Code:
             core.
         change: True if it changed that, False if it deliberately kept it.
         function: kernel function (v2alpha prefixes some with bbr2_, see citations.kernel_function).
-        draft: section title of draft-ietf-ccwg-bbr, or why there is none.
+        draft: section title of draft-ietf-ccwg-bbr (revision: citations.DRAFT), or why there is none.
         sentence: template; the braces name the evidence.
-        units: of each number of evidence, by its name, in order.
+        units: name and unit of each number of evidence, in the order of note()'s arguments.
     """
 
     number: int

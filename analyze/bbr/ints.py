@@ -27,13 +27,13 @@ _U64_MASK = 0xFFFFFFFFFFFFFFFF
 
 @jit
 def u32(x: int) -> int:
-    """Store to a u32 (or read one that went through s32 arithmetic)."""
+    """`x` as C stores it in a u32: its low 32 bits, unsigned."""
     return x & 0xFFFFFFFF
 
 
 @jit
 def s32(x: int) -> int:
-    """Read the low 32 bits as signed."""
+    """`x` as C reads it from an s32: its low 32 bits, signed."""
     return ((x & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
 
 
@@ -63,14 +63,14 @@ else:
 # tcp before()
 @jit
 def before(seq1: int, seq2: int) -> bool:
-    """Sequence comparison with wrap-around (include/net/tcp.h before())."""
+    """Is seq1 strictly before seq2, modulo 2**32? (include/net/tcp.h before())"""
     return s32(seq1 - seq2) < 0
 
 
 # tcp after()
 @jit
 def after(seq1: int, seq2: int) -> bool:
-    """Strictly after (include/net/tcp.h after())."""
+    """Is seq1 strictly after seq2, modulo 2**32? (include/net/tcp.h after())"""
     return s32(seq2 - seq1) < 0
 
 

@@ -1,7 +1,7 @@
 """Where decisions are noted: rows of (event, code, four numbers of evidence) in one int64 array.
 
 Row 0 is the header: rows used so far, index of the event being replayed. Passing ``None`` instead
-of an array compiles a variant of the estimator in which noting costs nothing.
+of an array compiles the estimator without any noting, which then costs nothing.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _note_core_writes(ev: Event, snd_cwnd: int, sk_pacing_rate: int, log: Log) -
 
 @inline
 def note_undo(ev: Event, log: Log) -> None:
-    """tcp_undo_cwnd_reduction() has stored what undo_cwnd() returned."""
+    """Note how tcp_undo_cwnd_reduction() changed snd_cwnd, if the event is an undo_cwnd()."""
     if log is not None and ev.ctl.kind == UNDO_CWND:
         old, new = ev.ctl.entry_snd_cwnd, ev.tp.snd_cwnd
         note(log, codes.CORE_UNDO, old, new)
@@ -122,7 +122,7 @@ def matches(vec: Any, states: Any, row: int, compared: Any, ev: Event) -> bool:
 def count_differences(
     vec: Any, states: Any, row: int, compared: Any, ev: Event, differences: Any
 ) -> None:
-    """The slow path: which fields differ."""
+    """Count which fields and outputs differ; called only where matches() says that some do."""
     ctl, tp = ev.ctl, ev.tp
     n = len(compared)
     if ctl.has_next:
@@ -174,7 +174,10 @@ def save_entry(ev: Event, entry: Any) -> int:
 
 @jit
 def clear_for_init(bbr: Bbr, vec: Any) -> int:
-    """Poison everything that init must set; returns tcp_min_rtt(), its one unrecorded input."""
+    """Set to -1 what init must set, so that an omission shows; returns tcp_min_rtt() [us].
+
+    That is init's one unrecorded input; it is read from min_rtt_us of the state after init.
+    """
     min_rtt_us = bbr.min_rtt_us
     pacing_gain, cwnd_gain = bbr.pacing_gain, bbr.cwnd_gain
     debug_event, plb_rounds = bbr.debug_event, bbr.plb_consec_cong_rounds

@@ -1,8 +1,8 @@
 """One parameter record per kernel: the versions differ first in data.
 
 Every parameter says its unit, what it does and what 0 means there. A parameter that a version lacks
-is 0. The last ones name what the code of one version does differently where the kernel itself has
-no parameter for it: with them, what v2 and v3 share is one function, and a variant is a record.
+is 0. The last ones are not the kernel's: each names a difference between the versions' code. With
+them one function serves v2 and v3, and some variants differ in their parameter record alone.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Skb(Protocol):
 
 
 class Control(Protocol):
-    """How the replay treats one event; filled by analyze/replay/prepare.py."""
+    """How the replay treats one event; filled by known_outputs.py and hidden_inputs.py (replay)."""
 
     kind: int
     arg: int  # set_state's new_state, cwnd_event's event

@@ -74,7 +74,7 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
 
     Args:
         bbr_init: what init() does; its third argument is tcp_min_rtt().
-        dispatch: runs the callback that an event records.
+        dispatch: runs the callback that an event records, any but init().
     """
 
     @jit

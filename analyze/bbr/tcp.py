@@ -1,4 +1,7 @@
-"""What BBR reads of TCP itself: packets in flight, the clock tick, and how TCP stores an undo."""
+"""What BBR reads of TCP itself: packets in flight, the clock tick, and how TCP stores an undo.
+
+include/net/tcp.h; the undo: net/ipv4/tcp_input.c.
+"""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ BY = {
 def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None) -> str:
     """Return a query that sees only some runs, so that views read no more than theirs.
 
-    With `windows`, views of metrics, of the queue and of the link tell of these only.
+    With `windows`, the views of metrics, of the queue and of the link cover these only.
     """
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
     return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})
 
 
 def scoped_kept(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
-    """Return the same of whole runs, which reads the rows of views that the store keeps of them."""
+    """Return what scoped() does, for whole runs; materialized views are read from stored rows."""
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
     return narrowed_query(query, f"({chosen})", stored_views(con, run_ids))
 

@@ -32,7 +32,7 @@ class RunWindows:
         return f"chosen_windows AS (SELECT {types} FROM {values})"
 
     def views(self) -> dict[str, str]:
-        """Return queries for the windows in place of those of views over whole runs."""
+        """Return by view the query over the windows that stands in place of the view's own."""
         windows = self.table()
         slices = ("flow", "second", "phase", "round")
         return {f"metrics_by_{by}": windowed_sql(by, windows) for by in slices} | {
@@ -49,7 +49,7 @@ def between(
 ) -> RunWindows:
     """Return the same window for every run, from `first_ns` up to `last_ns` of its clock.
 
-    A run without a flow has none.
+    Both are counted from the zero of the run's clock. A run without a sender gets no window.
     """
     zeros = con.execute(scoped(_ZEROS, run_ids)).fetchall()
     return RunWindows({run: (zero + first_ns, zero + last_ns) for run, zero in zeros})

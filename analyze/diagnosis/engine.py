@@ -113,7 +113,7 @@ class Diagnosis:
         return (max(ends) - self.zero_ns) / 1e9 if ends else 0.0
 
     def outcomes(self, outcome: str) -> list[Check]:
-        """Return the checks that ended so."""
+        """Return the checks with this outcome, one of the words of `Check`."""
         return [check for check in self.checks if check.outcome == outcome]
 
 
@@ -146,7 +146,7 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
 
 
 def together(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[list[int]]:
-    """Divide runs, in their order, into groups that `diagnose_together` is to be asked of."""
+    """Divide runs, in their order, into groups, one for each call of `diagnose_together`."""
     sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
     group: list[int] = []
     held = 0

@@ -9,7 +9,10 @@ from .tables import Prepared
 
 @dataclass(frozen=True)
 class Need:
-    """`sql` is a condition over the tables of `tables.TABLES`; `words` end "not checked: needs"."""
+    """`sql` is a condition over the tables of `tables.TABLES`; `words` name what is needed.
+
+    They complete the sentence "not checked: needs ...".
+    """
 
     sql: str
     words: str

@@ -46,8 +46,8 @@ class Rule:
         title: the trouble in a few words; sentence: in one sentence, numbers in braces.
         evidence: sentences with the numbers and times that show it.
         cause: what usually brings it about; remedies: what to try; sources: who described it.
-        cost: what the seconds lost are seconds of.
-        versions: digits of the BBR versions it is about; flows: how many flows it takes.
+        cost: words after the lost time, "3 s", such as "of waiting in the queue".
+        versions: digits of the BBR versions it is about; flows: how many flows it needs at least.
         needs: what the recording must have, see `needs.NEEDS`.
         codes: decisions behind it: the rows of this_decisions.
         catalogue: findings of the experiments' catalogue that it tells.
@@ -100,7 +100,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rule_of(name: str, text: str) -> Rule:
-    """Return the rule that the text of a file says.
+    """Return the rule `name` from the text of its TOML file.
 
     Raises:
         TypeError: a key is missing, or is none of `Rule`.

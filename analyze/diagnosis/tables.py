@@ -313,7 +313,7 @@ class Prepared:
     def ask(
         self, query: str, run_ids: Sequence[int], **values: object
     ) -> Iterator[tuple[int, Row]]:
-        """Ask a query over tables ``this_`` of each of some runs; yield rows after their run.
+        """Run a query over the ``this_`` tables of each of some runs; yield (run_id, row).
 
         Args:
             run_ids: some of those that the tables are about.
@@ -330,7 +330,7 @@ def prepare(
 ) -> Prepared:
     """Make the tables of `TABLES` about runs; `codes` are the decisions that rules ask for.
 
-    Of a single run, there are tables ``this_`` with its rows, too.
+    If there is a single run, the ``this_`` tables with its rows are made as well.
     """
     chosen = f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
     stored = stored_views(con, run_ids)

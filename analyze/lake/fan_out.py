@@ -105,7 +105,10 @@ def _again(job: _Job, jobs: deque[_Job], error: Exception) -> Iterator[Filed]:
 
 
 def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
-    """Divide bundles among workers: at least two shares each, none larger than the limits above."""
+    """Divide bundles among workers: two shares or more for each, if there are enough bundles.
+
+    None has more than MOST_TOGETHER bundles, or BYTES_TOGETHER bytes unless it is one bundle.
+    """
     most = max(1, min(MOST_TOGETHER, len(paths) // (2 * workers)))
     result: list[tuple[Path, ...]] = []
     current: list[Path] = []
@@ -121,7 +124,10 @@ def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
 
 
 def worthwhile(paths: Sequence[Path]) -> int:
-    """Return how many processes file these bundles fastest: one for less than its start costs."""
+    """Return how many processes file these bundles fastest.
+
+    One per CPU at most, and each with enough bundles to make up for the cost of its start.
+    """
     return max(1, min(len(os.sched_getaffinity(0)), len(paths) // BUNDLES_PER_PROCESS))
 
 
@@ -156,7 +162,7 @@ def processes(count: int | None = None) -> Workers:
 
 @contextmanager
 def dask_cluster(cluster: str) -> Iterator[Workers]:
-    """Give the workers of a Dask cluster: ``tcp://HOST:PORT`` of its scheduler, or ``local:4``.
+    """Yield the workers of a Dask cluster: ``tcp://HOST:PORT`` of its scheduler, or ``local:4``.
 
     They must see the bundles and the lake under the same names as this process.
 

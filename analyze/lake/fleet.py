@@ -1,7 +1,7 @@
 """What a fleet asks of its lake: what costs most, what changed, which flows are worst, and why v3.
 
-Everything is computed of three kept tables, findings, flow_limits and the rows of metrics_by_flow,
-so that no events are read however many runs there are.
+Everything is computed from three stored tables: findings, flow_limits and the rows of
+metrics_by_flow, so that no events are read however many runs there are.
 """
 
 from __future__ import annotations

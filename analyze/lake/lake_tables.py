@@ -61,6 +61,6 @@ SESSION_TABLES: tuple[Table, ...] = (LAKE_RUNS, *OWN)
 
 @cache
 def views_digest() -> str:
-    """Return a digest of everything that kept rows depend on."""
+    """Return a SHA-256 digest of all macros and views, on which the stored rows depend."""
     texts = [macro.ddl() for macro in MACROS] + [view.ddl() for view in VIEWS]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -118,7 +118,7 @@ def _look(path: Path, options: AddOptions, known: set[int]) -> Filed | _Found:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a bundle; 0 if it cannot be looked at."""
+    """Return the bytes of a bundle, a file or a folder; 0 if it cannot be read."""
     try:
         files = path.rglob("*") if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files if file.is_file())

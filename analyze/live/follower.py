@@ -20,7 +20,7 @@ PATIENCE_NS = 300_000_000
 
 @dataclass(frozen=True)
 class Followed:
-    """What a batch of rows brought: events in order, and decisions of these or the ones before."""
+    """What a batch of rows brought: events in order, and decisions of these or of earlier ones."""
 
     events: list[LiveEvent]
     decisions: list[LiveDecision]
@@ -50,7 +50,7 @@ class Follower:
             warm.compile_loop(str(manifest["bbr"]))
 
     def take(self, batch: LiveBatch) -> Followed:
-        """Events and decisions of a batch; the same again for the same batch."""
+        """Return events and decisions of a batch; asked twice about one, the same object."""
         if self._last is None or self._last[0] is not batch:
             self._last = (batch, self._follow(batch))
         return self._last[1]

@@ -25,7 +25,7 @@ SILENT_NS = 600_000_000_000
 
 @dataclass
 class LiveFlow:
-    """A flow: number from 1 in order of appearance, its socket, whose it is, and its parameters.
+    """A flow: its number from 1 in order of appearance, socket, addresses and parameters.
 
     `begins` is true until its first event: a flow that is introduced by a row of its own may run
     callbacks on a zeroed struct bbr before init.

@@ -142,7 +142,7 @@ class LiveFlows:
         track.now.loss = gone / (grown + gone) if grown + gone else 0.0
 
     def sample(self, samples: Iterable[Sample], now_ns: int) -> None:
-        """Take a look of ss: all that the rung inet_diag tells."""
+        """Take the output of one call of ss: all that the rung inet_diag tells."""
         for one in samples:
             ends, values = one.ends, one.values
             name = (

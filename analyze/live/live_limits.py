@@ -31,7 +31,7 @@ def in_flight(values: Values) -> int:
 
 
 def max_bw(values: Values) -> int:
-    """BBR's bandwidth filter in packets/us << 24."""
+    """The maximum that BBR's bandwidth filter holds [packets/us << 24]."""
     pair = values.get("bbr_bw_hi_0", 0), values.get("bbr_bw_hi_1", 0)
     return max(pair) or values.get("bbr_bw_s_0_v", 0)
 
@@ -42,7 +42,7 @@ def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
     Args:
         before: the earlier event's values, its exit among them.
         now: those of the event that ended the interval, whose entry shows what kept the sender.
-        now_ns: when that was, for rungs that show no clock of TCP's.
+        now_ns: when that was [ns, CLOCK_MONOTONIC], for rungs that do not show TCP's clock.
     """
     cwnd = before.get("exit_snd_cwnd", now.get("tp_snd_cwnd", 0))
     flying = now.get("rs_prior_in_flight", in_flight(now))

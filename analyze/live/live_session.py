@@ -47,17 +47,17 @@ class LiveSession:
         return self.watching.rung
 
     def start(self) -> None:
-        """Attach by the best rung that holds.
+        """Attach by the best rung that works on this host.
 
         Raises:
-            HostError: none does.
+            HostError: none works.
         """
         attaching = self.watching.attach()
         writer = ManifestWriter(self.plan, attaching)
         self.follower.begin(writer.at_start(clocks.sample(), []))
 
     def tick(self) -> Followed:
-        """Take what came since the last tick; return it."""
+        """Take what came since the last tick; return it (nothing on the rung inet_diag)."""
         now_ns = time.monotonic_ns()
         self.ended = self.ended or self.watching.why_end()
         if self.watching.rung == "inet_diag":

@@ -36,12 +36,16 @@ class Decision:
         self.follower = follower
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Have the estimator ready."""
+        """Have the estimator ready.
+
+        Raises:
+            HostError: the recording's rung shows no decisions.
+        """
         needs_rung(self.name, manifest, OF_DECISIONS)
         self.follower.begin(manifest)
 
     def look(self, batch: LiveBatch) -> str:
-        """Whether the decision was taken; its sentence."""
+        """Return the flow and the decision's sentence if it was taken in the batch; else ""."""
         for decision in self.follower.take(batch).decisions:
             if decision.code == self.number:
                 mss = decision.event.values.get("tp_mss_cache", 0)
@@ -70,12 +74,16 @@ class SqlCondition:
             ) from error
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Learn the recording's settings."""
+        """Learn the recording's settings.
+
+        Raises:
+            HostError: the recording's rung shows no events.
+        """
         needs_rung(f"sql:{self.condition}", manifest, OF_EVENTS)
         self.follower.begin(manifest)
 
     def look(self, batch: LiveBatch) -> str:
-        """Whether an event meets it; which."""
+        """Say which event of the batch meets the condition; "" if none does."""
         events = self.follower.take(batch).events
         index = self._first(events) if events else NO_EVENT
         if index == NO_EVENT:

@@ -32,7 +32,7 @@ class Measured:
         run: its name.
         version: v1, v2 or v3; None: not recorded. The model is about v1.
         flows, others: how many BBR and other flows.
-        seconds: how long the part is over which the share was taken.
+        seconds: length of the part over which the share was taken: all flows run in it.
         share: BBR's part of all goodput; None: BBR and another flow were never there together.
     """
 
@@ -74,7 +74,9 @@ def measure(
 ) -> list[Measured]:
     """Return what each run measured, in their order.
 
-    From the receivers' intervals of a lab run, otherwise from packets (`metrics_by_second`).
+    From the receivers' intervals of a lab run, otherwise from `metrics_by_second`: from captured
+    packets, or from kernel events where there are none. `skipped` is the share of the common time
+    that is left out at its start.
     """
     intervals: dict[int, list[_Interval]] = defaultdict(list)
     for query in (_LAB, _METRICS):

@@ -19,7 +19,12 @@ _CLOSE = 0.05
 
 @dataclass(frozen=True)
 class Moment:
-    """An event at which two replays part: `t_ns` is on the run's clock."""
+    """An event at which two replays part.
+
+    Attributes:
+        t_ns: its time on the run's clock.
+        recorded, other: names of the decisions, or the outputs, under the recorded and other rules.
+    """
 
     seq: int
     t_ns: int
@@ -32,9 +37,13 @@ class Drift:
     """How far outputs lie apart after they have parted, and how far to trust the answer.
 
     Attributes:
+        first_output: where the outputs differ first; None: nowhere.
         exact_share: share of the flow's time before any output differs: there the answer is exact.
         close_share: share of the remaining events with cwnd and pacing within 5 % of the recorded.
         same_phase_share: share of all events in the same mode and phase.
+        mean_cwnd, mean_pacing: under the recorded and the other rules [packets; bytes/s].
+        transitions: changes of mode or phase, likewise.
+        final_inflight_hi: after the last event, likewise [packets; ~0U: unset].
     """
 
     first_output: Moment | None

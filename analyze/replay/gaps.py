@@ -23,7 +23,13 @@ _ECN_FIELDS = ("bbr_ce_state", "bbr_prior_rcv_nxt")
 
 @dataclass(frozen=True)
 class Gap:
-    """Something is missing between event `index` and the next one."""
+    """Something is missing between event `index` and the next one.
+
+    Attributes:
+        kind: missing_main, missing_set_state, missing_loss, missing_cwnd_event, lost_rows or
+            detaching.
+        detail: what gives it away, in words.
+    """
 
     index: int
     kind: str
@@ -31,7 +37,7 @@ class Gap:
 
 
 def suspects(flow: FlowEvents, version: str) -> dict[int, Gap]:
-    """Links between neighbouring events where a counter says that a call is missing."""
+    """Gaps that a counter points to, by the index of the event before each; see `classify`."""
     gaps: dict[int, Gap] = {}
     for gap in (
         *_missing_main(flow),
@@ -117,7 +123,10 @@ def _detached(flow: FlowEvents) -> list[Gap]:
 
 
 def classify(flow: FlowEvents, step: Pass, suspected: dict[int, Gap], rows_lost: int) -> list[Gap]:
-    """The differences of a step replay that are gaps of the recording, not of the estimator."""
+    """The gaps that explain differences of a step replay, which are not the estimator's then.
+
+    `rows_lost` is how many rows or events the recording itself reports as lost.
+    """
     gaps = []
     for index in np.flatnonzero(step.outcome == loops.DIFFERENT):
         gap = suspected.get(int(index))

@@ -76,7 +76,7 @@ def gap_document(replay: FlowReplay, index: int) -> dict[str, Any]:
 def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
     """Replace what the store holds of the run's replay, in one transaction.
 
-    After the last run, `materialize.materialize_replayed` stores the rows of views of all of them.
+    Call `materialize.materialize_replayed` after the last run: it stores the rows of views of all.
     """
     if not replays:
         return
@@ -90,7 +90,7 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
 
 
 def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
-    """Insert the results of flows, of which the store has none."""
+    """Insert the results of flows; the store must not have results of theirs."""
     for start in range(0, len(replays), FLOWS_AT_ONCE):
         _insert_together(store, replays[start : start + FLOWS_AT_ONCE])
 

@@ -44,7 +44,7 @@ def load_flows(
 ) -> Iterator[tuple[int, dict[str, Array]]]:
     """Yield each flow of `first` to `last` that has events, with its EVENT_COLUMNS.
 
-    These are numpy arrays (masked where NULL), in order.
+    These are numpy arrays (masked where NULL), in the order of seq.
     """
     columns: dict[str, Any] = con.execute(_EVENTS, [run_id, first, last, SAMPLE]).fetchnumpy()
     of = np.asarray(columns.pop("flow"))

@@ -21,10 +21,13 @@ _SMALLEST = {"HZ": 1, "max_tcp_header": 0}
 
 
 def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
-    """`name=value` pairs; values in kernel units, or percent for what the kernel keeps in 1/256.
+    """Read `name=value` pairs; return the values by parameter, in kernel units.
+
+    A value is in kernel units, or in percent where the kernel has 1/256.
 
     Raises:
-        BbrscopeError: unknown name, or a value that the kernel's field could not hold.
+        BbrscopeError: not such a pair, unknown name, or a value that the kernel's field could not
+            hold.
     """
     values: dict[str, int] = {}
     aliases: dict[str, tuple[str, ...]] = params.ALIASES.get(version, {})

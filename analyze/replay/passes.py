@@ -100,7 +100,7 @@ def run_pass(
     timings: list[float] | None = None,
     watch: tuple[str, ...] = (),
 ) -> tuple[Pass, Workspace]:
-    """Replay one flow (up to event `stop`); the machine holds the state after the last event.
+    """Replay one flow (up to event `stop`); the workspace holds the state after the last event.
 
     The seconds spent in the loop alone are appended to `timings`; the state fields named in `watch`
     (as columns of events) are kept after every event.

@@ -44,7 +44,15 @@ _SHOWN_INPUTS = (
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the replay must know of a run."""
+    """What the replay must know of a run.
+
+    Attributes:
+        version: v1, v2 or v3; decoded_as says why.
+        flavour: key of params.DEFAULTS.
+        rows_lost: rows or events that the recording reports as lost, and events lacking a part.
+        last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
+        groups: flows that are read at once, see `flow_groups`.
+    """
 
     run_id: int
     run: str

@@ -64,8 +64,8 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
         flavour: key of analyze.bbr.params.DEFAULTS.
 
     Raises:
-        BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed; or a rule is
-            not known.
+        BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed; or the run is a
+            simulation whose manifest has a parameter (`rules`) that this bbrscope does not know.
     """
     return _of_settings(lambda scope: _facts(con, run_id, scope), flavour)
 
@@ -74,7 +74,7 @@ def of_manifest(manifest: Mapping[str, Any], flavour: str) -> dict[str, Any]:
     """The same of a recording under way, whose manifest says its settings.
 
     Raises:
-        BbrscopeError: HZ is not known.
+        BbrscopeError: as `of_run`.
     """
 
     def settings(scope: str) -> dict[str, int]:

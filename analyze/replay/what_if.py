@@ -38,7 +38,15 @@ LEAST_EVENTS = 100
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The answer for one flow; `decided` counts the decisions under the other rules, by code."""
+    """The answer for one flow.
+
+    Attributes:
+        version, as_version: the recorded rules, and the other ones.
+        changed: by parameter, its recorded and its other value in kernel units.
+        first_decision: where the decisions differ first; None: nowhere.
+        caveats: inputs that the recording lacks, in words.
+        decided: by code, how often it was decided under the other rules.
+    """
 
     run: str
     flow: int
@@ -136,7 +144,8 @@ def _decided(replayed: Pass) -> dict[str, int]:
 def busy_flows(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, ...]:
     """Return the run's flows worth asking about: those with enough decisions, or else the busiest.
 
-    A receiver's socket has none, however many CE marks its BBR hears of.
+    What counts are calls of cong_control(). A receiver's socket has none, though CE marks on the
+    data that it receives call its BBR, too (cwnd_event()).
     """
     rows = con.execute(
         'SELECT flow, "main" FROM flows WHERE run_id = ? ORDER BY "main" DESC, events DESC',

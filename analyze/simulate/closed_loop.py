@@ -30,7 +30,7 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What one seed came to: METRICS, and of its flows with BBR milestones and the course."""
+    """What one seed came to: METRICS; of its flows with BBR also milestones and steps of time."""
 
     metrics: dict[str, float]
     milestones: Milestones
@@ -41,8 +41,8 @@ class SeedOutcome:
 class CounterfactualAnswer:
     """The answer: METRICS as [5 %, median, 95 %] over the seeds, under own and other rules.
 
-    `holds` says how far, `is_outside` that the path is not of a kind that was compared; the runs
-    are one per seed.
+    `verdicts` has a verdict per metric, in words. `holds` says how far to trust the answer;
+    `is_outside`: there is a reason not to. `own_runs` and `other_runs` have one run per seed.
     """
 
     world: RecordedWorld
@@ -73,7 +73,7 @@ class CounterfactualAnswer:
 
 
 def outcome_of(setup: Setup) -> SeedOutcome:
-    """Simulate a world: all flows together (RTTs: of those with BBR)."""
+    """Simulate a world; METRICS are of all flows together, but RTTs of those with BBR alone."""
     pieces: list[Array] = []
     versions = [int((flow.version or "v0")[1:]) for flow in setup.flows]
 
@@ -111,7 +111,7 @@ def outcomes_of(
 
 
 def typical(runs: Sequence[SeedOutcome]) -> SeedOutcome:
-    """The seed whose goodput is nearest to the median's: one course to show beside a band."""
+    """The run whose goodput is nearest to the median: one course to show beside a band."""
     middle = float(np.median([run.metrics["goodput_mbps"] for run in runs]))
     return min(runs, key=lambda run: abs(run.metrics["goodput_mbps"] - middle))
 
@@ -156,8 +156,8 @@ def predict(
     """Simulate a recorded world under its own rules and under others, over seeds.
 
     Raises:
-        BbrscopeError: fewer seeds than an interval needs, or the world cannot be simulated, or
-            the path that was fitted is not the recording's.
+        BbrscopeError: fewer than LEAST_SEEDS seeds, or the world cannot be simulated, or
+            `check_fit` refuses the path.
     """
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
@@ -187,10 +187,11 @@ def predict(
 
 
 def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
-    """Refuse a path fitted from the recording alone on which its own rules come out elsewhere.
+    """Refuse a path that was fitted from the recording alone and does not reproduce it.
 
     Raises:
-        BbrscopeError: goodput or the RTT's median is off by more than _MOST_OFF.
+        BbrscopeError: under the recorded rules the median over the seeds differs from the recorded
+            value by more than _MOST_OFF allows.
     """
     off = _far_off(world, own)
     if off and world.fitted["source"] == FROM_RECORDING:

@@ -52,10 +52,10 @@ ORDER BY ns, flow, seq
 
 
 def recorded_course(con: duckdb.DuckDBPyConnection, info: RunInfo) -> Array:
-    """The course of a recording's flows of data, [rows] of COURSE.
+    """The course of the flows that `busy_flows` chooses in a recording, [rows] of COURSE.
 
     Raises:
-        BbrscopeError: the recording has no kernel events.
+        BbrscopeError: none of them has kernel events.
     """
     flows = busy_flows(con, info)
     row = con.execute(
@@ -103,7 +103,7 @@ def simulated_course(events: Array, states: Array, rows: Array, versions: list[i
 
 
 def phase_places(states: Array | Mapping[str, Array], first: Array) -> Array:
-    """Places in PHASES; `first`: rows of v1."""
+    """The index in PHASES of each row's phase; `first` is true for rows of BBRv1."""
     beyond = _PLACES.shape[2] - 1
     # A variant of one's own may set a mode that BBR does not have.
     mode = np.minimum(states["mode"], len(MODES) - 1)

@@ -1,4 +1,4 @@
-"""A course counted in equal spans of time, and of many seeds' the band: for charts."""
+"""A course counted in equal steps of time, and the band over many seeds: for charts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OverTime:
         together: TOGETHER by name, [steps], NaN: no value. Payload delivered, the median RTT, and
             packets lost so far.
         flows: per flow OF_FLOW by name, [steps], as a step ends, and the mean of inflight.
-        phases: per flow [steps], places in PHASES as a step ends, UNSET: not begun, or over.
+        phases: per flow [steps], index in PHASES as a step ends, UNSET: not begun, or over.
     """
 
     step_us: int

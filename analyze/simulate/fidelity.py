@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column of the table: a quantity, its heading, and what still agrees.
+    """A column of the table: a quantity, its heading, and the tolerance.
 
-    `share` is of the kernel's value, `room` in the quantity's unit.
+    The tolerance is the larger of `share` of the kernel's value and `room`, in the quantity's unit.
     """
 
     name: str
@@ -64,8 +64,8 @@ _BY_NAME = {column.name: column for column in (*REACHED, *DONE)}
 class Compared:
     """A recording beside its simulations: METRICS and milestones by name.
 
-    `refused` says why there is none. `cause` is why the recorded STARTUP ended, `same_cause` the
-    share of seeds in which it ended for the same reason.
+    `refused` says why there is no comparison. `cause` is why the recorded STARTUP ended,
+    `same_cause` the share of seeds in which it ended for the same reason.
     """
 
     run: str
@@ -76,7 +76,10 @@ class Compared:
     same_cause: float = 1.0
 
     def agrees(self, name: str) -> bool:
-        """Whether a quantity is within the seeds' range or the tolerance; NaN is never reached."""
+        """Whether the recorded value lies within the seeds' 5 % to 95 %, or within the tolerance.
+
+        NaN, a milestone that was never reached, agrees with NaN alone.
+        """
         value, (low, middle, high) = self.recorded[name], self.simulated[name]
         if np.isnan(value) or np.isnan(middle):
             return bool(np.isnan(value) == np.isnan(middle))

@@ -16,7 +16,7 @@ _COMPARED = (
 
 
 def outside(setup: Setup) -> list[str]:
-    """Why a world is outside of what was found to hold; empty where it is not."""
+    """Why a simulation of this world may disagree with kernels; empty: no reason is known."""
     versions = [flow.version for flow in setup.flows]
     return [*_of_path(setup), *_of_flows(setup, versions)]
 
@@ -72,9 +72,9 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
 
 
 def reasons(*setups: Setup, guessed: bool = False) -> list[str]:
-    """Why numbers from these worlds are outside of what was found to hold; empty: they are not.
+    """Why simulations of these worlds may disagree with kernels; empty: no reason is known.
 
-    `guessed`: the path was fitted from a recording that nobody described.
+    `guessed`: the path was fitted from the recording alone, see recorded_world.py.
     """
     why = dict.fromkeys(reason for setup in setups for reason in outside(setup))
     guess = "the path is fitted from the recording alone: losses beside its queue are missing"
@@ -87,5 +87,5 @@ def statement(*setups: Setup, guessed: bool = False) -> str:
 
 
 def sentence(why: Sequence[str]) -> str:
-    """What a statement() says where these are the reasons()."""
+    """The sentence of `statement`, from the result of `reasons`."""
     return f"does not hold here: {'; '.join(why)}" if why else _COMPARED

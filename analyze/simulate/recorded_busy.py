@@ -45,9 +45,9 @@ FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 def with_busy_hosts(
     con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: Iterable[int]
 ) -> PathSetup:
-    """The path with hosts as busy as these flows' ACKs show, or as in most recordings.
+    """The path with hosts as busy as these flows' ACKs show; too few ACKs: as in most recordings.
 
-    `origin` is when the path's times begin [ns].
+    `origin` is when the path's times begin [ns, CLOCK_MONOTONIC].
     """
     pieces = [np.zeros(0)]
     for flow in flows:
@@ -61,7 +61,7 @@ def with_busy_hosts(
 
 
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:
-    """The path with hosts whose ACKs are so late [us]."""
+    """The path with busy hosts, from how late each ACK was [us]; too few: as in most recordings."""
     if len(late_us) < _LEAST:
         return replace(path, busy_every_us=_EVERY_US, busy_us=_BUSY_US)
     late = late_us[late_us > _ON_TIME_US]

@@ -75,10 +75,11 @@ def _silence_us(
 def with_reordering(
     con: duckdb.DuckDBPyConnection, info: RunInfo, path: PathSetup, word: str, flow: int
 ) -> PathSetup:
-    """The path where all skbs but a share wait for so many ms, a word such as ``8:20``.
+    """The path with reordering: all skbs wait for some ms, except a share that overtakes them.
 
-    The wait must be seen in the recording: RTTs lie that far above the shortest, or more. The
-    share that does not wait is what the scoreboard shows: holes per skb of two segments.
+    `word` is the manifest's, such as ``8:20``; the number before the colon is the wait [ms]. The
+    wait must show in `flow`: its RTTs (10th percentile) lie that far above the shortest, or more.
+    The share is measured: twice how often SACKs opened a hole, over packets delivered.
 
     Raises:
         BbrscopeError: the recording does not show such a wait.

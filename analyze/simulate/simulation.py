@@ -22,7 +22,10 @@ Take = Callable[[Array, Array, Array], None]
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a run came to; arrays as the engine left them. `reached` is [seconds, flows]."""
+    """What a run came to: arrays of records as the engine left them, see world/places.py.
+
+    `reached` is [seconds, flows].
+    """
 
     setup: Setup
     flows: Array
@@ -32,7 +35,7 @@ class Simulated:
 
 
 def simulate(setup: Setup, take: Take | None = None) -> Simulated:
-    """Run a world to its end; `take` gets the recording in pieces.
+    """Run a world to its end; `take` gets the recording in pieces: events, states, rows.
 
     Raises:
         BbrscopeError: the world is impossible, or outgrew its arrays.

@@ -27,7 +27,7 @@ _REALTIME_NS = 1_700_000_000 * 10**9
 def write_bundle(
     setup: Setup, folder: Path, extra: dict[str, Any] | None = None, events: bool = True
 ) -> Simulated:
-    """Run a world and write its bundle: aside first, then to its place.
+    """Run a world and write its bundle, first as ``NAME.partial``, which is then renamed.
 
     Args:
         folder: must not exist.

@@ -172,7 +172,7 @@ class EventWriter:
 
 
 def columns_of(frame: pl.DataFrame) -> list[pl.Expr]:
-    """All columns as text."""
+    """Expressions that turn all columns of the frame into text."""
     return [pl.col(name).cast(pl.String) for name in frame.columns]
 
 

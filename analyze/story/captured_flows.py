@@ -36,7 +36,7 @@ class CapturedFlow:
 
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] | None:
-    """Return the flows of a run of packets only, the largest first; None: more is known of it."""
+    """Return the flows of a run of packets only, the largest first; None: it has more than that."""
     rungs = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchall()
     if rungs != [(CAPTURE.name,)]:
         return None

@@ -33,7 +33,8 @@ class Change:
         mss: tp.mss_cache at the event [bytes].
         doubt: what keeps one from being sure; empty if nothing does.
         phase_seq: the event that began the phase in which this happened.
-        count, until_ns, last: more than one if later changes were folded into this one.
+        count: 1, and one more for each later change that was folded into this one; until_ns: time
+            of the last of them; last: that change, None: nothing was folded.
     """
 
     seq: int

@@ -121,7 +121,7 @@ class EventFacts:
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, flow: EventFlow, seqs: Iterable[int]) -> EventFacts:
-        """Read them."""
+        """Read them from the store for the events `seqs` of a flow."""
         rows = con.execute(
             "SELECT e.seq, e.ns::BIGINT, e.tp_mss_cache, e.jiffies32, coalesce(t.seq, -1)"
             " FROM (FROM events WHERE run_id = $1 AND flow = $2 AND seq IN (SELECT unnest($3))) e"

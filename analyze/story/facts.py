@@ -82,7 +82,7 @@ class SampleTotals:
 
 @dataclass(frozen=True)
 class PacketTotals:
-    """What a flow carried past a capture point; None: not known. RTTs are by the timestamps."""
+    """What a flow carried past a capture point; None: not known. RTTs are from TCP timestamps."""
 
     duration_ns: int
     data_packets: int

@@ -28,7 +28,7 @@ class Cycle:
         return len(self.lines) // self.length
 
     def codes(self) -> list[tuple[Change, Counter[str]]]:
-        """Per line of the cycle, which decisions made it after the first time, and how often."""
+        """Per line of the cycle, the decisions that made its repetitions, and how often each."""
         return [
             (
                 self.lines[i],
@@ -47,7 +47,10 @@ class Stretch:
     lines: tuple[Change, ...]
 
     def by_change(self) -> dict[tuple[str, str | None, str | None], Counter[str]]:
-        """Per phase change, or per bound (no phases), how often which decision made it."""
+        """How often each decision made a change, by (about, old phase, new phase).
+
+        The phases are None where the change is of a bound.
+        """
         counters: dict[tuple[str, str | None, str | None], Counter[str]] = {}
         for line in self.lines:
             phases = (str(line.old), str(line.new)) if line.about == "phase" else (None, None)

@@ -124,8 +124,8 @@ def sentence(
         evidence: its numbers, in the order of `Code.evidence`; more of them are ignored.
         mss: tp.mss_cache [bytes], to turn packets/us into Mbit/s.
         names: "kernel" or "draft".
-        hz: jiffies per second, and
-        jiffies: low 32 bits of jiffies at the event, to say how far away a time is.
+        hz: jiffies per second; with `jiffies`, to say how far away a time is.
+        jiffies: low 32 bits of jiffies at the event; None: as in the evidence, if it has them.
     """
     code = CODES[code_number]
     return naming.translate(fill(code, evidence, mss, hz, jiffies), names)

@@ -6,8 +6,8 @@ points          rows of lab_runs, and what all flows of the run reached together
 point_flows     rows of lab_flows, with the kernel's metrics of the flow
 point_seconds   rows of lab_intervals
 point_links     the bottleneck's rate over time
-alone           points of one flow, with it
-firsts          the first repetition of each point, and what to call it
+alone           the flow of each point that has one flow, with the point's path
+firsts          the first repetition of each point, and its facet: the name that figures show
 
 `over_time` has more, for figures.
 """

@@ -73,8 +73,8 @@ class Tree:
     Attributes:
         points: paths that it had; trained: of these, those that the drawn tree learnt from.
         bbr: on how many of them BBR won.
-        accuracies: share of the samples of each fold that a tree on the others tells right; empty:
-            too few points of one winner.
+        accuracies: per fold, the share of its samples whose winner a tree that learnt from the
+            other folds predicts; empty: too few points of one winner.
     """
 
     nodes: tuple[Node, ...]

@@ -110,7 +110,7 @@ def _needs(
 
 
 def stored_views(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
-    """Return the tables that hold all these runs' rows of views, by the views' names; or nothing.
+    """Return the tables that hold rows of views, by the views' names; empty if a run has none.
 
     A store that is only read, of another bbrscope, has rows of that one's views: temporary views
     stand before its own.

@@ -56,6 +56,9 @@ def open_for_loading(path: Path) -> Iterator[Store]:
     """Open or create a store; one that was created and then got no run is removed again.
 
     Replayed runs that got more data have their materialized rows stored anew at the end.
+
+    Raises:
+        StoreError: it is a lake, or as `open_store`.
     """
     if is_lake(path):
         raise StoreError(

@@ -45,15 +45,15 @@ NAMED = "c.name, c.about, c.change"
 
 
 def times(ns: str, first_ns: str = "f.first_ns") -> str:
-    """Columns T_NS and FLOW_T_NS of a query that joins the run's clock as `k`."""
+    """SQL of the columns t_ns and flow_t_ns; the query joins the run's clock as `k`."""
     return f"{ns}::BIGINT - k.zero_ns AS t_ns, ({ns} - {first_ns})::BIGINT AS flow_t_ns"
 
 
 def lead(expression: str) -> str:
-    """What the flow's next event found."""
+    """SQL of what the flow's next event found, over the window FLOW_WINDOW."""
     return f"lead({expression}) OVER w"
 
 
 def after(expression: str) -> str:
-    """State after the event: init recorded its own; unknown where events are missing."""
+    """SQL of the state after the event: init recorded its own; NULL where events are missing."""
     return f"CASE WHEN e.kind = 'init' THEN {expression} WHEN NOT e.gap THEN {lead(expression)} END"

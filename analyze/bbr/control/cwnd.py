@@ -148,9 +148,9 @@ def bbr_bound_cwnd_for_inflight_model(bbr: Bbr, tp: Socket, p: Params, log: Log)
 # v1 bbr_set_cwnd_to_recover_or_restore()
 @jit
 def bbr_set_cwnd_to_recover_or_restore(bbr: Bbr, tp: Socket, rs: RateSample, log: Log) -> int:
-    """v1's cwnd on entering, during and after recovery; the new cwnd.
+    """v1: return the cwnd [packets] on entering, during and after recovery.
 
-    While packet_conservation is set afterwards, that cwnd is final.
+    If packet_conservation is set after the call, only the caps may still lower that cwnd.
     """
     acked, state, prev_state = rs.acked_sacked, tp.icsk_ca_state, bbr.prev_ca_state
     inflight = tcp_packets_in_flight(tp)

@@ -48,7 +48,7 @@ def bbr_bw_to_pacing_rate(tp: Socket, bw: int, gain: int, p: Params) -> int:
 # v3 bbr_init_pacing_rate_from_rtt()
 @jit
 def bbr_init_pacing_rate_from_rtt(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
-    """Pace as high_gain x cwnd per RTT; per millisecond while no RTT is known."""
+    """Pace at high_gain x cwnd / RTT; the RTT is taken as 1 ms while none is known."""
     if tp.srtt_us:
         rtt_us = max(tp.srtt_us >> 3, 1)
         bbr.has_seen_rtt = 1

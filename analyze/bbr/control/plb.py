@@ -30,7 +30,7 @@ def tcp_plb_update_state(bbr: Bbr, ce_ratio: int, p: Params, log: Log) -> None:
 # v3 bbr_plb(); plb tcp_plb_check_rehash()
 @jit
 def tcp_plb_check_rehash(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
-    """Ask for another path after enough congested rounds, sooner if nothing is in flight."""
+    """Ask for another path (a new flow hash) after enough congested rounds; fewer if idle."""
     if not p.plb_enabled:
         return
     rounds = bbr.plb_consec_cong_rounds
@@ -58,7 +58,7 @@ def tcp_plb_check_rehash(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
 # plb tcp_plb_update_state_upon_rto()
 @jit
 def tcp_plb_update_state_upon_rto(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
-    """Pause for one to two times suspend_rto_sec; the random part comes from the recording."""
+    """After an RTO, pause for one to two times suspend_rto_sec; the random part is recorded."""
     if not p.plb_enabled:
         return
     pause = u32(p.plb_suspend_rto_sec * p.HZ)

@@ -45,9 +45,10 @@ def bbr_calculate_bw_sample(bbr: Bbr, rs: RateSample) -> None:
 # v2 bbr2_take_bw_hi_sample(); v3 bbr_take_max_bw_sample()
 @jit
 def bbr_take_max_bw_sample(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
-    """Enter the sample into this cycle's maximum, unless the application held it down.
+    """Enter the sample into this cycle's maximum.
 
-    The kernel asks that second question in its caller, *_update_congestion_signals().
+    Not if it is application-limited and below max_bw: the kernel checks that in the caller,
+    *_update_congestion_signals().
     """
     max_bw = bbr_max_bw(bbr, p)
     if rs.is_app_limited and rs.sample_bw < max_bw:

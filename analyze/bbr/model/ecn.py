@@ -21,7 +21,7 @@ def bbr_can_use_ecn(tp: Socket) -> bool:
 
 @jit
 def become_eligible(bbr: Bbr, p: Params, log: Log) -> None:
-    """Let the flow answer CE marks if its RTT is short enough (part of *_update_ecn_alpha())."""
+    """Let the flow respond to CE marks if min_rtt allows it (part of *_update_ecn_alpha())."""
     if bbr.min_rtt_us <= p.ecn_max_rtt_us or not p.ecn_max_rtt_us:
         bbr.ecn_eligible = 1
         note(log, codes.ECN_ELIGIBLE, bbr.min_rtt_us)
@@ -29,9 +29,9 @@ def become_eligible(bbr: Bbr, p: Params, log: Log) -> None:
 
 @jit
 def delivered_since_update(bbr: Bbr, tp: Socket) -> int:
-    """Packets delivered since ecn_alpha was last updated, 0 if their marks are not known.
+    """Packets delivered since ecn_alpha was last updated.
 
-    The kernel warns where a counter has run backwards.
+    0 if there are none, or if a counter has run backwards: there the kernel warns and gives up.
     """
     delivered = s32(tp.delivered - bbr.alpha_last_delivered)
     delivered_ce = s32(tp.delivered_ce - bbr.alpha_last_delivered_ce)

@@ -37,7 +37,7 @@ def bbr_bdp(bbr: Bbr, bw: int, gain: int, p: Params) -> int:
 # v1 bbr_quantization_budget(); v2 bbr_quantization_budget(); v3 bbr_quantization_budget()
 @jit
 def bbr_quantization_budget(bbr: Bbr, tp: Socket, cwnd: int, p: Params) -> int:
-    """Room for whole TSO bursts: three of them on top (v1), or as the least (v2, v3)."""
+    """cwnd with room for TSO bursts [packets]: v1 adds three; v2, v3 allow no less than three."""
     bursts = 3 * bbr_tso_segs_goal(bbr, tp, p)
     if p.cwnd_tso_budget == 1:
         cwnd = max(cwnd, bursts, p.cwnd_min_target)
@@ -96,7 +96,7 @@ def bbr_probe_rtt_cwnd(bbr: Bbr, p: Params) -> int:
 # v2 bbr2_target_inflight(); v3 bbr_target_inflight()
 @jit
 def bbr_target_inflight(bbr: Bbr, tp: Socket, p: Params) -> int:
-    """The BDP, unless congestion cut cwnd below it [packets]."""
+    """The smaller of bbr_inflight() at gain 1.0 and cwnd [packets]."""
     return min(bbr_inflight(bbr, tp, bbr_bw(bbr, p), BBR_UNIT, p), tp.snd_cwnd)
 
 

@@ -1,7 +1,8 @@
 """v1's long-term bandwidth sampler: does a token-bucket policer hold the flow down?
 
-A recovered interval of at least four lossy rounds with 20 % loss gives a rate; two consecutive ones
-that agree are taken for a policer's, and the flow paces at their mean for 48 rounds.
+An interval begins and ends with a loss, lasts four to sixteen rounds, and gives a rate if at least
+50/256 (20 %) as many packets were lost as delivered. If the rates of two intervals in a row agree,
+they are taken for a policer's, and the flow paces at their mean for 48 rounds of PROBE_BW.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def ecn_limit_of(delivered: int, p: Params) -> int:
 # v2 bbr2_is_inflight_too_high(); v3 bbr_is_inflight_too_high()
 @jit
 def bbr_is_inflight_too_high(bbr: Bbr, rs: RateSample, p: Params) -> int:
-    """NOT_TOO_HIGH, BY_LOSS or BY_ECN."""
+    """Return NOT_TOO_HIGH, or why inflight was too high: BY_LOSS or BY_ECN."""
     if rs.lost > 0 and rs.tx_in_flight and rs.lost > loss_limit_of(rs.tx_in_flight, p):
         return BY_LOSS
     if rs.delivered_ce > 0 and rs.delivered > 0 and bbr.ecn_eligible and p.ecn_thresh:
@@ -46,7 +46,10 @@ def bbr_is_inflight_too_high(bbr: Bbr, rs: RateSample, p: Params) -> int:
 # v2 bbr2_inflight_hi_from_lost_skb(); v3 bbr_inflight_hi_from_lost_skb()
 @jit
 def bbr_inflight_hi_from_lost_skb(rs: RateSample, pcount: int, p: Params, log: Log) -> int:
-    """How far into the flight the loss rate crossed the limit; ~0U if the books do not add up."""
+    """How far into the flight the loss rate crossed the limit [packets]; ~0U: cannot be told.
+
+    That is so if the skb has more packets than were lost or in flight, or loss_thresh is 100 %.
+    """
     inflight_prev = s32(rs.tx_in_flight - pcount)
     lost_prev = s32(rs.lost - pcount)
     if inflight_prev < 0 or lost_prev < 0 or p.loss_thresh == BBR_UNIT:
@@ -66,8 +69,8 @@ def cut_inflight_hi(
 ) -> None:
     """Remember that the probe went too high, and cut inflight_hi.
 
-    `rs.tx_in_flight` is the volume to fall back to, `sent` what was in flight when the lost (or
-    marked) packets left: for a lost skb the two differ.
+    `rs.tx_in_flight` is the volume to fall back to; `sent` is what was in flight when the lost (or
+    marked) packets were sent. For a lost skb the two differ. Both are in packets.
     """
     bbr.prev_probe_too_high = 1
     bbr.bw_probe_samples = 0  # react once per probe
@@ -107,7 +110,7 @@ def _note_cut(
 # v2 bbr2_adapt_upper_bounds(); v3 bbr_adapt_upper_bounds()
 @jit
 def raise_inflight_hi(bbr: Bbr, rs: RateSample, log: Log) -> None:
-    """So many packets were in flight without excess loss: that much is safe."""
+    """Raise inflight_hi to `rs.tx_in_flight`, which caused no excess loss or CE marks."""
     if rs.tx_in_flight > bbr.inflight_hi:
         old, new = bbr.inflight_hi, rs.tx_in_flight
         note(log, codes.HI_RAISE_OBSERVED, old, new)

@@ -87,9 +87,9 @@ def bbr_start_bw_probe_cruise(bbr: Bbr, log: Log) -> None:
 # v2 bbr2_start_bw_probe_refill(); v3 bbr_start_bw_probe_refill()
 @jit
 def bbr_start_bw_probe_refill(bbr: Bbr, tp: Socket, up_rounds: int, p: Params, log: Log) -> None:
-    """Fill the pipe for a round, so that the probe's loss does not tell of an empty one.
+    """Fill the pipe for a round before the probe: else its loss could come from the refilling.
 
-    UP will begin with steps of 2 ** `up_rounds` packets per window.
+    In its first round UP will raise inflight_hi by 2 ** `up_rounds` packets per cwnd of ACKs.
     """
     bbr_reset_lower_bounds(bbr, True, log)
     inc = p.refill_add_inc

@@ -129,7 +129,7 @@ def bbr_adapt_upper_bounds(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log:
 def bbr_skb_marked_lost(
     bbr: Bbr, tp: Socket, rs: RateSample, skb: Skb, p: Params, log: Log
 ) -> None:
-    """TCP has marked a packet lost: did the flight that it left in lose too much?"""
+    """TCP has marked a packet lost: did the flight that it was sent in lose too much?"""
     bbr_note_loss(bbr, tp, log)
     if not bbr.bw_probe_samples:
         note(log, codes.HI_KEEP_SKB_NOT_PROBE, bbr.inflight_hi)

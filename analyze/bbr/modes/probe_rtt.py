@@ -26,7 +26,7 @@ from .transition import transition_to
 
 @jit
 def is_probe_rtt_due(bbr: Bbr, expired: bool, p: Params, log: Log) -> bool:
-    """The RTT filter has `expired`, and the flow has not just been idle, which drains as well."""
+    """The RTT filter has `expired`, and the flow does not restart from idle (an empty queue)."""
     if p.probe_rtt_mode_ms <= 0 or not expired or bbr.mode == BBR_PROBE_RTT:
         return False
     if bbr.idle_restart:
@@ -59,7 +59,11 @@ def end_probe_upon_probe_rtt(bbr: Bbr, tp: Socket) -> None:
 # v1 bbr_update_min_rtt(); v2 bbr_update_min_rtt(); v3 bbr_update_min_rtt()
 @jit
 def is_low_round_over(bbr: Bbr, tp: Socket, p: Params, log: Log) -> bool:
-    """In PROBE_RTT: hold inflight low; True if it has been low for a round, so ask for the time."""
+    """In PROBE_RTT: wait for low inflight, then a round; True after both.
+
+    Until then the flow is marked application-limited, so that its low rate samples are ignored.
+    The dwell time may still run: that is for is_time_over() to say.
+    """
     if bbr.mode != BBR_PROBE_RTT:
         return False
     inflight = tcp_packets_in_flight(tp)

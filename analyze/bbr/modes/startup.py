@@ -25,7 +25,7 @@ def enter_startup(bbr: Bbr) -> None:
 # v2 bbr2_handle_queue_too_high_in_startup(); v3 bbr_handle_queue_too_high_in_startup()
 @jit
 def bbr_handle_queue_too_high_in_startup(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
-    """The pipe is more than full: set inflight_hi to the BDP."""
+    """The pipe is more than full: set inflight_hi to the BDP (v3: or inflight_latest if larger)."""
     old = bbr.inflight_hi
     bbr.full_bw_reached = 1
     bdp = bbr_inflight(bbr, tp, bbr_max_bw(bbr, p), BBR_UNIT, p)

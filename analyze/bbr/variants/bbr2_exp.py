@@ -1,12 +1,14 @@
 """BBRv2-EXP (Lanigan20): v2 whose rate, not only its volume, follows CE marks.
 
-1. ecn_factor is 1/2, and a share of marks must be above ecn_thresh, not at it: parameters.
-2. A round with marks cuts bw_lo by ecn_alpha x ecn_factor; without a bw_lo, from max_bw.
-3. bw_hi bounds the rate, too: cut by the same share when a probe was too high, raised to a sample
-   above it that was not.
+1. Parameters: ecn_factor is 1/2, and the share of marked packets is too high above ecn_thresh (v2:
+   at or above it).
+2. After a round with marks bw_lo is multiplied by 1 - ecn_alpha x ecn_factor; if bw_lo is unset,
+   max_bw is taken in its place.
+3. A new bound bw_hi limits the sending rate as well. It is multiplied by the same factor when a
+   probe was too high, and raised to a larger bandwidth sample when inflight was not too high.
 4. In DOWN and CRUISE of a cycle with marks but no loss, an ACK without a mark starts the next
-   probe: inflight_hi grows by a packet, bw_hi by one per min_rtt (the study adds bw_hi / RTprop, a
-   rate divided by a time).
+   probe: inflight_hi grows by one packet, bw_hi by one packet per min_rtt (the study adds
+   bw_hi / RTprop, a rate divided by a time).
 
 v2 uses ECN up to an RTT of 5 ms; the study names no limit and its shortest RTT is 24 ms, so that
 here ECN is used at any RTT.
@@ -79,7 +81,7 @@ def hold_bw_lo(bbr: Bbr) -> None:
 
 @jit
 def less_marks(bbr: Bbr, bw: int, p: Params) -> int:
-    """`bw` less the share ecn_alpha x ecn_factor."""
+    """`bw` x (1 - ecn_alpha x ecn_factor) [pkts/us << 24]."""
     return mul_shift(bw, BBR_UNIT - (bbr.ecn_alpha * p.ecn_factor >> BBR_SCALE), BBR_SCALE)
 
 

@@ -4,8 +4,8 @@ So any loss in a probe is too much, and cuts nothing below the BDP; outside prob
 nothing; no headroom is left but the one packet that v2's arithmetic leaves. Besides: probes are a
 min_rtt apart, PROBE_RTT comes every 10 s with 4 packets, bw_lo does not bound the pacing,
 inflight_hi does not grow in UP (its counter is cleared before it is used), and max_bw starts at
-2**31 - 1 bit/s until the first probe cycle is over. No packet could be CE-marked there: BBRv2-EXP
-came to the same.
+2**31 - 1 bit/s until the first probe cycle is over. No packet could be CE-marked in that study, so
+its code of BBRv2-EXP behaved in the same way.
 """
 
 from __future__ import annotations

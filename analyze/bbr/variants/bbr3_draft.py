@@ -1,13 +1,13 @@
 """v3 with what draft-ietf-ccwg-bbr-06 does otherwise: DRAIN, and the gains of DRAIN and PROBE_RTT.
 
-- "Drain": it ends with the fourth round after its first ACK at the latest, since a bandwidth that
-  STARTUP took for too high would keep it for ever; it paces at 0.5x, v3 at 0.34x.
+- "Drain": it ends at the latest when the fourth round after its first ACK begins: if STARTUP has
+  overestimated the bandwidth, inflight might never fall to the BDP. It paces at 0.5x, v3 at 0.34x.
 - "ProbeRTT": cwnd_gain is 0.5, v3's 1.0 with a cap of 0.5 BDP: the same window.
 
 v3 has the others of the draft's younger rules already: extra_acked in STARTUP with windows of one
 round ("BBR.extra_acked"), PROBE_RTT's window ("ProbeRTTCwnd()"), and precautionary probing, where
 stopped_risky_probe is the draft's prev_probe_precautionary. Not taken over: the draft looks for
-STARTUP's plateau at the beginning of rounds only, and knows no ECN.
+STARTUP's plateau at the beginning of rounds only, and has no rules for ECN.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 RTprop is min_rtt + lambda x the standard deviation of the RTT. The study does not say over which
 samples: here over the last 512 to 1024 of them.
 
-The study's code takes the last RTT in place of the minimum, and what is added in whole
-milliseconds, which is why lambda made no difference to it.
+The study's code adds to the last RTT in place of the minimum, and rounds what it adds down to whole
+milliseconds: that is why lambda made no difference there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def take_rtt(bbr: Bbr, rtt_us: int) -> None:
 
 @jit
 def deviation_us(bbr: Bbr) -> int:
-    """The standard deviation of the samples; 0 without any."""
+    """The standard deviation of the RTT samples [us]; 0 without any."""
     state = bbr.variant
     n, total = state[SAMPLES], state[SUM]
     if n == 0:
@@ -70,7 +70,10 @@ def deviation_us(bbr: Bbr) -> int:
 
 
 def rtprop_of(shift: int, lanigan_code: bool) -> Piece:
-    """v1's RTT filter, whose minimum is then raised by the deviation / 2**shift."""
+    """v1's RTT filter, whose minimum is then raised by the deviation / 2**shift.
+
+    `lanigan_code`: as the study's code does it, see above.
+    """
 
     @jit
     def update_rtprop(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:

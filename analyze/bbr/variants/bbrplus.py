@@ -29,7 +29,7 @@ _LONGEST = 8
 
 @jit
 def begin_cycle(bbr: Bbr, tp: Socket, log: Log) -> None:
-    """1.25x, for the first part of a cycle whose length is drawn: 8 less 0 to 6."""
+    """Begin a cycle, at 1.25x; its length is drawn: 2 to 8 min_rtts."""
     elapsed_us = tcp_stamp_us_delta(tp.delivered_mstamp, bbr.cycle_mstamp)
     tp.draws += 1
     cycle_len = _LONGEST - tp.rand_cycle
@@ -71,7 +71,7 @@ def _leave_down_if_drained(
 
 
 def cycle_of(inverted: bool) -> Piece:
-    """BBRPlus's cycle; `inverted` is how the study's code asks for the end of 1.25x."""
+    """BBRPlus's cycle; `inverted`: 1.25x ends when inflight is low, as in the study's code."""
 
     @jit
     def is_pushed_up(rs: RateSample, target: int) -> bool:

@@ -1,5 +1,6 @@
 """The variants by name: what each is, where it is described, and its file.
 
+Lanigan20 is a dissertation of 2020 that compares variants of BBR in ns-3 (analyze/bbr/README.md).
 Nothing of the estimator is imported before a variant is loaded.
 """
 

@@ -55,10 +55,10 @@ def _compile(name: str, compiled: Callable[[], object]) -> None:
 
 
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
-    """What `work` returns, run in a child that may use so many seconds of the processor.
+    """What `work` returns, run in a child process that may use `cpu_seconds` of CPU time.
 
     Raises:
-        BbrscopeError: of the child, or why it did not answer.
+        BbrscopeError: the child raised, ended without an answer, or used up its time.
     """
     context = multiprocessing.get_context("fork")
     answers, answer = context.Pipe(duplex=False)

@@ -21,7 +21,7 @@ _BASES = ("v1", "v2", "v3")
 
 @dataclass(frozen=True)
 class OwnVariant:
-    """A variant; `base` is v1, v2 or v3, `rules` its parameters, HZ open."""
+    """A variant; `base` is v1, v2 or v3, `rules` its parameters, in which HZ may still be 0."""
 
     base: str
     rules: dict[str, Any]
@@ -29,7 +29,11 @@ class OwnVariant:
     dispatch: Dispatch
 
     def rules_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Its parameters in place of a recording's; what it leaves alone of its base stays."""
+        """The parameters to replay a recording under this variant.
+
+        On a recording of its base: the recorded ones, except those that the variant changes. On one
+        of another version: the variant's own, with the recorded HZ.
+        """
         if recorded_base != self.base:
             return self.rules | {"HZ": recorded["HZ"]}
         usual = params.DEFAULTS[self.base]

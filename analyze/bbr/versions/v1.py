@@ -52,7 +52,7 @@ from .callbacks import init_common, init_pacing, restart_from_idle
 def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     """`min_rtt_us` is tcp_min_rtt(), which recordings do not carry.
 
-    pacing_gain and cwnd_gain survive from before.
+    pacing_gain and cwnd_gain keep the values from before init().
     """
     init_common(bbr, tp, min_rtt_us)
     bbr.prior_cwnd = 0

@@ -66,7 +66,7 @@ from .v2_v3 import (
 def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     """`min_rtt_us` is tcp_min_rtt(), which recordings do not carry.
 
-    pacing_gain, cwnd_gain and debug.event survive from before.
+    pacing_gain, cwnd_gain and debug.event keep the values from before init().
     """
     init_common(bbr, tp, min_rtt_us)
     bbr.next_rtt_delivered = 0
@@ -93,7 +93,7 @@ def bbr_update_ecn_alpha(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
 # v2 bbr2_update_congestion_signals(), until the round's signals are used
 @jit
 def gather_congestion_signals(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> bool:
-    """Take what was delivered and lost; whether a round of them is over."""
+    """Take what was delivered and lost; True if the loss round is over."""
     bbr.loss_round_start = 0
     if rs.interval_us <= 0 or not rs.acked_sacked:
         return False

@@ -83,7 +83,7 @@ from .v2_v3 import (
 def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None:
     """`min_rtt_us` is tcp_min_rtt(), which recordings do not carry.
 
-    pacing_gain, cwnd_gain and plb.consec_cong_rounds survive from before.
+    pacing_gain, cwnd_gain and plb.consec_cong_rounds keep the values from before init().
     """
     init_common(bbr, tp, min_rtt_us)
     init_recovery_and_probes(bbr, tp, min_rtt_us, p)

@@ -1,4 +1,4 @@
-"""tcp_ack(): what the sender makes of an ACK, in the kernel's order."""
+"""tcp_ack() of net/ipv4/tcp_input.c: what the sender makes of an ACK, in the kernel's order."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def tcp_may_undo(s: Sim, i: int) -> bool:
 
 @jit
 def tcp_undo_cwnd_reduction(s: Sim, i: int, unmark: bool) -> None:
-    """Take the reduction back, and with `unmark` the marks of loss."""
+    """Undo the reduction; with `unmark`, also take the lost marks off all segments."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     if unmark:
         bits = world_of(s).bits
@@ -102,7 +102,7 @@ def _ssthresh(s: Sim, i: int) -> None:
 
 @jit
 def tcp_init_cwnd_reduction(s: Sim, i: int) -> None:
-    """The congestion window is about to fall."""
+    """Begin a reduction of cwnd: note where it ends, and ask for ssthresh."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     f.high_seq = f.nxt
     f.tlp_high_seq = -1
@@ -132,7 +132,7 @@ def _init_undo(s: Sim, i: int) -> None:
 
 @jit
 def tcp_enter_recovery(s: Sim, i: int, ece: bool) -> None:
-    """Loss is certain: save what an undo needs, and retransmit."""
+    """Enter Recovery: save what an undo needs, and begin the reduction; tcp_ack() retransmits."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     f.prior_ssthresh = 0
     _init_undo(s, i)

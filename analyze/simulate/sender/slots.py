@@ -67,6 +67,9 @@ def callback(version: str) -> Any:
 
 
 def slots(versions: tuple[str, ...]) -> tuple[Any, ...]:
-    """So many callbacks that every world has the same type: the last one fills up."""
+    """The callbacks of these versions and variants, repeating the last, SLOTS in all.
+
+    So every world has the same type, and the engine is compiled once.
+    """
     names = (*versions, *[versions[-1] if versions else "v1"] * SLOTS)[:SLOTS]
     return tuple(callback(name) for name in names)

@@ -1,4 +1,7 @@
-"""The retransmission timer and what shares it: when it is due, and how RTTs set it."""
+"""The retransmission timer and what shares it: when it is due, and how RTTs set it.
+
+net/ipv4/tcp_input.c, net/ipv4/tcp_output.c (the loss probe), include/net/inet_connection_sock.h.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _TIMEOUT_INIT_US = 1_000_000
 
 @jit
 def jiffies_us(count: int, hz: int) -> int:
-    """So many ticks in us."""
+    """`count` ticks of the clock [us]."""
     return count * (1_000_000 // hz)
 
 
@@ -41,7 +44,7 @@ def set_timer(s: Sim, i: int, kind: int, after_us: int) -> None:
 
 @jit
 def clear_timer(s: Sim, i: int) -> None:
-    """Nothing is due."""
+    """inet_csk_clear_xmit_timer(): nothing is due."""
     f = flow_of(s, i)
     f.timer = TIMER_NONE
 
@@ -57,7 +60,10 @@ def rto_delta_us(s: Sim, i: int) -> int:
 
 @jit
 def tcp_rearm_rto(s: Sim, i: int) -> None:
-    """Time out the oldest segment; after a loss probe or reordering timer, less what has passed."""
+    """Set the retransmission timer: an RTO from now.
+
+    If the timer was a loss probe's or RACK's, an RTO from when the oldest segment was sent.
+    """
     f, tp = flow_of(s, i), event_of(s, i).tp
     if tp.packets_out == 0:
         clear_timer(s, i)
@@ -70,7 +76,7 @@ def tcp_rearm_rto(s: Sim, i: int) -> None:
 
 @jit
 def tcp_schedule_loss_probe(s: Sim, i: int, advancing: bool) -> bool:
-    """A probe after two RTTs; True if the timer is set for it."""
+    """Set the timer for a tail loss probe after two RTTs, at the latest at the RTO; True if set."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     state = tp.icsk_ca_state
     if tp.packets_out == 0 or (state != TCP_CA_OPEN and state != TCP_CA_CWR):

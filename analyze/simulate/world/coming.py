@@ -89,7 +89,7 @@ def draw_exponential(s: Sim, mean: int) -> int:
 
 @jit
 def take_packet(s: Sim) -> int:
-    """A free packet's index; the world notes it if there is none, and ends."""
+    """A free packet's index; if there is none, 0, and `overflow` is set, which ends the run."""
     w = world_of(s)
     i = w.free
     if i < 0:

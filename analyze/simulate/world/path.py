@@ -1,7 +1,8 @@
 """The path: loss per skb at the sender, one bottleneck with a queue, and a delay for ACKs.
 
-The bottleneck is tbf's: packets leave when the token bucket covers their bytes on the wire. Its
-queue is a FIFO of so many packets or bytes, or none (a policer). ACKs are delayed and never lost.
+The bottleneck is that of tbf (net/sched/sch_tbf.c): packets leave when the token bucket covers
+their bytes on the wire. Its queue is a FIFO of so many packets or bytes, or none (a policer). ACKs
+are delayed and never lost.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ class PathSetup:
     """The path: rate in bit/s on the wire, times in us, buffer in packets or bytes (0: no limit).
 
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
-    (0: none), `reorder` the share of skbs that overtake: all others wait for `reorder_us` of the
-    round trip (0: half of it). `busy_every_us` and `busy_us` say how often and how long the hosts
-    do something else, on average (0: as world_loop.py has it). `mss` and `headers` are the bytes
-    of a full segment's payload and of what it has before that on the wire.
+    (0: none). `reorder` is the share of skbs that overtake the others: these wait for `reorder_us`,
+    which is a part of the round trip (0: half of it). `busy_every_us` and `busy_us` say how often
+    and how long the hosts do something else, on average (0: as world_loop.py has it). `mss` and
+    `headers` are the bytes of a full segment's payload and of what it has before that on the wire.
     """
 
     rate_bps: int
@@ -103,12 +103,12 @@ class FlowSetup:
 
     @property
     def slot(self) -> str | None:
-        """Whose callbacks run: a version, or a variant; None of a loss-based one."""
+        """Whose callbacks run: a version, or a variant; None for a loss-based control."""
         return self.variant or self.version
 
     @property
     def version(self) -> str | None:
-        """v1, v2 or v3; None of a loss-based one. Raises ScenarioError."""
+        """v1, v2 or v3; None for a loss-based control. Raises ScenarioError: `cc` is not known."""
         if self.cc in LOSS_BASED:
             return None
         if self.cc not in VERSION_OF:
@@ -137,7 +137,7 @@ class Arrays:
 
 
 def check_path(path: PathSetup) -> None:
-    """Raise ScenarioError if no such path can be."""
+    """Raise ScenarioError if such a path is impossible."""
     if not 8000 <= path.rate_bps <= 100_000_000_000:
         raise ScenarioError(f"a rate of {path.rate_bps} bit/s", "from 8 kbit/s to 100 Gbit/s")
     if not 10 <= path.rtt_us <= 10_000_000:
@@ -170,7 +170,10 @@ def _check(setup: Setup) -> None:
 
 
 def window_bits(setup: Setup) -> int:
-    """log2 of the segments that a flow may have in flight: three BDPs and the buffer."""
+    """log2 of the segments that a flow may have in flight: four BDPs and twice the buffer.
+
+    Never more than twice what the receive buffer holds, plus 512; never below 10 bits.
+    """
     path = setup.path
     rate = max([path.rate_bps, *(int(v) for _, what, v in path.changes if what == "rate")])
     rtts = [path.rtt_us, *(int(v) for _, what, v in path.changes if what == "rtt")]
@@ -298,7 +301,11 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
 
 
 def ecn_of(flow: FlowSetup) -> int:
-    """How the receiver, which has the sender's congestion control, echoes marks."""
+    """How the receiver, which has the sender's congestion control, echoes CE marks.
+
+    ECN_PRECISE: ECE tells the mark of each packet, as in DCTCP (RFC 8257); ECN_CLASSIC: ECE until
+    CWR arrives (RFC 3168).
+    """
     rules = rules_of(flow)
     asks = rules.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
     heard = flow.version in ("v2", "v3") and asks and rules.get("precise_ece_ack")

@@ -75,7 +75,9 @@ def _bucket(rate_bps: int) -> int:
 
 
 def path_of(text: str) -> PathSetup:
-    """A path such as ``rate=10mbit,rtt=40ms,buffer=1bdp,loss=1%``; what is left out is that.
+    """A path from a text such as ``rate=10mbit,rtt=40ms,buffer=1bdp,loss=1%``.
+
+    What is left out is as in _PATH_DEFAULTS, or 0.
 
     Raises:
         ScenarioError: an unknown word, or a value that cannot be understood.
@@ -121,7 +123,12 @@ def with_control(flow: FlowSetup, name: str) -> FlowSetup:
 
 
 def of_path(path: PathSetup, controls: str, duration_us: int, seed: int) -> Setup:
-    """A world of bulk flows, one for each control of ``v2,cubic``, begun together."""
+    """A world of bulk flows that begin together, one per name in `controls`, as ``v2,cubic``.
+
+    Raises:
+        ScenarioError: `controls` names none.
+        BbrscopeError: a user's file cannot be loaded.
+    """
     names = [name.strip() for name in controls.split(",") if name.strip()]
     if not names:
         raise ScenarioError("--cc names no congestion control", "write --cc v2 or --cc v3,cubic")

@@ -3,7 +3,7 @@
 What comes from packets has names that begin with pkt_; nothing of it goes into the other columns,
 so that each side checks the other. Rates are in Mbit/s = 1e6 bit/s and name their layer: goodput
 counts payload that was acknowledged in order, throughput whole frames as the wire (and tbf) does.
-Of a flow that has samples (of ss, or v2alpha's lines) and no events, they tell the kernel's side.
+If a flow has samples (of ss, or v2alpha's lines) and no events, they give the kernel's side.
 """
 
 from __future__ import annotations

@@ -104,7 +104,10 @@ def windowed_queue_sql(windows: str) -> str:
 
 
 def windowed_rates_sql(windows: str) -> str:
-    """Return the query of link_rates over a window of each run: its rate at the beginning first."""
+    """Return the query of link_rates over a window of each run.
+
+    A run's first row is the rate that holds when its window begins; see windowed_sql.
+    """
     return f"""
 WITH {windows}, steps AS ({LINK_RATES.sql}), ended AS (
   SELECT *, lead(start_ns, 1, 9223372036854775807) OVER (PARTITION BY run_id ORDER BY start_ns)
