@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def by_name(store: Store, patterns: Sequence[str]) -> list[str]:
-    """Return the runs that the patterns name, in that order, each once.
+    """Return the names of the runs that match the patterns, in that order, each once.
 
     Raises:
-        BbrscopeError: a pattern names none.
+        BbrscopeError: no run matches one of them.
     """
     names = store.runs()
     chosen: list[str] = []
@@ -30,7 +30,7 @@ def by_name(store: Store, patterns: Sequence[str]) -> list[str]:
 
 
 def by_condition(path: Path, condition: str) -> list[str]:
-    """Return the runs of which a condition over the columns of `runs` holds.
+    """Return the names of the runs of which a condition over the columns of `runs` holds.
 
     The condition is SQL from the command line: it can read the store, and nothing else.
 

@@ -16,7 +16,7 @@ bbrscope: this is Python {}, and bbrscope needs {} or newer
 
 
 def main() -> None:
-    """Run the command line; exit 1 with a way out where this Python cannot.
+    """Run the command line; where this Python is too old, exit 1 and say what to do.
 
     While modules are imported, Ctrl-C ends the process as it ends any other program: an exception
     in the middle of an import would be shown with a traceback.

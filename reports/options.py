@@ -81,7 +81,7 @@ store_option = click.option(
     default=DEFAULT_STORE,
     show_default=True,
     envvar=STORE_VARIABLE,
-    help=f"The DuckDB store, or to read from, a lake (or set {STORE_VARIABLE}).",
+    help=f"The DuckDB store, or a lake to read from (or set {STORE_VARIABLE}).",
     # Completion of RUN must know it even when it comes later on the line.
     is_eager=True,
 )

@@ -22,8 +22,8 @@ def window_options(function: F) -> F:
     steady = click.option(
         "--steady",
         is_flag=True,
-        help="Only the steady state: from when every flow that counts has left STARTUP and DRAIN "
-        "until the first of them ends.",
+        help="Only the steady state: from when every flow that counts (view senders) has left "
+        "STARTUP and DRAIN until the first of them ends.",
     )
     between = click.option(
         "--between",
@@ -39,7 +39,7 @@ def check(between: tuple[int, int] | None, steady: bool) -> None:
     """Refuse both options at once, and a window that ends before it begins.
 
     Raises:
-        click.UsageError: so it is.
+        click.UsageError: both are given, or the window ends before it begins.
     """
     if between and steady:
         raise click.UsageError("--between and --steady are two windows: choose one")
@@ -50,7 +50,9 @@ def check(between: tuple[int, int] | None, steady: bool) -> None:
 def windows_of(
     store: Store, run_ids: Sequence[int], between: tuple[int, int] | None, steady: bool
 ) -> RunWindows | None:
-    """Return the window of each run, ns of its clock being `between`; None: all of them.
+    """Return the window of each run; `between` is in ns on its clock. None: measure whole runs.
+
+    Of `between` and `steady`, `steady` goes first.
 
     Raises:
         BbrscopeError: a run has no steady state.
@@ -63,7 +65,7 @@ def windows_of(
 
 
 def nanoseconds(between: tuple[float, float] | None) -> tuple[int, int] | None:
-    """Return a window in ns that is in seconds.
+    """Return a window in ns; `between` is in seconds.
 
     >>> nanoseconds((0.5, 2))
     (500000000, 2000000000)
@@ -72,7 +74,7 @@ def nanoseconds(between: tuple[float, float] | None) -> tuple[int, int] | None:
 
 
 def window_notes(store: Store, windows: RunWindows | None) -> list[str]:
-    """Say from when until when each run is measured."""
+    """Return lines that say from when until when each run is measured; none for whole runs."""
     if windows is None:
         return []
     query = "SELECT run_id, any_value(run), any_value(zero_ns) FROM senders GROUP BY run_id"

@@ -19,7 +19,7 @@ def findings_frame(diagnoses: Sequence[Diagnosis]) -> polars.DataFrame:
     """Return one row per finding, the costliest first within a run.
 
     Columns: run, rank, name (of the rule), flow (null: the run), severity, confidence, cost_s,
-    cost_bytes, t0_s and t1_s (seconds since the run's first flow with data began), sentence.
+    cost_bytes, t0_s and t1_s (seconds on the run's clock), sentence.
     """
     import polars
 
@@ -48,10 +48,10 @@ def findings_frame(diagnoses: Sequence[Diagnosis]) -> polars.DataFrame:
 def story_frame(stories: Sequence[FlowStory]) -> polars.DataFrame:
     """Return one row per change of the flows, in their order.
 
-    Columns: flow, t_s (seconds since the run's first flow with data began), about (phase,
-    inflight_hi, inflight_lo, bw_lo or what else changed), old and new (phases, or values in the
-    kernel's units, as text; null where there is none, or a bound is unset), decision (its stable
-    name, or GAP, SAMPLED, MID_FLOW), why (a sentence with the numbers), function (the kernel's).
+    Columns: flow, t_s (seconds on the run's clock), about (phase, inflight_hi, inflight_lo, bw_lo
+    or what else changed), old and new (phases, or values in the kernel's units, as text; null
+    where there is none, or a bound is unset), decision (its stable name, or GAP, SAMPLED,
+    MID_FLOW), why (a sentence with the numbers), function (the kernel's).
     """
     import polars
 

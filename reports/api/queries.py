@@ -17,7 +17,10 @@ FROM runs ORDER BY run_id
 
 
 def query_error(error: Exception) -> BbrscopeError:
-    """Turn DuckDB's words about a query into fact and way out; it names candidates itself."""
+    """Turn DuckDB's error about a query into a fact and a way out.
+
+    DuckDB's own hints (names that look like the wrong one) are kept.
+    """
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     outside = ("disabled by configuration", "has been locked", "read-only mode")
     if lines and any(words in lines[0] for words in outside):

@@ -32,10 +32,11 @@ By = Literal["flow", "phase", "second", "round", "run"]
 class Recordings(Closing):
     """The runs of an open store, read-only; a context manager that closes it.
 
-    Methods that take `run` mean one run by its name; without it, all runs. Small tables come as
-    ``polars.DataFrame``, those with a row per event or packet as ``polars.LazyFrame``: call
-    ``collect()`` when you have said what you want of it. Columns and units are those that
-    ``bbrscope schema NAME`` prints.
+    Methods that take `run` mean one run by its name (BbrscopeError: there is none); without it, all
+    runs. Small tables come as ``polars.DataFrame``, those with a row per event or packet as
+    ``polars.LazyFrame``: call ``collect()`` when you have said what you want of it. Columns and
+    units are those that ``bbrscope schema NAME`` prints. Seconds are on the run's clock: 0 is the
+    first event of the first flow that counts, which is one that carried data (view ``senders``).
 
     Decisions are found by replaying. Methods that need them replay a run the first time, and store
     them: then the store is opened for writing for that long.
@@ -139,7 +140,8 @@ class Recordings(Closing):
         """Return throughput, loss, RTT, queue and inflight of flows; views ``metrics_by_*``.
 
         Columns that begin with ``pkt_`` come from packets only, the others from kernel events.
-        They are of whole runs, of `between` (seconds of the run's clock), or of the `steady` state.
+        They are of whole runs, of `between` (seconds on the run's clock), or of the `steady` state
+        (of both, `steady` holds). Raises BbrscopeError: a run has no steady state.
 
         >>> goodput, rtt = lab.metrics("v2_x_spur").select("goodput_mbps", "rtt_min_us").row(0)
         >>> round(goodput, 2), rtt
@@ -159,7 +161,7 @@ class Recordings(Closing):
 
         Args:
             query: DuckDB's dialect. It reads the store and nothing else.
-            values: of its named parameters.
+            values: of its named parameters, $least in the example.
 
         Raises:
             BbrscopeError: it is no single SELECT, or wrong.
@@ -173,7 +175,7 @@ class Recordings(Closing):
     def relation(
         self, query: str, values: Mapping[str, object] | None = None
     ) -> duckdb.DuckDBPyRelation:
-        """Return one SELECT as a DuckDB relation, which runs when its rows are taken.
+        """Return one SELECT as a DuckDB relation, which runs when its rows are taken; see `sql`.
 
         Raises:
             BbrscopeError: it is no single SELECT, or wrong.
@@ -215,6 +217,8 @@ class Recordings(Closing):
     ) -> list[WhatIf]:
         """Replay the recorded inputs under other rules; return an answer for each flow.
 
+        The open loop of ``bbrscope replay --set``, not the closed one of ``bbrscope what-if``.
+
         Args:
             settings: parameters of the estimator and their values, in kernel units or as "5%".
             version: rules of v1, v2 or v3, a variant's name or a file with a variant of your own,
@@ -237,8 +241,8 @@ class Recordings(Closing):
     def explain(self, run: str, flow: int | None = None) -> polars.DataFrame:
         """Return what the flows decided, when and why: one row per change.
 
-        Columns: flow, t_s (seconds since the first flow with data began), about, old, new,
-        decision, why (a sentence with the numbers) and function (the kernel's).
+        Columns: flow, t_s (seconds on the run's clock), about, old, new, decision, why (a sentence
+        with the numbers) and function (the kernel's).
 
         Raises:
             BbrscopeError: the run has no such flow.
@@ -297,8 +301,8 @@ class Recordings(Closing):
         Args:
             name: rates, volumes, rtt, loss ...; ``bbrscope plot --list`` has them all.
             runs: one or more.
-            flow: of each run; None: the largest.
-            between: seconds since the first flow began.
+            flow: of each run; None: the first that counts, or in CDFs and boxes, every one.
+            between: seconds on the run's clock.
             dark: for a dark background.
 
         Raises:
@@ -371,8 +375,7 @@ def ingest(
 ) -> Recordings:
     """Load run bundles (or captures, or logs) into a store, and open it.
 
-    The store is made if it is missing. What it holds already is left as it is, so that a notebook
-    may run this again.
+    The store is made if it is missing; what it holds stays, so that a notebook may run this again.
 
     Args:
         bundles: folders or ``.tar.zst``; packet captures and logs of ``ss -tin`` become runs, too.

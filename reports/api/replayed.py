@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_replayed(path: Path, *runs: str) -> Store:
-    """Open the store to read; replay first what of the runs was not replayed yet.
+    """Open the store to read; replay first those of `runs` whose decisions are not stored yet.
 
     Raises:
         BbrscopeError: a run was not replayed, and the store cannot be written.

@@ -26,7 +26,11 @@ SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "": 1}
 
 
 def parse_sample(_context: click.Context, _param: click.Parameter, value: str) -> int:
-    """Turn 1/64 into 64."""
+    """Turn 1/64 into 64.
+
+    Raises:
+        click.BadParameter: it is not 1/N.
+    """
     match = re.fullmatch(r"1/([1-9]\d{0,5})", value)
     if match is None:
         raise click.BadParameter(f"{value!r} is not a share like 1/64")
@@ -36,7 +40,11 @@ def parse_sample(_context: click.Context, _param: click.Parameter, value: str) -
 def parse_percent(
     _context: click.Context, _param: click.Parameter, value: str | None
 ) -> float | None:
-    """Turn 5% into 5.0."""
+    """Turn 5% into 5.0.
+
+    Raises:
+        click.BadParameter: it is no percentage above 0.
+    """
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,4}(?:\.\d{1,3})?)%?", value)
@@ -46,7 +54,11 @@ def parse_percent(
 
 
 def parse_size(_context: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Turn 500M into bytes."""
+    """Turn 500M into bytes; k, M and G are powers of 1000.
+
+    Raises:
+        click.BadParameter: it is no size.
+    """
     if value is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)(?:i?[bB])?", value)
@@ -91,7 +103,7 @@ class CollectRequest:
     max_cpu: float | None
 
     def plan(self) -> RecordingPlan:
-        """Return what to do on this host; a bundle without a name is called by the time.
+        """Return what to do on this host; a bundle without a name is named after the time.
 
         Raises:
             click.UsageError: COMMAND would open the socket that --wait waits for.
@@ -153,7 +165,7 @@ class CollectRequest:
     type=click.IntRange(64, 262144),
     help="Keep this much of each packet, payload included [its headers only].",
 )
-@click.option("--ring", default=16384, show_default=True, help="tcpdump's ring, KiB.")
+@click.option("--ring", default=16384, show_default=True, help="tcpdump's ring buffer, KiB.")
 @click.option("--buffer", default="256M", callback=parse_size, help="Memory for rows [256M].")
 @click.option("--max-size", callback=parse_size, help="End cleanly at this size, e.g. 2G.")
 @click.option("--as-root", is_flag=True, help="Run COMMAND as root, not as who called sudo.")
@@ -167,9 +179,9 @@ class CollectRequest:
 @click.option(
     "--memory", default="256M", callback=parse_size, help="Memory of the flight recorder [256M]."
 )
-@click.option("--rotate", metavar="TIME", help="Write everything, a bundle each 10m, for weeks.")
+@click.option("--rotate", metavar="TIME", help="Write everything, a bundle every TIME: 10m.")
 @click.option(
-    "--sample", default="1/1", callback=parse_sample, help="Record 1/64 of the flows [all]."
+    "--sample", default="1/1", callback=parse_sample, help="Record this share of flows: 1/64 [all]."
 )
 @click.option("--phases", is_flag=True, help="Record only where BBR's phase changes.")
 @click.option(

@@ -91,7 +91,7 @@ class DiffRequest:
     type=ShareType(),
     default="10%",
     show_default=True,
-    help="Changes up to this are no difference; of shares of time, in points.",
+    help="Changes up to this are no difference; of shares of time, in percentage points.",
 )
 @click.option(
     "--fail-on",
@@ -113,7 +113,8 @@ def command(request: DiffRequest) -> None:
     scenario and seed are compared with each other, those of other scenarios are not pooled.
     Repetitions tell noise from change: an exact permutation test over the runs (p <= 0.05), which
     takes at least 4 and 4 runs, 3 and 5, or 6 pairs; with fewer it says that noise is unknown.
-    Called real is what stays so after Holm's correction for the number of quantities.
+    A change is called real if p stays as small after Holm's correction for the number of
+    quantities.
 
     The exit status is 1 if a metric got worse by more than the threshold and that is not noise
     (--fail-on adds phases, limits and decisions, of which any change counts), 0 if not, 2 for
@@ -170,7 +171,7 @@ def _fails(difference: Difference, kinds: Sequence[str]) -> bool:
 
 
 def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
-    """Return what else than the measured differs between the groups, or spoils them."""
+    """Return lines: what the groups were made with that differs, and which runs are incomplete."""
     notes = []
     sides = [_settings(store, ids) for ids in (a, b)]
     for name in dict.fromkeys([*sides[0], *sides[1]]):

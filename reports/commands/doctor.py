@@ -31,8 +31,9 @@ MARKS = {"ok": "ok", "note": "--", "missing": "NO"}
 def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     """Say in one screen what this host can record, without changing anything on it.
 
-    With --bundle, say what became of a recording: attempted = recorded + cut + lost per probe as
-    counted in the kernel, numbers that are missing from the rows, what tp.delivered proves.
+    With --bundle, say how complete a recording is: per probe, attempted = recorded + cut (began
+    after the recording ended) + lost, as counted in the kernel; sequence numbers that the rows
+    lack; calls at which tp.delivered does not add up.
 
     \b
     Examples:
@@ -62,7 +63,11 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
 
 
 def print_bundle(folder: Path, as_json: bool) -> None:
-    """Print a recording's account; a row that was lost is an error."""
+    """Print how complete a recording is.
+
+    Raises:
+        BbrscopeError: events were lost, or rows make no sense.
+    """
     from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
     from ...collect.record.output import accounting
 

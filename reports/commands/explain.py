@@ -71,7 +71,12 @@ class ExplainRequest:
 @click.option(
     "--between", type=TimeType(), nargs=2, metavar="FROM TO", help="Only this time, as in 12s 14s."
 )
-@click.option("--only", metavar="WHAT", help="inflight_hi, bw_lo, phase, cwnd ... or a code.")
+@click.option(
+    "--only",
+    metavar="WHAT",
+    help="inflight_hi, bw_lo, phase, cwnd ... or a decision's code (`bbrscope sql 'FROM"
+    " decision_codes'`).",
+)
 @click.option("--all", "everything", is_flag=True, help="Also the decisions not to change.")
 @click.option("--at", type=TimeType(), metavar="TIME", help="State and limits at one instant.")
 @click.option("--full", is_flag=True, help="Fold nothing: one line for each change.")

@@ -108,8 +108,8 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     "--all",
     "everything",
     is_flag=True,
-    help="Every decision: those that each ACK takes about the window, and those to change nothing,"
-    " too.",
+    help="Every decision: those that each ACK takes about cwnd and extra_acked, and those to change"
+    " nothing, too.",
 )
 @click.option(
     "--capture",

@@ -98,10 +98,13 @@ def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
 
 
 def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
-    """A server of metrics in threads of its own, listening already.
+    """Return a server of metrics that listens already, in threads of its own.
+
+    Args:
+        listen: ADDRESS:PORT.
 
     Raises:
-        BbrscopeError: the address is none, or taken.
+        BbrscopeError: that is no address and port, or nothing can listen there (port in use).
     """
     match = re.fullmatch(r"\[?([0-9A-Za-z:.-]+?)\]?:(\d{1,5})", listen)
     if match is None or int(match[2]) > 65535:

@@ -61,7 +61,7 @@ def command(request: FleetRequest) -> None:
 
     Answers, each a table: findings by the seconds and bytes that they cost, over all and broken
     down; what changed between the last seven days and the seven before, separated from noise by a
-    permutation test; the worst flows; v3 beside v1 on paths of like RTT, rate and loss, with the
+    permutation test; the worst flows; v3 beside v1 on paths of similar RTT, rate and loss, with the
     limit that made the difference; and what limited sending. json has them by name.
 
     \b

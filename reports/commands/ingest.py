@@ -73,8 +73,9 @@ def command(request: IngestRequest) -> None:
     """Load run bundles: folders, or .tar.zst of one; or what you have already.
 
     Each bundle is loaded wholly or not at all, whatever becomes of the others. A bundle that the
-    store has already changes nothing, but for packets that were left aside before. What a recording
-    lacks (lost rows, half events) is printed and kept in the table capture_quality.
+    store has already changes nothing; only packets that an earlier ingest left aside are added.
+    What a recording lacks (lost rows, half events) is printed and kept in the table
+    capture_quality.
 
     Packets are dissected by tshark and joined to the events: see tables packets, streams and
     captures, views ack_timeline and loss_timeline.

@@ -101,7 +101,9 @@ def list_scenarios(name: str | None) -> None:
     help="Where the run bundles go.",
 )
 @click.option(
-    "--no-events", is_flag=True, help="Record no kernel events: in a guest, a third of the time."
+    "--no-events",
+    is_flag=True,
+    help="Record no kernel events: in a guest, a run then takes a third of the time.",
 )
 @click.option("--no-packets", is_flag=True, help="Do not capture packets at the bottleneck.")
 @click.option(
@@ -128,8 +130,8 @@ def run_scenario(
 
     A run that is in the output folder or in the store is not made again: interrupt with Ctrl-C,
     and go on later with the same command. `bbrscope study SCENARIO` judges what there is.
-    Without events (--no-events) nothing can be replayed or explained, but grids of many short runs
-    are judged by iperf3's numbers alone.
+    Without events (--no-events) nothing can be replayed or explained. That is enough for grids
+    of many short runs, which are judged by iperf3's numbers alone.
 
     \b
     bbrscope lab run song-single-buffer --quick --vm --jobs 2

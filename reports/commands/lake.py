@@ -41,8 +41,8 @@ def command() -> None:
 
     A lake is read like a store: give it as --store to sql, runs, report, plot, explain, diagnose,
     diff, metrics, study and fleet. Any number of hosts may add to it at once. Its tables are those
-    of a store, and besides findings (what diagnose said of each run), flow_limits (what each limit
-    cost each flow) and lake_runs (the manifest).
+    of a store and three more: findings (what diagnose said of each run), flow_limits (what each
+    limit cost each flow) and lake_runs (the manifest).
 
     \b
     bbrscope lake add lake fixtures/v2_x_spur fixtures/v1_x_lt
@@ -85,7 +85,7 @@ def add(request: AddRequest) -> None:
 
     \b
     bbrscope lake add lake recordings/* --host web1
-    bbrscope lake add s3://bucket/lake recordings/*      # keys as AWS's programs read them
+    bbrscope lake add s3://bucket/lake recordings/*      # credentials as AWS's programs find them
     bbrscope lake add /mnt/lake /mnt/recordings/* --cluster tcp://scheduler:8786
     """
     from ...analyze.lake.fan_out import file_all

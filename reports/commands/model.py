@@ -129,7 +129,7 @@ def _path_options(function: F) -> F:
     type=TIME,
     default="400s",
     show_default=True,
-    help="After convergence.",
+    help="How long the flows compete after convergence.",
 )
 @click.option(
     "--alone", "only_bbr", is_flag=True, help="BBR flows with no other: RTT estimate and cap."
@@ -155,7 +155,8 @@ def ware(
     PROBE_RTT, when only the others' packets are in the queue, so that BBR's share settles where
     that cap holds it: about half in deep buffers, whatever number of flows it meets. bbr_share
     (equation 10) also subtracts the time in PROBE_RTT; simple_share (5) is the model for one flow
-    in a very deep buffer. p_raw below 0 means that BBR takes everything.
+    in a very deep buffer. p_raw (9) is the share of the loss-based flows; below 0, BBR takes
+    everything.
 
     With RUN, each of them is predicted and compared with what it measured in the second half of
     the time that all its flows shared; the link is that of the lab, or what the options say.
@@ -251,7 +252,7 @@ def _require_links(runs: Sequence[str], run_ids: Sequence[int], links: dict[int,
 def cliff(gains: tuple[float, ...], scenario: str | None, store: Path, output_format: str) -> None:
     """Predict at which random loss BBRv1's goodput collapses: Cao19's cliff, p = 1 - 1/gain.
 
-    Probing with 1.25 times the bandwidth, 20 % of loss leave no more than the bandwidth: the
+    Probing with 1.25 times the bandwidth, a loss of 20 % leaves no more than the bandwidth: the
     estimate cannot grow again. cliff_with_margin allows for the 1 % that Linux paces below its
     estimate; from policer_loss on, BBRv1 may take the loss for a policer first, which is why a
     gain of 1.5 collapses before its cliff.

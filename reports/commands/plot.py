@@ -110,7 +110,9 @@ def _list(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
 )
 @click.option("--spec", is_flag=True, help="Print the Vega-Lite specification, data included.")
 @click.option(
-    "--flow", type=int, help="The flow [the first that counts; of CDFs and boxes, every one]."
+    "--flow",
+    type=int,
+    help="The flow [the first that counts (view senders); in CDFs and boxes, every one].",
 )
 @click.option(
     "--between",
@@ -126,9 +128,9 @@ def command(request: PlotRequest) -> None:
     """Draw the chart NAME of RUN as a figure for a paper; of several, one above the other.
 
     The charts are those of `bbrscope report`, in the same colours; --list names them. No browser
-    is needed. The data are those drawn: when a figure is too narrow to show every point, first,
-    last, least and largest of each of 1500 spans of time; --between keeps every point. The data of
-    a distribution are its quantiles in steps of 0.25 %.
+    is needed. The data are those drawn: when a figure is too narrow to show every point, the
+    first, last, least and largest of each of 1500 spans of time; --between keeps every point.
+    The data of a distribution are its quantiles in steps of 0.25 %.
 
     \b
     bbrscope plot volumes v2_single_1bdp -o volumes.svg

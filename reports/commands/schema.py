@@ -60,8 +60,8 @@ def describe_macros() -> str:
 def command(table: str | None, store: Path, output_format: str) -> None:
     """Print the store's tables, views and macros: columns, types, units and meaning.
 
-    Every store has the same, and none need be there; a lake has three tables more: lake_runs,
-    findings and flow_limits.
+    They are the same in every store, and the store need not exist. A lake has three tables more:
+    lake_runs, findings and flow_limits.
 
     \b
     bbrscope schema

@@ -33,7 +33,7 @@ class SimulateRequest:
 
 @click.command(epilog=help_text())
 @click.argument("scenario", required=False)
-@click.option("--path", default="", metavar="NAME=VALUE,...", help="The path, see below.")
+@click.option("--path", default="", metavar="NAME=VALUE,...", help="The path, see above.")
 @click.option(
     "--cc",
     help="Congestion controls: v1, v2, v3, cubic, reno, a variant (below), or a file of your own:"

@@ -37,7 +37,7 @@ def command(
     show: bool,
     example: str | None,
 ) -> None:
-    """Run one SQL query (DuckDB's dialect); - reads it from standard input.
+    """Run one SQL query (DuckDB's dialect); with - as QUERY, from standard input.
 
     The query can only read the store: no files, no network, no settings. `bbrscope schema` lists
     tables, views and columns.

@@ -75,7 +75,7 @@ class StudyRequest:
     metavar="NAME",
     default=VERDICTS,
     show_default=True,
-    help="Which: verdicts, runs, or the name of a figure.",
+    help="With --format, which table: verdicts, runs, or the name of a figure.",
 )
 @click.option(
     "--figures",

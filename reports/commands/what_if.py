@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 @store_option
 @as_option
 @set_option
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Simulations under each set of rules.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     run: str,

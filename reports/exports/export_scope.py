@@ -66,7 +66,7 @@ class ExportScope:
         """Return the flows if their decisions are known.
 
         Raises:
-            BbrscopeError: they are not; `to` says what they are needed for.
+            BbrscopeError: they are not. `to` completes "RUN has no decisions to ..."
         """
         known = [flow for flow in self.flows if isinstance(flow, EventFlow)]
         if known and len(known) == len(self.flows):

@@ -68,7 +68,7 @@ class LaneSpan:
 
 @dataclass(frozen=True)
 class SignalValues:
-    """Some values of a signal: times [ns, CLOCK_MONOTONIC], values in steps, and which exist."""
+    """Some values of a signal: times [ns, CLOCK_MONOTONIC], values in its steps, which exist."""
 
     signal: Signal
     ns: npt.NDArray[np.int64]

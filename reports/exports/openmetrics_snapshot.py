@@ -25,7 +25,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Family:
-    """A metric with its samples, by what follows its name and by labels, in their order."""
+    """A metric with its samples, by suffix of the name (_total ...) and labels, in their order."""
 
     name: str
     kind: str
@@ -34,11 +34,11 @@ class Family:
     samples: dict[tuple[str, Labels], float] = field(default_factory=dict)
 
     def add(self, labels: Labels, value: float, suffix: str = "") -> None:
-        """Add to a sample, which begins at 0."""
+        """Add `value` to the sample with these labels and suffix; it begins at 0."""
         self.samples[suffix, labels] = self.samples.get((suffix, labels), 0) + value
 
     def text(self) -> Iterator[str]:
-        """Yield its lines."""
+        """Yield its lines of OpenMetrics text."""
         yield f"# TYPE {self.name} {self.kind}\n"
         if self.unit:
             yield f"# UNIT {self.name} {self.unit}\n"

@@ -49,9 +49,10 @@ Comments = dict[int, list[str]]
 
 @dataclass(frozen=True)
 class WrittenCapture:
-    """What was written: packets and comments; decisions before the first packet; secrets' blocks.
+    """How much was written.
 
-    `secrets` count blocks with keys that decrypt the capture's TLS: they are in the export as well.
+    `without_packet` counts decisions before the connection's first packet: they have no comment.
+    `secrets` counts blocks with keys that decrypt the capture's TLS: the export has them, too.
     """
 
     packets: int
@@ -63,7 +64,7 @@ class WrittenCapture:
 def write(
     scope: ExportScope, capture: Path | None, file: IO[bytes], advance: Callable[[int], None]
 ) -> WrittenCapture:
-    """Write the capture with comments; `advance` is called with the packets that are done.
+    """Write the capture with comments; `advance` is called with numbers of packets done.
 
     Args:
         capture: the capture, or the bundle that has it; the store has no packets' bytes.

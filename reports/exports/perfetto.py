@@ -1,7 +1,7 @@
 """Runs as a Perfetto trace: a process per run, a group of tracks per flow.
 
-Times are counted from the run's zero plus the same lead for all runs, so that runs lie one under
-the other and a second is the second that every other command tells.
+A time in the trace is the time on the run's clock plus a lead, which is room for what came before
+zero (the handshake). The lead is the same for all runs, so that their zeros lie one under another.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Counter:
 
 
 def write(scopes: Sequence[ExportScope], file: IO[bytes], advance: Callable[[int], None]) -> int:
-    """Write a trace of runs; return how many packets it has.
+    """Write a trace of runs; return how many packets of the trace format it has.
 
     `advance` is called with 1 when a flow is done.
     """

@@ -61,7 +61,7 @@ class PerfettoTrace:
     """Writes a trace to a file, packet by packet; call `finish` at the end.
 
     Attributes:
-        packets: how many were written.
+        packets: how many packets of the trace format were written.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -80,14 +80,18 @@ class PerfettoTrace:
         return self._track(number_field(5, parent) + bytes_field(2, name) + number_field(12, rank))
 
     def group(self, parent: int, name: str, rank: int) -> int:
-        """Add a track whose children are shown in the order of their rank."""
+        """Add a track whose children are shown in the order of their rank; return its uuid."""
         order = number_field(11, 3)
         return self._track(
             number_field(5, parent) + bytes_field(2, name) + number_field(12, rank) + order
         )
 
     def counter(self, parent: int, name: str, unit: int, unit_name: str, rank: int) -> int:
-        """Add a counter's track."""
+        """Add a counter's track; return its uuid.
+
+        `unit` is of CounterDescriptor.Unit (`NO_UNIT`, `COUNT` ...); `unit_name` is another
+        unit in words, or empty.
+        """
         about = number_field(3, unit) if unit else b""
         about += bytes_field(6, unit_name) if unit_name else b""
         return self._track(
@@ -100,7 +104,7 @@ class PerfettoTrace:
     def slice(
         self, track: int, name: str, start: int, end: int, arguments: Mapping[str, Argument]
     ) -> None:
-        """Add a slice [ns]; slices of a track may follow each other, or nest."""
+        """Add a slice from `start` to `end` [ns]; those of a track follow each other, or nest."""
         self._event(track, start, _BEGIN, bytes_field(23, name) + _annotations(arguments))
         self._event(track, end, _END, b"")
 
@@ -117,13 +121,13 @@ class PerfettoTrace:
         self._event(track, ns, _INSTANT, bytes_field(23, name) + arrows + _annotations(arguments))
 
     def counts(self, track: int, times: Iterable[int], values: Iterable[int]) -> None:
-        """Add values of a counter."""
+        """Add values of a counter; times in ns."""
         before = number_field(9, _COUNTER) + number_field(11, track) + varint(30 << 3)
         for ns, value in zip(times, values, strict=True):
             self._packet(ns, before + varint(value))
 
     def measures(self, track: int, times: Iterable[int], values: Iterable[float]) -> None:
-        """Add values of a counter that are no whole numbers."""
+        """Add values of a counter that are no whole numbers; times in ns."""
         before = number_field(9, _COUNTER) + number_field(11, track)
         for ns, value in zip(times, values, strict=True):
             self._packet(ns, before + double_field(44, value))

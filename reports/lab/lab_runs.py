@@ -95,7 +95,8 @@ def missing_points(
     What is only in the folder is loaded. The second value counts the runs that are there.
 
     Raises:
-        HostError: one that is there is of another kernel of the same release, by uname -rv.
+        HostError: a run that is in the store was made by another build of this kernel release
+            (uname -rv differs).
     """
     kernels = _stored_kernels(store)
     missing, unloaded, ready = [], list[Path](), 0

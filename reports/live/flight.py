@@ -66,7 +66,8 @@ def unit() -> str:
 def watchers_of(texts: Sequence[str]) -> tuple[tuple[str, Watcher], ...]:
     """The watchers of triggers; those that need the estimator share one.
 
-    What only the estimator or SQL can tell needs what analyses; hosts that only record do without.
+    Decisions and SQL conditions import the packages of the analysis; the other triggers do not, so
+    that a host that only records needs none of them.
 
     Raises:
         BbrscopeError: there is no such trigger.

@@ -66,7 +66,7 @@ class LiveMetrics:
                     self._decisions.add(labels, 1, "_total")
 
     def look(self, flows: Iterable[FlowNow], lost: int) -> None:
-        """Count the flows as they are now; to be called once a second."""
+        """Count the flows as they are now, and the events `lost` so far; call it once a second."""
         with self._lock:
             self._flows = {}
             self._lost.samples["_total", ()] = float(lost)
@@ -91,7 +91,7 @@ class LiveMetrics:
             return "".join("".join(grouped(one).text()) for one in families) + "# EOF\n"
 
     def follow(self, session: LiveSession) -> None:
-        """One tick of a session."""
+        """Let a session read what is new, and count it."""
         self.take(session.tick())
 
 

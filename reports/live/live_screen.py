@@ -36,7 +36,10 @@ class LiveScreen:
         self.done = False
 
     def run(self, screen: curses.window, until: float) -> None:
-        """Draw and obey keys until the user quits, the recording ends, or it is time."""
+        """Draw and obey keys until the user quits, the recording ends, or it is `until`.
+
+        `until` is in seconds of time.monotonic().
+        """
         with contextlib.suppress(curses.error):  # not every terminal can hide its cursor
             curses.curs_set(0)
         screen.timeout(TICK_MS)

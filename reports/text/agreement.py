@@ -21,7 +21,7 @@ class Teller:
     fields: bool
 
     def run(self, flows: list[FlowReplay]) -> None:
-        """Tell one run: how it was decoded, and the agreement of its flows in both modes."""
+        """Tell one run: as which BBR it was decoded, why, and how its flows agree in both modes."""
         if not flows:
             return
         info = flows[0].info

@@ -34,7 +34,7 @@ LEAST_DECISION = 24
 
 
 def ordered(flows: Sequence[FlowNow], sort: str, words: str = "") -> list[FlowNow]:
-    """The flows that contain `words` in any text, largest of `sort` first; texts by alphabet."""
+    """The flows with `words` in any text, by the column `sort`: largest number first, or A to Z."""
     chosen = [flow for flow in flows if words.lower() in text_of(flow)]
     known = [flow for flow in chosen if getattr(flow, sort) is not None]
     unknown = [flow for flow in chosen if getattr(flow, sort) is None]
@@ -50,8 +50,8 @@ def text_of(flow: FlowNow) -> str:
 def columns(flows: Sequence[FlowNow], width: int | None = None) -> dict[str, int]:
     """The columns that fit `width` (None: all), as wide as these flows need them.
 
-    Where there is too little room, first what no flow has a value of goes, then what others say
-    nearly as well; the last decision takes what is left.
+    Where there is too little room, columns without any value go first, then those that others
+    nearly replace; the last decision takes the room that is left.
     """
     wide = {key: _needed(flows, key) for key in COLUMNS}
     if width is None:

@@ -34,7 +34,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """How far apart the two are, as a share of the link."""
+        """How far apart the two are, as a share of the link (0 to 1)."""
         return abs(self.predicted_share - self.share)
 
     @property
@@ -97,7 +97,10 @@ def cliff_prediction(gain: float) -> Row:
 
 
 def collapse(name: str, points: int, observed: Observed, gain: float) -> Row:
-    """Return where a congestion control collapsed, beside the prediction if it is BBRv1."""
+    """Return where a congestion control collapsed, beside the prediction if it is BBRv1.
+
+    `points` is the number of losses at which it was measured.
+    """
     return {
         "cc": name,
         "points": points,

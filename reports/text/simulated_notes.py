@@ -19,7 +19,7 @@ MOST_NOTES = 5
 def say_simulated(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int] | None = None) -> None:
     """Say on stderr which of the runs are simulated, and for which paths such numbers hold.
 
-    Without `run_ids` of all runs that the connection sees.
+    Without `run_ids`: of all runs that the connection sees.
     """
     if run_ids is None:
         run_ids = [run_id for (run_id,) in con.execute("SELECT run_id FROM runs").fetchall()]

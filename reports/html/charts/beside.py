@@ -46,7 +46,8 @@ _SIDES = (
 def sided(rows: list[ScatterRow]) -> list[tuple[ScatterRow, Side]]:
     """Give each point's name the first side where it is in the chart and covers nothing.
 
-    Both axes begin at zero. On a page of usual width: on a narrow one some may meet.
+    Both axes begin at zero. Worked out for a chart of `WIDTH` pixels: on a narrower page names may
+    still cover each other.
     """
     places = _places(rows)
     taken = [(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS) for x, y in places]

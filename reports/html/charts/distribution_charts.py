@@ -75,7 +75,7 @@ def cdf_chart(shown: Distributions, lines: Sequence[Line]) -> alt.LayerChart:
 
 
 def box_rows(lines: Sequence[Line]) -> list[Row]:
-    """Return the ranks of `BOX_RANKS` of each flow, under the names of `BOX_COLUMNS`."""
+    """Return a row per flow: `s`, its name, and its quantiles at `BOX_RANKS` as `BOX_COLUMNS`."""
     places = [int(np.argmin(np.abs(PROBABILITIES - rank))) for rank in BOX_RANKS]
     return [
         {"s": line.name}

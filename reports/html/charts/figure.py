@@ -64,8 +64,8 @@ def figure(
 
     Args:
         con: a store that is open.
-        number: the flow; None: the first that counts, or where flows stand together, every one.
-        between: window in seconds since the first flow began, with every point in it.
+        number: the flow; None: the first that counts, or in a chart of all flows, every one.
+        between: window in seconds on each run's clock, with every point in it.
         dark: for a dark background.
 
     Raises:

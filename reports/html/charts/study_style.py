@@ -29,7 +29,10 @@ class Channels(TypedDict):
 
 
 def hue(series: str) -> str:
-    """Return the name of the colour of a series: that of the first that it names."""
+    """Return the name of the colour of a series.
+
+    That of the quantity that its name ends in, or else of the first of `HUES` in its name.
+    """
     if series in LINES:
         return "capacity"
     # A quantity of a flow, in the colour that it has in every report.
@@ -46,7 +49,10 @@ def channels(
 ) -> Channels:
     """Colour by congestion control; what shares a colour differs in dash.
 
-    The legend tells what `rows` have; `every` decides, so that all charts of a figure agree.
+    Args:
+        every: rows of all charts of the figure, so that all have the same colours and dashes.
+        rows: those of this chart; its legend lists their series only.
+        with_legend: draw the legend.
     """
     names = sorted({str(row["series"]) for row in every})[:MOST_SERIES]
     here = {str(row["series"]) for row in rows}

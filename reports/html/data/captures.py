@@ -15,7 +15,7 @@ _MOMENT_S = 0.2
 
 
 def ended_early(con: duckdb.DuckDBPyConnection, run_id: int) -> str:
-    """Say how much of the flows' time the capture lacks at its end, if it is more than a moment."""
+    """Say how much of the flows' time the capture lacks at its end; empty: a moment at most."""
     (row,) = rows(
         con,
         "SELECT (max(f.last_ns)::BIGINT - max(s.last_ns)::BIGINT) / 1e9 AS lacks FROM flows f"

@@ -177,7 +177,10 @@ def _flow_charts(document: Document, run: Run, flow: ReportFlow, index: int) -> 
 def lanes_shown(
     document: Document, lanes: dict[str, Spans], index: int, title: str = ""
 ) -> list[PlacedChart]:
-    """The lanes of a flow, or the phases of several; nothing if there are none."""
+    """The lanes of a flow, or the phases of several; nothing if there are none.
+
+    `index` is its place among the document's flows; the last place is that of all flows together.
+    """
     if not lanes:
         return []
     names = {lane: LANE_NAMES.get(lane, lane) for lane in lanes}
@@ -197,7 +200,10 @@ def lanes_shown(
 def panel_shown(
     document: Document, panel: Panel, points: dict[str, Points], index: int, bands: int
 ) -> list[PlacedChart]:
-    """A chart of what `index` has, in front of the phases of `bands`."""
+    """A chart of a flow's signals, in front of phases; nothing if there is nothing to draw.
+
+    `index` is the flow's place as in `lanes_shown`, `bands` that of the flow whose phases they are.
+    """
     signals = drawn(panel, points)
     if not signals:
         return []

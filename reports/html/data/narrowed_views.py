@@ -19,7 +19,7 @@ _NARROWED = {"phases": "flow_phases", "binding": "flow_binding"}
 
 @contextmanager
 def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
-    """Work out what a run's phases are and what limited it once, for as long as this lasts.
+    """Work out only once what a run's phases are and what limited it; a context manager.
 
     Temporary views stand in front of those of the same name: whoever asks them is answered by the
     rows that the store keeps of this run, or by a table, which holds this run alone.
@@ -73,7 +73,7 @@ def _release(con: duckdb.DuckDBPyConnection, before: set[str], held: str) -> Non
 
 
 def narrow_views(con: duckdb.DuckDBPyConnection, flow: int) -> None:
-    """Let flow_phases and flow_binding be those of this flow, while `run_views`."""
+    """Let the views flow_phases and flow_binding show this flow; only inside ``with run_views``."""
     for view, of_flow in _NARROWED.items():
         con.execute(
             f"CREATE OR REPLACE TEMP VIEW {of_flow} AS FROM held_{view} WHERE flow = {flow}"

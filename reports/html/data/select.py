@@ -82,7 +82,7 @@ class ReportFlow:
 
 @dataclass
 class Run:
-    """A run: its row of `runs`, its flows (those that matter first) and its queue.
+    """A run: its row of `runs`, its flows (those that count first) and its queue.
 
     `beside` is the number of runs on the page, which share the room there is.
     """
@@ -162,9 +162,11 @@ def load_flow(
     window: tuple[int, int] | None,
     panels: Sequence[Panel] | None = None,
 ) -> None:
-    """Read a flow's signals in `panels` [its own], lanes and gaps, while `run_views`.
+    """Read a flow's signals, lanes and gaps into `flow`; only inside ``with run_views``.
 
-    `window` (us) keeps every point.
+    Args:
+        window: from and to in us on the axis; in it every point is kept.
+        panels: whose signals; None: all of `run.panels`.
     """
     narrow_views(con, flow.number)
     clocks = _clocks(con, run, flow)

@@ -56,7 +56,7 @@ def build(
     Args:
         con: a store that is open.
         run_id: the run.
-        between: window in seconds since the first flow began, embedded in full and shown first.
+        between: window in seconds on the run's clock, embedded in full and shown first.
         advance: called with the number of events of each flow that is done.
         names: "draft" shows the names of draft-ietf-ccwg-bbr instead of the kernel's.
 

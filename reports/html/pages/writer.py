@@ -47,7 +47,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 def written_aside(path: Path) -> Iterator[IO[bytes]]:
     """Give a file that takes the place of `path` at the end; after an error it is removed.
 
-    Of a process that was killed, the next one that writes into the folder removes it.
+    What a killed process left is removed by the next one that writes into the folder.
 
     Raises:
         BbrscopeError: it cannot be written; what lay at `path` is untouched.

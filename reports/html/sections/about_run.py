@@ -142,7 +142,7 @@ def _started(row: Row) -> str:
 
 
 def setup(text: str | None) -> str:
-    """A run's set-up in a line; what names another of its values ($high) is that value.
+    """A run's set-up in a line; $NAME stands for the value that is called NAME, and becomes it.
 
     >>> setup('{"rate": "$high", "high": "20mbit"}')
     'bottleneck rate: 20mbit; high: 20mbit'

@@ -14,7 +14,7 @@ MOST_KINDS = 4
 def completeness(known: RunCompleteness, rung: str | None) -> tuple[str, str]:
     """Return (good, bad or soft, sentence); `rung` as table runs has it.
 
-    There is one sentence, so that none says that nothing is missing beside another of what is.
+    Every place shows this one sentence, so that no two of them contradict each other.
     """
     if known.simulated:
         holds = printable(known.simulated)

@@ -105,7 +105,7 @@ def head(diagnosis: Diagnosis) -> str:
 
 
 def weight(finding: Finding) -> str:
-    """Return how much a finding weighs, in a word or two."""
+    """Return the severity of a finding, "not priced", or "set-up" for a rule about the set-up."""
     if finding.rule.setup:
         return "set-up"
     return "not priced" if finding.severity == "unknown" else finding.severity

@@ -30,7 +30,7 @@ BINDING_WORDS = {
 
 
 def instant_text(flow: EventFlow, instant: Instant, names: str) -> list[str]:
-    """State, limit and wait of one instant, aligned."""
+    """State at one instant, what limits sending and what BBR waits for, as aligned lines."""
     limit = BINDING_WORDS[instant.binding]
     if not instant.after:
         limit = "unknown: the recording ends or has a gap here"
