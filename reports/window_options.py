@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ..probes.base.errors import BbrscopeError
 from .parameter_types import TimeType
 from .text.quantities import fixed
 
@@ -52,13 +53,13 @@ def windows_of(
 ) -> RunWindows | None:
     """Return the window of each run; `between` is in ns on its clock. None: measure whole runs.
 
-    Of `between` and `steady`, `steady` goes first.
-
     Raises:
-        BbrscopeError: a run has no steady state.
+        BbrscopeError: both are given, or a run has no steady state.
     """
     from ..analyze.compare import run_windows
 
+    if between and steady:
+        raise BbrscopeError("a time and the steady state are two windows", "give one of them")
     if steady:
         return run_windows.steady(store.con, run_ids)
     return run_windows.between(store.con, run_ids, *between) if between else None

@@ -141,7 +141,7 @@ class Recordings(Closing):
 
         Columns that begin with ``pkt_`` come from packets only, the others from kernel events.
         They are of whole runs, of `between` (seconds on the run's clock), or of the `steady` state
-        (of both, `steady` holds). Raises BbrscopeError: a run has no steady state.
+        (not of both). Raises BbrscopeError: both are given, or a run has no steady state.
 
         >>> goodput, rtt = lab.metrics("v2_x_spur").select("goodput_mbps", "rtt_min_us").row(0)
         >>> round(goodput, 2), rtt

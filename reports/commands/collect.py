@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Rows that are not the first of an event.
 NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
-SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "": 1}
+# As powers of 1000; of 1024 with an i: MiB.
+SIZES = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
 def parse_sample(_context: click.Context, _param: click.Parameter, value: str) -> int:
@@ -54,17 +55,17 @@ def parse_percent(
 
 
 def parse_size(_context: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Turn 500M into bytes; k, M and G are powers of 1000.
+    """Turn 500M or 64MiB into bytes.
 
     Raises:
         click.BadParameter: it is no size.
     """
     if value is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)(?:i?[bB])?", value)
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)(?:([kKmMgG])(i?))?[bB]?", value)
     if match is None:
-        raise click.BadParameter(f"{value!r} is not a size like 500M or 2G")
-    return int(float(match[1]) * SIZES[match[2].lower()])
+        raise click.BadParameter(f"{value!r} is not a size like 500M, 64MiB or 2G")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** SIZES[(match[2] or "").lower()])
 
 
 @dataclass(frozen=True)

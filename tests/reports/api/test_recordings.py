@@ -80,6 +80,7 @@ def test_mistakes_are_reported_and_leave_the_store_open(lab: bbrscope.Recordings
         (lambda: lab.explain("v2_x_spur", flow=9), "no flow 9"),
         (lambda: lab.replay("nosuch"), "no run called"),
         (lambda: lab.what_if("v2_x_spur", {"nosuch": 1}), "no such parameter"),
+        (lambda: lab.metrics(between=(1, 2), steady=True), "two windows"),
     ):
         with pytest.raises(bbrscope.BbrscopeError, match=words):
             wrong()
