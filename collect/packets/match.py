@@ -16,8 +16,10 @@ LEAST_LIMIT_NS = 20_000_000
 SLACK_NS = 5_000_000_000
 
 
-# The file of the store.
-STORE = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+# The file of the store; of one in memory, the folder that its queries may spill into.
+STORE = """
+SELECT coalesce(path, current_setting('temp_directory')) AS path FROM duckdb_databases()
+WHERE database_name = current_database()"""
 
 # Fields as `packets_text` has them; stream as the tshark of a part numbered it, plus 2**32 times
 # that part.

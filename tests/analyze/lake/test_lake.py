@@ -115,6 +115,24 @@ def test_a_lake_says_what_a_store_says_merged_or_not(store: Path, another: Path)
     assert list(lake_upkeep.check(place, read=True)) == []
 
 
+def test_packets_come_along(tmp_path: Path) -> None:
+    """The captured recording, in a lake and in a store."""
+    bundle = fixtures.path("v2_single_1bdp")
+    open_place(tmp_path / "lake", create=True)
+    (filed,) = file_bundles(str(tmp_path / "lake"), [bundle], AddOptions())
+    assert (filed.refused, filed.exact) == (None, True)
+    with open_store(tmp_path / "s.duckdb") as made:
+        ingest(made, bundle)
+    asked = "SELECT * EXCLUDE run_id FROM packets ORDER BY packet"
+    with (
+        open_store(tmp_path / "lake", read_only=True) as lake,
+        open_store(tmp_path / "s.duckdb", read_only=True) as store,
+    ):
+        rows = lake.con.execute(asked).fetchall()
+        assert rows == store.con.execute(asked).fetchall()
+    assert len(rows) > 30_000
+
+
 def files_read(con: duckdb.DuckDBPyConnection, query: str) -> set[tuple[str, str]]:
     """Table and run of each file that a query opened."""
     con.execute("SET explain_output = 'all'")
