@@ -136,6 +136,7 @@ class _Group:
         self.events: dict[int, EventsFile] = {}
         self.findings: dict[int, list[Row]] = {}
         self.small: dict[str, pa.Table] = {}
+        self.agreement: dict[int, tuple[int, int]] = {}
 
     def load(self, bundles: Mapping[Path, _Found]) -> None:
         """Load bundles of different names."""
@@ -215,17 +216,16 @@ class _Group:
         """Write the rows of every run into the lake, its manifest row last."""
         counts = _row_counts(self.store.con)
         self.small = small_tables(self.store.con, counts)
+        self.agreement = _agreement(self.store.con)
         filed: set[int] = set()
         for path, outcome in self.loaded.items():
             already = outcome.run_id in filed or not self._file_run(outcome.run_id, counts)
             filed.add(outcome.run_id)
-            exact = self._exact(outcome.run_id)
-            self.results[path] = Filed(path, outcome.run, already, outcome.events, exact)
+            compared, exact = self.agreement.get(outcome.run_id, (0, 0))
+            self.results[path] = Filed(
+                path, outcome.run, already, outcome.events, compared == exact
+            )
         return self.results
-
-    def _exact(self, run_id: int) -> bool:
-        compared, exact = _agreement(self.store.con, run_id)
-        return compared == exact
 
     def _file_run(self, run_id: int, counts: dict[tuple[str, int], int]) -> bool:
         """Write one run; return False if the lake has it."""
@@ -264,7 +264,7 @@ class _Group:
     def _manifest_row(self, run_id: int) -> Row:
         con = self.store.con
         row = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
-        compared, exact = _agreement(con, run_id)
+        compared, exact = self.agreement.get(run_id, (0, 0))
         findings = self.findings.get(run_id)
         return {
             **row,
@@ -289,13 +289,13 @@ def _shared_views(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {table.removeprefix(SHARED_PREFIX): table for (table,) in tables}
 
 
-def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[int, int]:
-    compared, exact = con.execute(
-        "SELECT coalesce(sum(events), 0)::BIGINT, coalesce(sum(exact), 0)::BIGINT FROM replays"
-        " WHERE run_id = ? AND mode = 'step'",
-        [run_id],
-    ).fetchall()[0]
-    return compared, exact
+def _agreement(con: duckdb.DuckDBPyConnection) -> dict[int, tuple[int, int]]:
+    """Events compared and exact ones of each run that was replayed, step by step."""
+    rows = con.execute(
+        "SELECT run_id, sum(events)::BIGINT, sum(exact)::BIGINT FROM replays WHERE mode = 'step'"
+        " GROUP BY run_id"
+    ).fetchall()
+    return {run_id: (compared, exact) for run_id, compared, exact in rows}
 
 
 def _row_counts(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:

@@ -94,20 +94,26 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
         "reordered_share": path.reorder,
         "changes": [list(each) for each in path.changes],
     }
-    recorded = _recorded(con, info, setup)
+    recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
     return RecordedWorld(info.run, info.version, setup, recorded, fitted, within)
 
 
 def _begins_within(con: duckdb.DuckDBPyConnection, info: RunInfo) -> bool:
     """Whether the recording lacks the beginning of a flow with data."""
-    busy = ", ".join(map(str, busy_flows(con, info)))
-    row = con.execute(
-        "SELECT max(before) FROM (SELECT arg_min(tp_delivered, seq)::BIGINT AS before FROM events"
-        f" WHERE run_id = ? AND flow IN ({busy}) GROUP BY flow)",
-        [info.run_id],
-    ).fetchone()
-    return bool(row and row[0] is not None and row[0] > _INITIAL_WINDOW)
+    rows = _of_busy(
+        con,
+        info,
+        "SELECT arg_min(tp_delivered, seq)::BIGINT FROM events WHERE {busy} GROUP BY flow",
+    )
+    return any(before is not None and before > _INITIAL_WINDOW for (before,) in rows)
+
+
+def _of_busy(con: duckdb.DuckDBPyConnection, info: RunInfo, query: str) -> list[tuple[Any, ...]]:
+    """Rows of a query; its {busy} stands for the condition that rows are of flows with data."""
+    flows = ", ".join(map(str, busy_flows(con, info)))
+    busy = f"run_id = {info.run_id} AND flow IN ({flows})"
+    return con.execute(query.format(busy=busy)).fetchall()
 
 
 def _words(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
@@ -122,15 +128,15 @@ def _words(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, str]:
 
 def _segment(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
     """Payload and headers of the segments that most packets of data came in, in bytes."""
-    busy = ", ".join(map(str, busy_flows(con, info)))
-    row = con.execute(
+    rows = _of_busy(
+        con,
+        info,
         "SELECT tp_mss_cache, frame_bytes(tp_mss_cache::BIGINT, remote_address) AS frame"
-        " FROM events JOIN flows USING (run_id, flow) WHERE run_id = ? AND kind = 'main'"
-        f" AND flow IN ({busy}) AND tp_mss_cache > 0 GROUP BY ALL"
+        " FROM events JOIN flows USING (run_id, flow) WHERE {busy} AND kind = 'main'"
+        " AND tp_mss_cache > 0 GROUP BY ALL"
         " ORDER BY sum(rs_acked_sacked) DESC, frame LIMIT 1",
-        [info.run_id],
-    ).fetchone()
-    return (int(row[0]), int(row[1] - row[0])) if row else (MSS, HEADERS)
+    )
+    return (int(rows[0][0]), int(rows[0][1] - rows[0][0])) if rows else (MSS, HEADERS)
 
 
 def _path(
@@ -261,44 +267,44 @@ def _limit_bps(words: Mapping[str, str]) -> int:
 
 def _losses(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
     """Packets lost and delivered in the recording, which may be a part of the flows with data."""
-    busy = ", ".join(map(str, busy_flows(con, info)))
-    rows = con.execute(
+    rows = _of_busy(
+        con,
+        info,
         "SELECT max(tp_lost)::BIGINT - arg_min(tp_lost, seq), max(tp_delivered)::BIGINT"
-        " - arg_min(tp_delivered, seq) FROM events"
-        f" WHERE run_id = ? AND flow IN ({busy}) GROUP BY flow",
-        [info.run_id],
-    ).fetchall()
+        " - arg_min(tp_delivered, seq) FROM events WHERE {busy} GROUP BY flow",
+    )
     return sum(int(row[0] or 0) for row in rows), sum(int(row[1] or 0) for row in rows)
 
 
 def _payload(con: duckdb.DuckDBPyConnection, info: RunInfo) -> int:
     """Bytes delivered, of the run's flows with data; the MSS may change within one."""
-    busy = ", ".join(map(str, busy_flows(con, info)))
-    row = con.execute(
+    rows = _of_busy(
+        con,
+        info,
         "SELECT sum(packets * mss) FROM (SELECT tp_mss_cache::BIGINT AS mss, tp_delivered::BIGINT"
         " - lag(tp_delivered) OVER (PARTITION BY flow ORDER BY ns, seq) AS packets"
-        f" FROM events WHERE run_id = ? AND flow IN ({busy}) AND tp_delivered IS NOT NULL)",
-        [info.run_id],
-    ).fetchone()
-    return int(row[0] or 0) if row else 0
+        " FROM events WHERE {busy} AND tp_delivered IS NOT NULL)",
+    )
+    return int(rows[0][0] or 0)
 
 
-def _recorded(con: duckdb.DuckDBPyConnection, info: RunInfo, setup: Setup) -> dict[str, float]:
+def _recorded(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, setup: Setup, words: Mapping[str, str]
+) -> dict[str, float]:
     """METRICS of the recording: payload at the receivers, losses and RTTs of BBR's flows."""
     lost, _ = _losses(con, info)
     payload = _payload(con, info)
-    for number, name in enumerate(_words(con, info.run_id).get("ccs", "").split(), 1):
+    for number, name in enumerate(words.get("ccs", "").split(), 1):
         report = _report(con, info.run_id, number) if name in LOSS_BASED else None
         if report:
             payload += report["end"]["sum_received"]["bytes"]
             lost += report["end"]["sum_sent"].get("retransmits", 0)
-    busy = ", ".join(map(str, busy_flows(con, info)))
-    row = con.execute(
+    ((median, high),) = _of_busy(
+        con,
+        info,
         "SELECT quantile_cont(rs_rtt_us, 0.5), quantile_cont(rs_rtt_us, 0.95) FROM events"
-        f" WHERE run_id = ? AND flow IN ({busy}) AND kind = 'main' AND rs_rtt_us > 0",
-        [info.run_id],
-    ).fetchone()
-    median, high = row or (0, 0)
+        " WHERE {busy} AND kind = 'main' AND rs_rtt_us > 0",
+    )
     return dict(
         zip(
             METRICS,
