@@ -146,11 +146,11 @@ MACROS = (
         "arg_max(value, CASE WHEN amount IS NOT NULL THEN (amount, -(ns::BIGINT)) END)",
     ),
     Macro(
-        "at_least",
+        "at_smallest",
         ("value", "amount", "ns"),
         "",
         "aggregate: the value at the first instant (or of the first flow) at which the amount is "
-        "least",
+        "smallest",
         "arg_min(value, CASE WHEN amount IS NOT NULL THEN (amount, ns::BIGINT) END)",
     ),
 )

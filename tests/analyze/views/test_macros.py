@@ -135,7 +135,7 @@ ORDERS = {"seq", "ns", "start_ns", "place", "source"}
 
 
 def test_no_rule_or_view_takes_any_of_equal_rows() -> None:
-    """arg_max() by an amount gives any of equal rows: at_greatest(), at_least() give the first."""
+    """arg_max() gives any of equal rows: at_greatest() and at_smallest() give the first."""
     uses = re.compile(r"arg_m(?:ax|in)\(([^,()]+|[^,]+), ([\w.]+)\)")
     amounts = {
         f"{path.relative_to(_ROOT)}: {use[0]}"
@@ -150,5 +150,5 @@ def test_no_rule_or_view_takes_any_of_equal_rows() -> None:
 
 def test_of_equal_rows_the_first_counts(con: duckdb.DuckDBPyConnection) -> None:
     rows = "(VALUES (30, 7, 3), (20, 7, 2), (10, NULL, 1), (5, 4, 4), (6, 4, 5)) t(v, amount, ns)"
-    query = f"SELECT at_greatest(v, amount, ns), at_least(v, amount, ns) FROM {rows}"
+    query = f"SELECT at_greatest(v, amount, ns), at_smallest(v, amount, ns) FROM {rows}"
     assert con.execute(query).fetchall() == [(20, 5)]
