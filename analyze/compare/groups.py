@@ -86,10 +86,10 @@ WITH {_COUNTED}, flows_of AS (
 SELECT run_id, {", ".join(f"{quantity.name}::DOUBLE AS {quantity.name}" for quantity in METRICS)}
 FROM metrics_by_run LEFT JOIN flows_of USING (run_id)
 """
-# Each flow that counts: run_id, flow (NULL: packets alone tell of it), Mbit/s, median RTT in us.
+# Each flow that counts: run_id, flow (NULL: packets alone tell of it), stream, goodput, RTT.
 FLOWS = f"""
 WITH {_COUNTED}
-SELECT run_id, flow, coalesce(goodput_mbps, pkt_goodput_mbps) AS goodput_mbps,
+SELECT run_id, flow, stream, coalesce(goodput_mbps, pkt_goodput_mbps) AS goodput_mbps,
   coalesce(rtt_p50_us, pkt_rtt_p50_us) AS rtt_p50_us
 FROM counted ORDER BY run_id, flow NULLS LAST
 """

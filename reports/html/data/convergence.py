@@ -18,6 +18,7 @@ from ....analyze.views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, equal_
 from ....collect.store.query import rows
 from ..panels.signals import Panel, Signal
 from .select import UNSET, Run
+from .sender_name import sender_name
 from .shares import MOST, one_of
 from .thin import Points, thin
 
@@ -105,7 +106,7 @@ ORDER BY c.first_ns, c.flow, c.stream, p.t_s"""
     lines: dict[tuple[int | None, int | None], _Line] = {}
     for row in rows(con, scoped_kept(con, query, [run_id])):
         flow, stream = row["flow"], row["stream"]
-        name = f"flow {flow}" if flow is not None else f"connection {stream} (no events)"
+        name = sender_name(flow, stream)
         line = lines.setdefault((flow, stream), _Line(name, []))
         if row["flows"] > 1:
             line.parts.append((row["t_s"], row["part"]))

@@ -12,6 +12,7 @@ from ....analyze.compare.run_metrics import scoped
 from ....collect.store.query import rows
 from . import shares
 from .select import BINS_NS, bin_ns, load_run
+from .sender_name import sender_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -124,9 +125,9 @@ def _rtts(
 
 
 def _name(row: dict[str, Any]) -> str:
-    if row["flow"] is None:
-        return f"connection {row['stream']} (no events)"
-    return f"flow {row['flow']}" + (" (capture)" if row["stream"] is not None else "")
+    # Of a flow with events, a stream is given where packets told its values.
+    captured = row["flow"] is not None and row["stream"] is not None
+    return sender_name(row["flow"], row["stream"]) + (" (capture)" if captured else "")
 
 
 _INFLIGHTS = f"""

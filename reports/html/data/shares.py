@@ -17,6 +17,7 @@ from ....collect.store.query import Row, rows
 from ..panels.signals import Panel, Signal
 from ..panels.sources import AGAIN
 from .select import MOST_BINS, UNSET, Run, bin_ns
+from .sender_name import sender_name
 from .thin import Points, thin
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def _may_compete(con: duckdb.DuckDBPyConnection, run: Run) -> bool:
 
 def _share(key: tuple[int | None, int | None], records: list[Row]) -> FlowShare:
     flow, stream = key
-    name = f"flow {flow}" if flow is not None else f"connection {stream} (no events)"
+    name = sender_name(flow, stream)
     return FlowShare(
         flow,
         name,

@@ -14,19 +14,10 @@ from ...text.findings.completeness_text import completeness
 from ...text.quantities import plural, quantity, seconds, share
 from ..data.captures import ended_early
 from ..data.select import ReportFlow, Run
+from .setup_line import plain, setup_line
 
 if TYPE_CHECKING:
     import duckdb
-
-_SETUP = {
-    "rate": "bottleneck rate",
-    "delay": "base RTT, ms",
-    "limit": "buffer, packets",
-    "ccs": "congestion control",
-    "n": "flows",
-    "starts": "flows start at, s",
-    "t": "seconds per flow",
-}
 
 
 def title(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
@@ -38,7 +29,7 @@ def title(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
         ("Kernel", row["kernel"] or "not recorded"),
         ("Decoded as", _decoded(row)),
         ("Path", _path(run)),
-        ("Set-up", setup(row["setup"])),
+        ("Set-up", setup_line(row["setup"])),
         ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}"),
         ("Capture", "; ".join(filter(None, [_rung(run), *_packets(con, run)]))),
     ]
@@ -63,7 +54,7 @@ def _host(con: duckdb.DuckDBPyConnection, run: Run) -> str:
             [run.row["run_id"]],
         ).fetchall()
     )
-    known = [f"{name} {_plain(_parsed(facts[name]))}" for name in _HOST if facts.get(name)]
+    known = [f"{name} {plain(_parsed(facts[name]))}" for name in _HOST if facts.get(name)]
     return ", ".join([" ".join(filter(None, addresses)) or "address not recorded", *known])
 
 
@@ -139,42 +130,6 @@ def _started(row: Row) -> str:
         return ""
     when = datetime.datetime.fromtimestamp(row["started_realtime_ns"] // 10**9, datetime.UTC)
     return f"{when:%Y-%m-%d %H:%M:%S} UTC, "
-
-
-def setup(text: str | None) -> str:
-    """A run's set-up in a line; $NAME stands for the value that is called NAME, and becomes it.
-
-    >>> setup('{"rate": "$high", "high": "20mbit"}')
-    'bottleneck rate: 20mbit; high: 20mbit'
-    """
-    try:
-        setup = json.loads(text or "{}")
-    except ValueError:
-        return text or ""
-    if not isinstance(setup, dict):
-        return str(setup)
-    setup = {
-        name: setup.get(value[1:], value) if str(value).startswith("$") else value
-        for name, value in setup.items()
-    }
-    known = [name for name in _SETUP if name in setup]
-    # A command is what the scenario is called after.
-    other = [name for name in setup if name not in _SETUP and name != "command"]
-    lines = ((_SETUP.get(name, name), _plain(setup[name])) for name in known + other)
-    return "; ".join(f"{name}: {value}" for name, value in lines if value)
-
-
-def _plain(value: object) -> str:
-    """A setting without brackets, braces and quotes.
-
-    >>> _plain({"ports": [443, 5201]})
-    'ports 443, 5201'
-    """
-    if isinstance(value, dict):
-        return "; ".join(f"{name} {_plain(inner)}" for name, inner in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
 
 
 def quality(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:

@@ -22,7 +22,8 @@ from ..data.thin import Points
 from ..pages import frame
 from ..panels.flow_panels import RTT, VOLUMES
 from ..panels.signals import Panel, Signal
-from . import about_run, compared_stills
+from . import compared_stills
+from .setup_line import setup_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +35,8 @@ MOST_BINS = 200
 # So many runs stand side by side in the table of numbers; more stand one below the other.
 MOST_BESIDE = 7
 _UNITS = ("us", "mbps", "packets", "s")
+# Words of names that are written otherwise in text.
+_AS_SPOKEN = {"rtt": "RTT", "ce": "CE", "pkt": "packet", "rwnd": "receive window", "jain": "Jain"}
 # A change of less than this is not coloured, and what never changes by more is not listed.
 WORTH_TELLING = 0.1
 
@@ -277,7 +280,7 @@ def _about(row: query.Row, place: int) -> dict[str, Any]:
         "name": row["run"],
         "version": row["version"],
         "kernel": row["kernel"] or "not recorded",
-        "setup": about_run.setup(row["setup"]),
+        "setup": setup_line(row["setup"]),
         "lasted": seconds((row["duration_ns"] or 0) / 1e9),
         "events": row["events"] or 0,
         "trust": ", ".join(wrong) or whole,
@@ -289,10 +292,11 @@ def heading(quantity: compare.Quantity) -> str:
     """Return a quantity's name without its stored unit: each cell is shown with its own.
 
     >>> heading(compare.Quantity("metric", "rtt_p50_us", "us", "median RTT"))
-    'rtt p50'
+    'RTT p50'
     """
     name, _, unit = quantity.name.rpartition("_")
-    return (name if unit in _UNITS else quantity.name).replace("_", " ")
+    words = (name if unit in _UNITS else quantity.name).split("_")
+    return " ".join(_AS_SPOKEN.get(word, word) for word in words)
 
 
 def _metrics(

@@ -22,6 +22,7 @@ from ..charts.distribution_charts import (
 from ..charts.panel_charts import scatter_chart
 from ..data import distributions
 from ..data.distributions import Distributions
+from ..data.sender_name import sender_name
 from ..data.shares import COLOURS, DASHES, MOST, swatch
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def scatter_rows(
             "rtt": rtt / 1e3,
             "goodput": goodput,
             "c": swatch(place[run_id]),
-            "label": names[place[run_id]] + (f", flow {flow}" if several and flow else ""),
+            "label": names[place[run_id]] + (f", {sender_name(flow, stream)}" if several else ""),
         }
-        for run_id, flow, goodput, rtt in found
+        for run_id, flow, stream, goodput, rtt in found
         if rtt is not None and goodput is not None
     ]
