@@ -75,20 +75,32 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return plain_words((name for name in names if name not in taken), incomplete)
 
 
-store_option = click.option(
-    "--store",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_STORE,
-    show_default=True,
-    envvar=STORE_VARIABLE,
-    help=f"The DuckDB store, or a lake to read from (or set {STORE_VARIABLE}).",
-    # Completion of RUN must know it even when it comes later on the line.
-    is_eager=True,
-)
+def store_option_for(what: str) -> Callable[[F], F]:
+    """Return the option ``--store`` (`store`) of a command that takes `what`."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        default=DEFAULT_STORE,
+        show_default=True,
+        envvar=STORE_VARIABLE,
+        help=f"{what} (or set {STORE_VARIABLE}).",
+        # Completion of RUN must know it even when it comes later on the line.
+        is_eager=True,
+    )
+
+
+store_option = store_option_for("The DuckDB store, or a lake to read from")
+# Of commands that write into it.
+written_store_option = store_option_for("The DuckDB store")
 
 run_argument = click.argument("run", shell_complete=complete_runs)
 
 runs_argument = click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
+
+_OF_ALL_FORMATS = (
+    "json, csv and parquet have every digit; parquet goes to a pipe or a file. csv has a ' before"
+    " text that a spreadsheet would run."
+)
 
 
 def format_option(*formats: str) -> Callable[[F], F]:
@@ -100,8 +112,7 @@ def format_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(choices),
         default=choices[0],
         show_default=True,
-        help="json, csv and parquet have every digit; parquet goes to a pipe or a file. csv has a '"
-        " before text that a spreadsheet would run.",
+        help=_OF_ALL_FORMATS if "csv" in choices else "json has every digit.",
     )
 
 
@@ -117,22 +128,22 @@ def names_option(function: F) -> F:
 
 
 def as_option(function: F) -> F:
-    """``--as`` (`as_version`): the rules of a what-if."""
+    """``--as`` (`as_version`): other rules than those that were recorded."""
     return click.option(
         "--as",
         "as_version",
         metavar="RULES",
-        help="What if these rules had been in force: v1, v2, v3, a variant (listed by"
-        " `bbrscope what-if --help`), or ./mybbr.py?",
+        help="Rules instead of those recorded: v1, v2, v3, ./mybbr.py or a variant (listed by"
+        " `bbrscope what-if --help`).",
     )(function)
 
 
 def set_option(function: F) -> F:
-    """``--set`` (`settings`): the parameters of a what-if."""
+    """``--set`` (`settings`): parameters with other values than those that were recorded."""
     return click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What if this parameter had been VALUE (kernel units, or 5%)? Repeatable.",
+        help="Another value of a parameter (kernel units, or 5%). Repeatable.",
     )(function)

@@ -23,10 +23,10 @@ _PARAMETERS_HEAD = """\
 # Parameters
 
 Every number that tunes BBR, as the estimator has it (`analyze/bbr/params.py`), with its value in
-each version; - where a version has none. `bbrscope replay RUN --set NAME=VALUE` asks what if, in
-these units or, for those in 1/256, in percent. What a recording brings itself (`HZ`, module
-parameters) comes before these. Made by `python -m bbrscope.reports.reference`; a test keeps it
-true.
+each version; - where a version has none. `bbrscope replay RUN --set NAME=VALUE` replays under
+another value, in these units or, for those in 1/256, in percent. What a recording brings itself
+(`HZ`, module parameters) comes before these. Made by `python -m bbrscope.reports.reference`; a
+test keeps it true.
 
 | name | unit | v1 | v2 | v3 | meaning | 0 means |
 |---|---|---|---|---|---|---|

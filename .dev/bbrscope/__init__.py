@@ -18,17 +18,17 @@ import importlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .probes.base.errors import BbrscopeError as BbrscopeError
+    from .reports.api.opening import ingest as ingest
+    from .reports.api.opening import open as open
     from .reports.api.recordings import Recordings as Recordings
-    from .reports.api.recordings import ingest as ingest
-    from .reports.api.recordings import open as open
 
 __all__ = ["BbrscopeError", "Recordings", "ingest", "open"]
 
 _HOMES = {
     "BbrscopeError": ".probes.base.errors",
     "Recordings": ".reports.api.recordings",
-    "ingest": ".reports.api.recordings",
-    "open": ".reports.api.recordings",
+    "ingest": ".reports.api.opening",
+    "open": ".reports.api.opening",
 }
 
 

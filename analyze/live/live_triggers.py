@@ -135,5 +135,5 @@ def of_analysis(text: str, follower: Follower) -> Watcher:
         f"decisions with that in their name: {', '.join(near[:8])}"
         if near
         else "signal, rto, rate<5mbit/3s, losses>=100/1s, sql:CONDITION, or a decision's code"
-        " (bbrscope explain --help)",
+        " (bbrscope schema --codes)",
     )

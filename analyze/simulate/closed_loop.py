@@ -1,26 +1,30 @@
-"""What would a run have reached under other rules? Simulated again, with the error beside it."""
+"""The closed loop: a run simulated again under other rules, with the error beside the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
-from ..bbr.variants.own_variant import is_variant, own_variant
-from ..replay.parameter_settings import apply_settings
-from .course import COURSE, simulated_course
+from ..bbr.variants.own_variant import base_of, is_variant, own_variant
+from ..replay.parameter_settings import apply_settings, parse_settings
+from ..replay.replay_runs import run_info
+from .course import COURSE, recorded_course, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence
 from .milestones import Milestones, milestones
-from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld
+from .recorded_world import FROM_RECORDING, METRICS, RecordedWorld, recorded_world
 from .simulation import Array, simulate
 from .watched import watched
 from .world.world_setup import LOSS_BASED, Setup
+
+if TYPE_CHECKING:
+    from ...collect.store.store import Store
 
 LEAST_SEEDS = 20
 # Beyond such a share of what was recorded, a path was not fitted but guessed wrong.
@@ -38,7 +42,7 @@ class SeedOutcome:
 
 
 @dataclass(frozen=True)
-class CounterfactualAnswer:
+class ClosedLoopAnswer:
     """The answer: METRICS as [5 %, median, 95 %] over the seeds, under own and other rules.
 
     `verdicts` has a verdict per metric, in words. `holds` says how far to trust the answer;
@@ -70,6 +74,43 @@ class CounterfactualAnswer:
             "other": other,
             "verdict": f"{verdict}. Fidelity: {self.holds}",
         }
+
+
+@dataclass(frozen=True)
+class Question:
+    """A recorded world and the other rules to simulate it under; the store is not needed again."""
+
+    world: RecordedWorld
+    version: str | None
+    settings: Mapping[str, int]
+    recorded: Array
+
+    def answer(
+        self, seeds: int = LEAST_SEEDS, advance: Callable[[int], None] | None = None
+    ) -> ClosedLoopAnswer:
+        """Simulate; `predict` has more."""
+        return predict(self.world, self.version, self.settings, seeds, advance)
+
+    def recorded_steps(self) -> OverTime:
+        """The recording in the simulation's steps of time."""
+        setup = self.world.setup
+        with_bbr = sum(flow.version is not None for flow in setup.flows)
+        return over_time(self.recorded, with_bbr, setup.duration_us, setup.path.mss)
+
+
+def question_about(
+    store: Store, run: str, settings: Sequence[str], as_version: str | None
+) -> Question:
+    """Ask about a run of the store; `settings` as users write them.
+
+    Raises:
+        BbrscopeError: no such run or rules, or a path that cannot be fitted.
+    """
+    base = "" if as_version is None else base_of(as_version)
+    info = run_info(store.con, store.run_id(run))
+    values = parse_settings(settings, info.flavour if as_version is None else base)
+    world = recorded_world(store.con, info)
+    return Question(world, as_version, values, recorded_course(store.con, info))
 
 
 def outcome_of(setup: Setup) -> SeedOutcome:
@@ -152,7 +193,7 @@ def predict(
     settings: Mapping[str, int],
     seeds: int = LEAST_SEEDS,
     advance: Callable[[int], None] | None = None,
-) -> CounterfactualAnswer:
+) -> ClosedLoopAnswer:
     """Simulate a recorded world under its own rules and under others, over seeds.
 
     Raises:
@@ -173,7 +214,7 @@ def predict(
     why = [*reasons(world.setup, changed, guessed=guessed), *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
-    return CounterfactualAnswer(
+    return ClosedLoopAnswer(
         world,
         rules,
         own,

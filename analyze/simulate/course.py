@@ -17,7 +17,7 @@ from ..bbr.ints import U32_MAX
 from ..bbr.plain import records
 from ..bbr.records import MAIN
 from ..bbr.tcp import tcp_packets_in_flight
-from ..replay.what_if import busy_flows
+from ..replay.open_loop import busy_flows
 from ..views.phase_names import CYCLE, MODES, PHASES, phase_name
 from .sender.estimator import EPOCH_NS
 

@@ -16,8 +16,8 @@ from ...collect.lab import units
 from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
+from ..replay.open_loop import busy_flows
 from ..replay.replay_runs import RunInfo
-from ..replay.what_if import busy_flows
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .world.world_records import HEADERS, MSS

@@ -1,4 +1,4 @@
-"""The runs of a store, for a notebook or a program: `bbrscope.open` and `bbrscope.ingest`.
+"""The runs of an open store, for a notebook or a program: what `bbrscope.open` returns.
 
 Every example below is run by the tests, on the recording ``fixtures/v2_x_spur``.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...analyze.views.store_with_views import open_store
-from ...collect.store.store import DEFAULT_PATH, Store
+from ...collect.store.store import Store
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
 from ..text.quantities import plural
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import polars
 
     from ...analyze.diagnosis.engine import Diagnosis
-    from ...analyze.replay.what_if import WhatIf
+    from ...analyze.replay.open_loop import OpenLoopAnswer
+    from ...analyze.simulate.closed_loop import ClosedLoopAnswer
     from ..html.charts.figure import PlottedChart
 
 By = Literal["flow", "phase", "second", "round", "run"]
@@ -212,12 +213,33 @@ class Recordings(Closing):
         run: str,
         settings: Mapping[str, object] | None = None,
         version: str | None = None,
+        seeds: int = 20,
+    ) -> ClosedLoopAnswer:
+        """Simulate a run again under other rules (closed loop): what it would have reached.
+
+        Args:
+            settings, version: the other rules, as in `replay_under`.
+            seeds: simulations under each set of rules, 20 or more.
+
+        Raises:
+            BbrscopeError: no such rules, or a path that cannot be fitted from the recording.
+        """
+        from ...analyze.simulate.closed_loop import question_about
+
+        question = question_about(self.store, run, _as_written(settings), version)
+        return question.answer(seeds)
+
+    def replay_under(
+        self,
+        run: str,
+        settings: Mapping[str, object] | None = None,
+        version: str | None = None,
         flow: int | None = None,
         seed: int = 0,
-    ) -> list[WhatIf]:
-        """Replay the recorded inputs under other rules; return an answer for each flow.
+    ) -> list[OpenLoopAnswer]:
+        """Replay the recorded inputs under other rules (open loop); an answer for each flow.
 
-        The open loop of ``bbrscope replay --set``, not the closed one of ``bbrscope what-if``.
+        An answer says up to where it is exact, and how far the outputs drift from there on.
 
         Args:
             settings: parameters of the estimator and their values, in kernel units or as "5%".
@@ -229,14 +251,13 @@ class Recordings(Closing):
         Raises:
             BbrscopeError: no such parameter, or the recording lacks what those rules need.
 
-        >>> (answer,) = lab.what_if("v2_x_spur", {"loss_thresh": "5%"})
+        >>> (answer,) = lab.replay_under("v2_x_spur", {"loss_thresh": "5%"})
         >>> answer.changed
         {'loss_thresh': (5, 13)}
         """
-        from ...analyze.replay.what_if import ask_run
+        from ...analyze.replay.open_loop import ask_run
 
-        texts = [f"{name}={value}" for name, value in (settings or {}).items()]
-        return ask_run(self.store, run, texts, version, flow, seed)
+        return ask_run(self.store, run, _as_written(settings), version, flow, seed)
 
     def explain(self, run: str, flow: int | None = None) -> polars.DataFrame:
         """Return what the flows decided, when and why: one row per change.
@@ -358,41 +379,8 @@ class Recordings(Closing):
         return lazy_table(lambda: self.store.con, f'SELECT * FROM "{name}"{where}')
 
 
-def open(path: str | Path = DEFAULT_PATH) -> Recordings:
-    """Open a store to read its runs.
-
-    Raises:
-        BbrscopeError: there is none, or it is no store of bbrscope's.
-    """
-    return Recordings(Path(path))
-
-
-def ingest(
-    *bundles: str | Path,
-    store: str | Path = DEFAULT_PATH,
-    packets: bool = True,
-    salvage: bool = False,
-) -> Recordings:
-    """Load run bundles (or captures, or logs) into a store, and open it.
-
-    The store is made if it is missing; what it holds stays, so that a notebook may run this again.
-
-    Args:
-        bundles: folders or ``.tar.zst``; packet captures and logs of ``ss -tin`` become runs, too.
-        store: the DuckDB file.
-        packets: dissect packet captures, if tshark is there.
-        salvage: keep the whole events of a damaged recording.
-
-    Raises:
-        BbrscopeError: one of them cannot be loaded; those before it are in the store.
-    """
-    from ...analyze.views.store_with_views import open_for_loading
-    from ...collect.ingest.ingest import ingest as load
-
-    with open_for_loading(Path(store)) as opened:
-        for bundle in bundles:
-            load(opened, Path(bundle), salvage=salvage, packets=packets)
-    return Recordings(Path(store))
+def _as_written(settings: Mapping[str, object] | None) -> list[str]:
+    return [f"{name}={value}" for name, value in (settings or {}).items()]
 
 
 def _frame(relation: duckdb.DuckDBPyRelation) -> polars.DataFrame:

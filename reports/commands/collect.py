@@ -230,7 +230,7 @@ def command(
       rto               a retransmission timeout
       rate<5mbit/3s     a flow with data in flight delivers less than that for so long
       losses>=100/1s    a flow loses so many packets within that time
-      CODE              a decision, e.g. PRTT_ENTER_EXPIRED (bbrscope explain --help)
+      CODE              a decision, e.g. PRTT_ENTER_EXPIRED (all: bbrscope schema --codes)
       sql:CONDITION     of any event, by columns of the table events: sql:tp_srtt_us/8 > 200000
       sudo bbrscope collect --last 60s --until rto --until 'rate<1mbit/5s' -o edge7
       sudo bbrscope collect --rotate 10m --keep 100 --sample 1/64 -o edge7   (for weeks)

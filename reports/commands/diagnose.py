@@ -75,7 +75,7 @@ def command(
     bbrscope diagnose --list
     bbrscope diagnose --explain policer
     """
-    from ..api.recordings import open
+    from ..api.opening import open
     from ..text.findings import diagnosis_text
 
     if explained is not None and not listing:

@@ -74,8 +74,7 @@ class ExplainRequest:
 @click.option(
     "--only",
     metavar="WHAT",
-    help="inflight_hi, bw_lo, phase, cwnd ... or a decision's code (`bbrscope sql 'FROM"
-    " decision_codes'`).",
+    help="inflight_hi, bw_lo, phase, cwnd ... or a decision's code (`bbrscope schema --codes`).",
 )
 @click.option("--all", "everything", is_flag=True, help="Also the decisions not to change.")
 @click.option("--at", type=TimeType(), metavar="TIME", help="State and limits at one instant.")
@@ -215,7 +214,7 @@ def _known(only: str) -> str:
         abouts = sorted({code.about for code in CODES.values()})
         raise click.UsageError(
             f"--only {only}: no decision is about it; there are {', '.join(abouts)},"
-            " and the codes of `bbrscope sql 'FROM decision_codes'`"
+            " and the codes of `bbrscope schema --codes`"
         )
     return name
 

@@ -14,7 +14,7 @@ import click
 
 from ...collect.bundle.rungs import RUNGS
 from ...probes.base.errors import BbrscopeError
-from ..options import gather, store_option
+from ..options import gather, written_store_option
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class IngestRequest:
 @click.argument(
     "bundles", nargs=-1, required=True, metavar="BUNDLE...", type=click.Path(path_type=Path)
 )
-@store_option
+@written_store_option
 @click.option("--as", "name", metavar="NAME", help="Name of the run [the bundle's own].")
 @click.option("--replace", is_flag=True, help="Replace another run of the same name.")
 @click.option("--salvage", is_flag=True, help="Keep the whole events of a damaged recording.")

@@ -9,7 +9,7 @@ import click
 
 from ...probes.base.errors import ScenarioError
 from ..lab.lab_request import LabRequest
-from ..options import gather, plain_words, store_option
+from ..options import gather, plain_words, written_store_option
 from ..text.screen import say
 
 
@@ -115,7 +115,7 @@ def list_scenarios(name: str | None) -> None:
 )
 @click.option("--inside", is_flag=True, hidden=True, help="Within a guest: record, nothing else.")
 @click.option("--points", hidden=True, help="Only the points with these numbers.")
-@store_option
+@written_store_option
 @gather(LabRequest)
 def run_scenario(
     request: LabRequest,

@@ -80,7 +80,7 @@ def command(
     bbrscope metrics v2_single_1bdp --between 5s 10s --by phase
     bbrscope metrics v2_single_1bdp --by second --format csv > seconds.csv
     """
-    from ..api.recordings import open
+    from ..api.opening import open
     from ..text.print_table import write_table
     from ..text.simulated_notes import say_simulated
 

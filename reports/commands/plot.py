@@ -153,7 +153,7 @@ def command(request: PlotRequest) -> None:
 
 
 def _figure(request: PlotRequest) -> PlottedChart:
-    from ..api.recordings import open
+    from ..api.opening import open
     from ..text.simulated_notes import say_simulated
 
     between = request.between

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.bbr.variants.catalogue import help_text
-from ..options import as_option, gather, names_option, runs_argument, set_option, store_option
+from ..options import as_option, gather, names_option, runs_argument, set_option, store_option_for
 from ..text import agreement
 from ..text.screen import say
 
@@ -39,7 +39,7 @@ class ReplayRequest:
 
 @click.command(epilog=help_text())
 @runs_argument
-@store_option
+@store_option_for("The DuckDB store; with --set or --as a lake, too")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--fields", is_flag=True, help="Print the agreement of every field.")
 @click.option("--no-decisions", is_flag=True, help="Replay only: note and store no decisions.")
@@ -81,7 +81,7 @@ def command(
         # The switch is read when the estimator is imported, which has not happened yet.
         os.environ["BBRSCOPE_PLAIN"] = "1"
     if settings or as_version:
-        from ..text.what_if_text import show
+        from ..text.open_loop_text import show
 
         show(
             request.runs,

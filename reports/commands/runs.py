@@ -46,7 +46,7 @@ def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
         return
     import polars
 
-    from ..api.recordings import open
+    from ..api.opening import open
     from ..text.print_table import write_table
 
     with open(store) as recordings:

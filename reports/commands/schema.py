@@ -56,8 +56,9 @@ def describe_macros() -> str:
 @click.command()
 @click.argument("table", required=False, shell_complete=complete_relations)
 @store_option
+@click.option("--codes", is_flag=True, help="List the decisions that BBR can take, instead.")
 @format_option()
-def command(table: str | None, store: Path, output_format: str) -> None:
+def command(table: str | None, store: Path, codes: bool, output_format: str) -> None:
     """Print the store's tables, views and macros: columns, types, units and meaning.
 
     They are the same in every store, and the store need not exist. A lake has three tables more:
@@ -67,8 +68,14 @@ def command(table: str | None, store: Path, output_format: str) -> None:
     bbrscope schema
     bbrscope schema events
     bbrscope schema findings --store lake
+    bbrscope schema --codes
     bbrscope schema --format csv > schema.csv
     """
+    if codes:
+        if table is not None:
+            raise click.UsageError("--codes lists the decisions: leave the table out")
+        _print_codes(output_format)
+        return
     known = relations(store)
     if table is not None and table not in known:
         near = difflib.get_close_matches(table, known, n=3)
@@ -82,6 +89,21 @@ def command(table: str | None, store: Path, output_format: str) -> None:
         from ..text.print_table import write_table
 
         write_table(as_table(chosen), output_format)
+
+
+def _print_codes(output_format: str) -> None:
+    """Print the decision vocabulary: `collect --until` and `explain --only` take its names."""
+    from ...analyze.replay.decision_codes import vocabulary
+    from ..text.print_table import write_table
+
+    table = vocabulary()
+    if output_format != "table":
+        write_table(table, output_format)
+        return
+    for code in table.to_pylist():
+        versions = ", ".join(f"v{number}" for number in code["versions"]) or "variants"
+        say(f"{code['name']} ({code['about']}; {versions}; {code['function']})")
+        say(click.wrap_text(code["sentence"], 98, "  ", "  "))
 
 
 def describe(item: Table | View) -> str:

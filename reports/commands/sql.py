@@ -77,8 +77,8 @@ def run_query(store: Path, query: str, output_format: str, names: str = "kernel"
     import duckdb
     import pyarrow as pa
 
+    from ..api.opening import open
     from ..api.queries import query_error
-    from ..api.recordings import open
     from ..text.print_table import write_table
     from ..text.simulated_notes import say_simulated
 

@@ -14,7 +14,7 @@ from ..text.screen import say
 from ..text.what_if_words import QUANTITY_WORDS, path_words
 
 if TYPE_CHECKING:
-    from ...analyze.simulate.closed_loop import CounterfactualAnswer
+    from ...analyze.simulate.closed_loop import ClosedLoopAnswer
     from ...analyze.simulate.course_steps import OverTime
 
 
@@ -64,35 +64,23 @@ def command(
 
 def answered(
     store: Path, run: str, as_version: str | None, settings: tuple[str, ...], seeds: int
-) -> tuple[CounterfactualAnswer, OverTime]:
+) -> tuple[ClosedLoopAnswer, OverTime]:
     """Simulate a run of the store again; the answer, and the recording in its steps of time.
 
     Raises:
         BbrscopeError: unknown rules, or a path that cannot be fitted or simulated.
     """
-    from ...analyze.bbr.variants.own_variant import base_of
-    from ...analyze.replay import replay_runs
-    from ...analyze.replay.parameter_settings import parse_settings
-    from ...analyze.simulate.closed_loop import predict
-    from ...analyze.simulate.course import recorded_course
-    from ...analyze.simulate.course_steps import over_time
-    from ...analyze.simulate.recorded_world import recorded_world
+    from ...analyze.simulate.closed_loop import question_about
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
 
-    base = "" if as_version is None else base_of(as_version)
     with open_store(store, read_only=True) as opened:
-        info = replay_runs.run_info(opened.con, opened.run_id(run))
-        values = parse_settings(settings, info.flavour if as_version is None else base)
-        world = recorded_world(opened.con, info)
-        course = recorded_course(opened.con, info)
+        question = question_about(opened, run, settings, as_version)
     with progress(2 * seeds, "simulating") as advance:
-        answer = predict(world, as_version, values, seeds, advance)
-    with_bbr = sum(flow.version is not None for flow in world.setup.flows)
-    return answer, over_time(course, with_bbr, world.setup.duration_us, world.setup.path.mss)
+        return question.answer(seeds, advance), question.recorded_steps()
 
 
-def _print(answer: CounterfactualAnswer) -> None:
+def _print(answer: ClosedLoopAnswer) -> None:
     world = answer.world
     say(f"{world.run}: {path_words(world.fitted)}")
     say("                      recorded   own rules [5 %, median, 95 %]   other rules")

@@ -37,7 +37,7 @@ def make_on_host(request: LabRequest) -> None:
     kernel = f"{names.release} {names.version}"
     missing, ready = missing_points(chosen, kernel, request.output, request.store)
     if missing:
-        _check_places(request.output, request.store)
+        check_places(request.output, request.store)
         points = [point for _, point in missing]
         _make(request, points, ready, "host", lambda bundle: load(bundle, request.store))
 
@@ -72,7 +72,7 @@ def make_in_guests(request: LabRequest, kernel: Path | None, jobs: int) -> None:
         missing = [each for each in missing if each[1] in runnable]
     if not missing:
         return
-    _check_places(request.output, request.store)
+    check_places(request.output, request.store)
     problems = vm.run(
         missing,
         request.guest_words(),
@@ -135,7 +135,7 @@ def _require_same_kernel(name: str, stored: str | None, kernel: str) -> None:
         )
 
 
-def _check_places(output: Path, store: Path) -> None:
+def check_places(output: Path, store: Path) -> None:
     """Find out before the first run, not after it, if it cannot be kept.
 
     Raises:

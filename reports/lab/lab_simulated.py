@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError, HostError
 from ..text.screen import say
-from .lab_runs import load_all, missing_points
+from .lab_runs import check_places, load_all, missing_points
 
 if TYPE_CHECKING:
     from ...collect.lab.lab_points import LabPoint
@@ -31,7 +31,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
         HostError: some runs could not be simulated.
     """
     missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
-    request.output.mkdir(parents=True, exist_ok=True)
+    check_places(request.output, request.store)
     failed, waiting, loaded_at = 0, list[Path](), monotonic()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = {

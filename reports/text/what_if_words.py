@@ -1,4 +1,4 @@
-"""Words of a counterfactual's answer, for the terminal and the page."""
+"""Words of the closed loop's answer, for the terminal and the page."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from . import frame
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ....analyze.simulate.closed_loop import CounterfactualAnswer
+    from ....analyze.simulate.closed_loop import ClosedLoopAnswer
     from ..data.select import Array
 
 # More flows than this are not drawn one by one.
@@ -46,9 +46,7 @@ _LANE_LETTERS = 9
 _CHIP_LETTERS = 20
 
 
-def build(
-    answer: CounterfactualAnswer, recorded: OverTime, rules: str, names: str = "kernel"
-) -> str:
+def build(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, names: str = "kernel") -> str:
     """Return the page of a what-if, which needs no network.
 
     Args:
@@ -77,7 +75,7 @@ def build(
     return frame.render("what_if.html.j2", charts, names, values)
 
 
-def _row(answer: CounterfactualAnswer, name: str) -> dict[str, object]:
+def _row(answer: ClosedLoopAnswer, name: str) -> dict[str, object]:
     digits = 0 if name == "lost_packets" else 2
     own, other = (
         [f"{value:.{digits}f}" for value in interval[name]]
@@ -92,7 +90,7 @@ def _row(answer: CounterfactualAnswer, name: str) -> dict[str, object]:
     }
 
 
-def _document(answer: CounterfactualAnswer, recorded: OverTime, rules: str, drawn: int) -> Document:
+def _document(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, drawn: int) -> Document:
     """The charts of all flows together, and of each flow."""
     end = answer.world.setup.duration_us / 1e6
     data: dict[str, object] = {"t0": 0.0, "t1": end, "window": [0.0, end]}

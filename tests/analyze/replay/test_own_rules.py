@@ -60,7 +60,7 @@ def test_a_file_decides_as_its_rules_say(
         ).fetchall()
     }
     document = _answer(shipped_path, "--as", str(same))
-    (answer,) = document["what_if"]
+    (answer,) = document["open_loop"]
     assert answer["first_decision"] is None
     assert answer["decided"] == document["exercised"] == kept
     assert not kept.keys() & set(document["never"])
@@ -68,8 +68,8 @@ def test_a_file_decides_as_its_rules_say(
     assert of_v1 <= kept.keys() | set(document["never"])
     # Parameters of a file are those that --set sets.
     settings = ("--set", "full_bw_cnt=1")
-    (by_file,) = _answer(shipped_path, "--as", str(other))["what_if"]
-    (by_set,) = _answer(shipped_path, *settings)["what_if"]
+    (by_file,) = _answer(shipped_path, "--as", str(other))["open_loop"]
+    (by_set,) = _answer(shipped_path, *settings)["open_loop"]
     assert by_file["first_decision"] is not None
     assert by_file | {"as_version": "v1"} == by_set
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,12 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
         assert low <= middle <= high
         recorded = answer["own"][metric]["recorded"]
         assert math.isclose(recorded, middle, rel_tol=0.1, abs_tol=3)
+    program = (
+        "import bbrscope, json, sys; lab = bbrscope.open(sys.argv[1]);"
+        " print(json.dumps(lab.what_if('sim', {'high_gain': 300}).as_json()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, store], capture_output=True, text=True)
+    assert json.loads(done.stdout) == answer, done.stderr
     # A slower start fills the queue less.
     assert answer["other"]["rtt_p95_ms"][2] < answer["own"]["rtt_p95_ms"]["recorded"]
     assert "high_gain" not in answer["verdict"]

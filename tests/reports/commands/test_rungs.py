@@ -35,7 +35,7 @@ def test_a_named_run_of_samples_is_refused_by_replay_with_a_way_out(command: Com
     assert "bbrscope doctor" in err
 
 
-def test_a_what_if_on_samples_is_refused_alike(command: Command) -> None:
+def test_other_rules_on_samples_are_refused_alike(command: Command) -> None:
     status, _, err = command("replay", RUN, "--set", "loss_thresh=5%")
     assert status == 1
     assert RUNGS["tcp_probe"].cannot in err

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from bbrscope import fixtures
+from bbrscope.analyze.bbr.codes import CODES
 from bbrscope.analyze.views.registry import TABLES, VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect import lab
@@ -185,6 +186,14 @@ def test_schema_prints_every_column_and_knows_near_names(shell: Shell) -> None:
     assert all(row["meaning"] for row in found)
     unknown = shell("schema", "event")
     assert (unknown.status, "near: events" in unknown.err) == (1, True)
+
+
+def test_schema_lists_the_decisions_and_needs_no_store_for_it(shell: Shell) -> None:
+    listed = json.loads(shell("schema", "--codes", "--format", "json").out)
+    assert {row["code"]: row["name"] for row in listed} == {n: c.name for n, c in CODES.items()}
+    text = shell("schema", "--codes").out
+    assert all(f"{code.name} ({code.about}; " in text for code in CODES.values())
+    assert shell("schema", "events", "--codes").status == 2
 
 
 def test_schema_of_a_lake_has_its_own_tables_besides(shell: Shell, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_replay_renames_fields(store: Path) -> None:
     assert "inflight_hi" in json.loads(_said(*common))["runs"][0]["flows"][0]["fields"]
 
 
-def test_what_if_renames_decisions_parameters_stay(store: Path) -> None:
+def test_the_open_loop_renames_decisions_parameters_stay(store: Path) -> None:
     words = ("replay", "v2_single_1bdp", "--store", str(store), "--set", "loss_thresh=5%")
     assert "loss_thresh: 5 -> 13" in _said(*words, "--names", "draft")
 

@@ -1,4 +1,4 @@
-"""What would BBR have decided under other rules? The recorded inputs, replayed open loop.
+"""The open loop: the recorded inputs replayed under other rules, and where the decisions part.
 
 The answer is exact up to the first output (cwnd or pacing rate) that differs: until then the other
 rules would have sent the very same packets. From there on the recorded inputs are those of packets
@@ -37,7 +37,7 @@ LEAST_EVENTS = 100
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class OpenLoopAnswer:
     """The answer for one flow.
 
     Attributes:
@@ -66,7 +66,7 @@ def ask_run(
     as_version: str | None,
     flow: int | None,
     seed: int = 0,
-) -> list[WhatIf]:
+) -> list[OpenLoopAnswer]:
     """Ask for the flows of a run: `flow`, or those that carry data; `settings` as users write them.
 
     Raises:
@@ -88,7 +88,7 @@ def ask(
     settings: Mapping[str, int],
     as_version: str | None,
     seed: int = 0,
-) -> WhatIf:
+) -> OpenLoopAnswer:
     """Replay one flow twice in free run, as recorded and under other rules, and compare.
 
     Raises:
@@ -114,7 +114,7 @@ def ask(
     replayed = guarded([target], replay, len(events.events), lambda: replay(0))
     query = "SELECT zero_ns FROM run_clocks WHERE run_id = ?"
     zero_ns = int(con.execute(query, [info.run_id]).fetchall()[0][0])
-    return WhatIf(
+    return OpenLoopAnswer(
         info.run,
         flow,
         info.version,

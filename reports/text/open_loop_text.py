@@ -1,4 +1,4 @@
-"""Printing what other rules would have decided."""
+"""Printing the open loop's answers: what other rules decide on the recorded inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...analyze.replay.drift import Drift, Moment
-    from ...analyze.replay.what_if import WhatIf
+    from ...analyze.replay.open_loop import OpenLoopAnswer
 
 
 def show(
@@ -31,7 +31,7 @@ def show(
 ) -> None:
     """Ask for each flow of the runs and print the answers."""
     from ...analyze.bbr.variants.own_variant import base_of
-    from ...analyze.replay.what_if import ask_run
+    from ...analyze.replay.open_loop import ask_run
     from ...analyze.story.names import translate
     from ...analyze.views.store_with_views import open_store
 
@@ -47,7 +47,7 @@ def show(
         say(translate(text, vocabulary))
 
     if as_json:
-        document: dict[str, object] = {"what_if": [asdict(answer) for answer in answers]}
+        document: dict[str, object] = {"open_loop": [asdict(answer) for answer in answers]}
         if base is not None:
             document |= asdict(exercised_by([answer.decided for answer in answers], base))
         say_translated(json.dumps(document))
@@ -62,7 +62,7 @@ def _seconds(moment: Moment) -> str:
     return f"{moment.t_ns / 1e9:.3f} s (event {moment.seq})"
 
 
-def _print(answer: WhatIf, say: Callable[[str], None]) -> None:
+def _print(answer: OpenLoopAnswer, say: Callable[[str], None]) -> None:
     drift = answer.drift
     rules = f"{answer.as_version}'s rules" if answer.as_version != answer.version else "its rules"
     say(f"{answer.run} flow {answer.flow}: recorded with {answer.version}, under {rules}")
@@ -103,7 +103,9 @@ def _print_trust(drift: Drift, say: Callable[[str], None]) -> None:
     say(f"  on {100 * drift.same_phase_share:.1f} %.")
 
 
-def _print_exercised(answers: Sequence[WhatIf], base: str, say: Callable[[str], None]) -> None:
+def _print_exercised(
+    answers: Sequence[OpenLoopAnswer], base: str, say: Callable[[str], None]
+) -> None:
     """Print which codes the recordings exercise under the other rules."""
     codes = exercised_by([answer.decided for answer in answers], base)
     known = len(codes.never) + len(codes.exercised)
