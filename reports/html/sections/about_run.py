@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ....analyze.story.completeness import completeness_of
+from ....analyze.story.completeness import completeness_of, simulated_of_many
 from ....collect.bundle.rungs import RUNGS, Rung
 from ....collect.store.query import Row, rows
 from ...text.findings.completeness_text import completeness
@@ -31,7 +31,7 @@ def title(con: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[str, str]]:
         ("Path", _path(run)),
         ("Set-up", setup_line(row["setup"])),
         ("Recorded", f"{_started(row)}{seconds((row['duration_ns'] or 0) / 1e9)}"),
-        ("Capture", "; ".join(filter(None, [_rung(run), *_packets(con, run)]))),
+        ("Capture", "; ".join(filter(None, [_events(con, run), *_packets(con, run)]))),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -115,11 +115,14 @@ def rung(run: Run) -> Rung | None:
     return RUNGS.get(run.row["rung"] or "")
 
 
-def _rung(run: Run) -> str:
+def _events(con: duckdb.DuckDBPyConnection, run: Run) -> str:
+    """How many events or samples there are, and how they were recorded."""
     known = rung(run)
     if run.captured:
         return ""
-    kind = "kernel event" if known is None or known.replays else "sample"
+    simulated = simulated_of_many(con, [run.row["run_id"]])
+    event = "simulated event" if simulated else "kernel event"
+    kind = event if known is None or known.replays else "sample"
     how = f" by {known.name}" if known else ""
     count = sum(flow.row["samples"] for flow in run.flows) if run.sampled else run.row["events"]
     return f"{plural(count or 0, kind)}{how}"
@@ -170,10 +173,10 @@ def _divergence(text: str | None) -> str:
 def verdict(con: duckdb.DuckDBPyConnection, run: Run, replays: list[Row]) -> list[tuple[str, str]]:
     """Return (good, bad or soft, sentence): how far to trust what the page says."""
     known = completeness_of(con, run.row["run_id"])
-    return [_replayed(run, replays), completeness(known, run.row["rung"])]
+    return [_replayed(run, replays, bool(known.simulated)), completeness(known, run.row["rung"])]
 
 
-def _replayed(run: Run, replays: list[Row]) -> tuple[str, str]:
+def _replayed(run: Run, replays: list[Row], simulated: bool) -> tuple[str, str]:
     known = rung(run)
     if known is not None and not known.replays:
         return "bad", (
@@ -184,9 +187,11 @@ def _replayed(run: Run, replays: list[Row]) -> tuple[str, str]:
         return "bad", f"Not replayed: reasons are missing. Run `{name}`, then report again."
     events = sum(row["events"] for row in replays if row["mode"] == "step")
     if all(row["exact"] == row["events"] for row in replays):
+        exact = f"bit for bit on all {events:,} events compared, in both modes"
+        if simulated:
+            return "good", f"The replay agrees with the simulation {exact}."
         return "good", (
-            f"The replay agrees with the kernel bit for bit on all {events:,} events compared, in "
-            "both modes: the reasons given are the kernel's own."
+            f"The replay agrees with the kernel {exact}: the reasons given are the kernel's own."
         )
     differ = sum(row["events"] - row["exact"] for row in replays)
     return "bad", (

@@ -1,4 +1,4 @@
-"""The first table of the page: how each flow did, in a line, and how fair it was."""
+"""The first table of the page: how each sender did, in a line, and how fair it was."""
 
 from __future__ import annotations
 
@@ -8,23 +8,42 @@ from typing import TYPE_CHECKING
 
 from ....analyze.compare.run_metrics import scoped_kept
 from ....analyze.story.facts import StoryFacts
+from ....analyze.views.runs.sender_views import SAME_SENDER
 from ....collect.store.query import Row, rows
 from ...text.quantities import fine_share, quantity, share
 from ...text.stories.instant_text import BINDING_WORDS
 from ..data.select import Run
+from ..data.sender_name import sender_name
 
 if TYPE_CHECKING:
     import duckdb
 
 UNKNOWN = "\u2013"
+# More connections without events than this are counted, not listed.
+MOST_CONNECTIONS = 10
 _RANKS = ("p50", "p95", "p99")
+# A sender's metrics, and its goodput in the seconds in which all senders were active, whose parts
+# are the shares: what Jain's index is worked out from.
+_SENDERS = f"""
+SELECT m.*, s.goodput_mbps / nullif(sum(s.goodput_mbps) OVER (), 0) AS share
+FROM metrics_by_flow m JOIN senders c ON {SAME_SENDER}
+LEFT JOIN rtt_fairness s ON s.run_id = m.run_id AND s.flow IS NOT DISTINCT FROM m.flow
+  AND s.stream IS NOT DISTINCT FROM m.stream
+WHERE m.flow IS NOT NULL OR c.counts
+ORDER BY m.flow NULLS LAST, m.pkt_acked_bytes DESC
+"""
 
 
 @dataclass(frozen=True)
 class FlowLine:
-    """How a flow did; cells are text with the unit of their heading, or their own."""
+    """How a flow did; cells are text with the unit of their heading, or their own.
 
-    flow: int
+    Attributes:
+        flow: None: a connection that only packets tell of.
+    """
+
+    flow: int | None
+    name: str
     goodput: str
     part: str
     resent: str
@@ -36,10 +55,16 @@ class FlowLine:
 
 @dataclass(frozen=True)
 class FlowTable:
-    """A line per drawn flow, and Jain's index of their goodput; empty: one flow, or not known."""
+    """A line per drawn flow and per other sender that counts, and how fair it was.
+
+    Attributes:
+        jain: Jain's index of their goodput; empty: one sender, or not known.
+        more: connections without events that are not listed.
+    """
 
     lines: list[FlowLine]
     jain: str
+    more: int
 
     @property
     def counts_resent(self) -> bool:
@@ -50,13 +75,14 @@ class FlowTable:
 def flow_table(
     con: duckdb.DuckDBPyConnection, run: Run, facts: Mapping[int, StoryFacts]
 ) -> FlowTable:
-    """Return the table of the drawn flows; `facts` by their number."""
+    """Return the table of the drawn flows and the senders beside them; `facts` by their number."""
     run_id = run.row["run_id"]
-    records = rows(con, scoped_kept(con, "FROM metrics_by_flow WHERE flow IS NOT NULL", [run_id]))
-    by_flow = {row["flow"]: row for row in records if row["flow"] in facts}
-    whole = sum(_goodput(row) or 0 for row in by_flow.values())
-    lines = [_line(row, whole, facts[flow]) for flow, row in sorted(by_flow.items())]
-    return FlowTable(lines, _jain(con, run_id) if len(lines) > 1 else "")
+    records = rows(con, scoped_kept(con, _SENDERS, [run_id]))
+    connections = [row for row in records if row["flow"] is None]
+    shown = [row for row in records if row["flow"] in facts] + connections[:MOST_CONNECTIONS]
+    lines = [_line(row, facts.get(row["flow"])) for row in shown]
+    jain = _jain(con, run_id) if len(lines) > 1 else ""
+    return FlowTable(lines, jain, len(connections[MOST_CONNECTIONS:]))
 
 
 def _goodput(row: Row) -> float | None:
@@ -65,21 +91,29 @@ def _goodput(row: Row) -> float | None:
     return None if value is None else float(value)
 
 
-def _line(row: Row, whole: float, facts: StoryFacts) -> FlowLine:
+def _line(row: Row, facts: StoryFacts | None) -> FlowLine:
     goodput = _goodput(row)
     # The kernel's RTTs include the sender's own queues; packets tell what lies behind the capture.
     source = "" if row["rtt_p50_us"] is not None else "pkt_"
     p50, p95, p99 = (_milliseconds(row[f"{source}rtt_{rank}_us"]) for rank in _RANKS)
     return FlowLine(
         row["flow"],
+        sender_name(row["flow"], row["stream"]),
         UNKNOWN if goodput is None else quantity(goodput * 1e6, "bit/s"),
-        share(goodput / whole) if goodput is not None and whole else UNKNOWN,
+        UNKNOWN if row["share"] is None else share(row["share"]),
         _share(row["pkt_retransmission_rate"]),
         _share(row["loss_rate"]),
         (p50, p95, p99),
-        _milliseconds(row["queue_delay_us"]),
+        _milliseconds(_queue_us(row)),
         _limit(facts),
     )
+
+
+def _queue_us(row: Row) -> float | None:
+    """The mean RTT above the smallest, both from events, or both from packets."""
+    if row["queue_delay_us"] is not None or row["pkt_rtt_mean_us"] is None:
+        return None if row["queue_delay_us"] is None else float(row["queue_delay_us"])
+    return float(row["pkt_rtt_mean_us"] - row["pkt_rtt_min_us"])
 
 
 def _milliseconds(us: float | None) -> str:
@@ -90,9 +124,9 @@ def _share(value: float | None) -> str:
     return UNKNOWN if value is None else fine_share(value)
 
 
-def _limit(facts: StoryFacts) -> str:
-    """What limited sending for most of the time."""
-    if not facts.limits:
+def _limit(facts: StoryFacts | None) -> str:
+    """What limited sending for most of the time; only events tell it."""
+    if facts is None or not facts.limits:
         return UNKNOWN
     most = facts.limits[0]
     words = BINDING_WORDS.get(most.binding, most.binding).partition(":")[0]

@@ -97,7 +97,9 @@ def _replayed(flow: EventFlow) -> str:
     if not compared:
         return "the replay could compare no event: nothing here is confirmed by the kernel"
     if exact == compared:
-        return f"replay: {exact:,} of {compared:,} events exact; the reasons are the kernel's own"
+        # Of a simulated run, the line on its completeness says that no kernel was there.
+        whose = "" if flow.completeness.simulated else "; the reasons are the kernel's own"
+        return f"replay: {exact:,} of {compared:,} events exact{whose}"
     first = flow.first_divergence or {}
     return (
         f"replay: only {exact:,} of {compared:,} events exact; be careful from event"

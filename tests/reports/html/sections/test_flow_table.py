@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -11,10 +12,13 @@ from bbrscope.analyze.diagnosis.engine import diagnose
 from bbrscope.analyze.story.event_flows import EventFlow
 from bbrscope.analyze.story.flow_stories import flows_of
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.html.pages import page
 from bbrscope.reports.text.findings.diagnosis_text import diagnosis_lines
 from bbrscope.reports.text.stories import flow_story
+
+from tests.two_flows import two_flows
 
 
 def cells(html: str) -> list[str]:
@@ -42,6 +46,31 @@ def test_the_first_table_is_of_the_metrics(run: str, shipped: Store) -> None:
     ).fetchall()[0]
     assert limit
     assert found[-1].endswith(f"({100 * part:.0f} % of the time)")
+
+
+def test_shares_are_those_of_which_jains_index_is(tmp_path: Path) -> None:
+    """The second flow carries three times as much as the first: 1 / (2 x (1/16 + 9/16)) = 0.8."""
+    rates = [(10_000, 30_000)] * 5
+    with open_store(tmp_path / "s.duckdb") as store:
+        run_id = ingest(store, two_flows(tmp_path / "two.pcap", rates)).run_id
+        html = page.build(store.con, run_id)
+    found = cells(html)
+    assert "Jain's index of these shares: 0.800" in html
+    assert [cell for cell in found if cell in ("25 %", "75 %")] == ["25 %", "75 %"]
+
+
+@pytest.mark.slow
+def test_a_sender_without_events_stands_beside_the_others(traces: Path, tmp_path: Path) -> None:
+    """iperf3 of the CUBIC flow knows what that connection sent."""
+    bundle = traces / "v3_vs_cubic_2bdp"
+    with open_store(tmp_path / "s.duckdb") as store:
+        found = cells(page.build(store.con, ingest(store, bundle).run_id))
+    place = found.index("connection 3 (no events)")
+    sums = json.loads((bundle / "iperf2.json").read_text())["end"]["sum_received"]
+    told = float(found[place + 1].removesuffix(" Mbit/s"))
+    assert told == pytest.approx(sums["bits_per_second"] / 1e6, rel=0.03)
+    shares = [int(cell[:-2]) for cell in (found[2], found[place + 2])]
+    assert sum(shares) == pytest.approx(100, abs=1)
 
 
 @pytest.mark.parametrize(
