@@ -126,8 +126,8 @@ class FlightRecorder:
             self.look(now)
             self.watching.look_at_cpu(now)
             self.ended = self.ended or self._why_end(time.monotonic() - began)
-        if self.fired is not None:
-            self._dump(self._wait_for_rows(self.fired))
+        while fired := self._answer(time.monotonic_ns()):
+            self._dump(self._wait_for_rows(fired))
         if self.flight.rotate_s is not None:
             now = time.monotonic_ns()
             self._dump(self._wait_for_rows(Fired(ROTATE, self.ended, now, now)))
@@ -150,12 +150,18 @@ class FlightRecorder:
         batch = LiveBatch(columns, rows, now_ns - ORDER_NS)
         if self.flight.rotate_s is not None and self.fired is None:
             self._rotate(self.flight.rotate_s, now_ns)
-        if self._asked:
-            self._asked = False
-            self._fire("signal", "SIGUSR1", now_ns)
+        self._answer(now_ns)
         for text, watcher in self.flight.watchers:
             if why := watcher.look(batch):
                 self._fire(text, why, now_ns)
+
+    def _answer(self, now_ns: int) -> Fired | None:
+        """Fire for SIGUSR1, after a dump that is due, whatever was written just now."""
+        if self._asked and self.fired is None:
+            self._asked = False
+            self._quiet_until_ns = 0
+            self._fire("signal", "SIGUSR1", now_ns)
+        return self.fired
 
     def _rotate(self, rotate_s: float, now_ns: int) -> None:
         """Begin the next bundle when it is time, or when memory fills."""

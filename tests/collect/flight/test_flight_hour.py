@@ -26,6 +26,7 @@ HEADERS = (
     b"#M1,ns,sk,bbr.mode\n#X,ns,sk,tp.snd_cwnd\n#S,ns,sk,seqno,new_state,icsk_ca_state\n"
     b"#I,ns,sk,sport,dport,daddr,family,saddr,seqno\n#IX,ns,sk,tp.snd_cwnd\n"
 )
+HEADS = HEADERS.splitlines(keepends=True)
 
 
 def looks() -> Iterator[tuple[int, bytes]]:
@@ -46,26 +47,23 @@ def looks() -> Iterator[tuple[int, bytes]]:
         rows = []
 
 
-def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
+def flying(
+    flight: FlightPlan, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, list[bytes], SimpleNamespace]:
+    """A recorder with nothing attached, its ring of events, the rows to look at, and its clock."""
     now = SimpleNamespace(ns=0)
     monkeypatch.setattr(
         flight_recorder.clocks, "sample", lambda: ClockReading(now.ns, now.ns, now.ns, 0)
     )
-    trigger = of_rows("rto")
-    assert trigger is not None
-    flight = FlightPlan(LAST_S, MEMORY, (("rto", trigger),))
-    recorder: Any = FlightRecorder(RecordingPlan(tmp_path / "edge"), flight, said.append)
+    said: list[str] = []
+    recorder: Any = FlightRecorder(RecordingPlan(output), flight, said.append)
     recorder.watching.place.close()
     ring = recorder.rings.open(EVENTS)
     ring.write(HEADERS)
     coming: list[bytes] = []
-    heads = HEADERS.splitlines(keepends=True)
     recorder.watching = SimpleNamespace(
         rows=SimpleNamespace(take=lambda: [coming.pop() for _ in range(len(coming))]),
-        headers=heads,
+        headers=HEADS,
         lost=0,
         place=SimpleNamespace(program=""),
     )
@@ -74,6 +72,40 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
     recorder._writer = SimpleNamespace(
         limit_notes=[], of_dump=lambda name, *_: {**facts, "name": name, "clocks": clocks}
     )
+    return recorder, ring, coming, now
+
+
+def test_a_signal_has_its_dump_whatever_is_due_or_was_written_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher: Any = SimpleNamespace(look=lambda _batch: "burst" if now.ns // SECOND == 20 else "")
+    flight = FlightPlan(10.0, MEMORY, (("losses", watcher),))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    # The first while the dump of the losses is due, the second while further losses would wait.
+    asked = iter((20.5, 24.0))
+    next_s = next(asked)
+    for now.ns, rows in looks():
+        ring.write(rows)
+        coming[:] = rows.splitlines(keepends=True)[::-1]
+        if now.ns >= next_s * SECOND:
+            recorder.ask()
+            next_s = next(asked, 1e9)
+        recorder.look(now.ns)
+        if now.ns > 30 * SECOND:
+            break
+    documents = [manifest(dump)["flight"] for dump in recorder.dumps]
+    assert [document["trigger"] for document in documents] == ["losses", "signal", "signal"]
+    assert documents[1]["until_ns"] > 20.5 * SECOND
+    assert documents[2]["until_ns"] == 25 * SECOND
+
+
+def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trigger = of_rows("rto")
+    assert trigger is not None
+    flight = FlightPlan(LAST_S, MEMORY, (("rto", trigger),))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     most = 0
     for now.ns, rows in looks():
         ring.write(rows)
@@ -91,5 +123,5 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
     assert abs(found.events - (LAST_S + 1) * PER_SECOND) <= 2
     assert (found.sequence_missing, found.chain_breaks, found.exits_missing) == (0, 0, {})
     rows_kept = text(dump / "events.csv.zst").splitlines()
-    assert rows_kept[len(heads) + 1].startswith("N1,")
+    assert rows_kept[len(HEADS) + 1].startswith("N1,")
     assert [line for line in rows_kept if line.startswith("S,")]
