@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..views.materialize import narrowed_query, stored_views
+from ..views.materialize import materialized_tables, narrowed_query
 from ..views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None
 def scoped_kept(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
     """Return what scoped() does, for whole runs; materialized views are read from stored rows."""
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
-    return narrowed_query(query, f"({chosen})", stored_views(con, run_ids))
+    return narrowed_query(query, f"({chosen})", materialized_tables(con, run_ids))
 
 
 def table(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...collect.store.query import Row, rows
-from ..views.materialize import narrowed, narrowed_query, stored_views
+from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def prepare(
     If there is a single run, the ``this_`` tables with its rows are made as well.
     """
     chosen = f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
-    stored = stored_views(con, run_ids)
+    stored = materialized_tables(con, run_ids)
     _drop_earlier(con)
     for view in VIEWS:
         if view.name in _SHARED and view.name not in stored:

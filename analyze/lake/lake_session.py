@@ -22,8 +22,9 @@ from ...collect.store.schema.recorded_tables import RUNS
 from ...collect.store.store import Store, connect_in_memory, quoted
 from ...probes.base.errors import StoreError
 from ..replay.decision_codes import keep_codes
+from ..views.materialize import materialized_name
 from ..views.registry import MACROS, TABLES, VIEWS
-from .lake_tables import FILED, SESSION_TABLES, STORED_VIEWS, stored_name, views_digest
+from .lake_tables import FILED, FILED_VIEWS, SESSION_TABLES, views_digest
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,9 +84,9 @@ def _fill(store: LakeStore, rows: Sequence[Row]) -> None:
         con.execute(macro.ddl())
     current = all(row["views"] == views_digest() for row in rows)
     for view in VIEWS:
-        is_stored = current and view in STORED_VIEWS
+        is_filed = current and view in FILED_VIEWS
         con.execute(
-            _stored_ddl(stored_name(view), view.name, view.columns) if is_stored else view.ddl()
+            _filed_ddl(materialized_name(view), view.name, view.columns) if is_filed else view.ddl()
         )
     prefix = f"{store.place.root}/"
     if not store.place.local:
@@ -110,12 +111,12 @@ def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
             con.execute(f'INSERT INTO "{table.name}" BY NAME SELECT {names} FROM incoming_rows')
 
 
-def _stored_ddl(stored: str, name: str, columns: Sequence[Column]) -> str:
-    """Return a view over kept rows, with the run's name as this lake has it now."""
+def _filed_ddl(table: str, name: str, columns: Sequence[Column]) -> str:
+    """Return a view over materialized rows, with the run's name as this lake has it now."""
     chosen = ", ".join(
         'r."run"' if column.name == "run" else f'k."{column.name}"' for column in columns
     )
-    return f'CREATE VIEW "{name}" AS SELECT {chosen} FROM "{stored}" k JOIN runs r USING (run_id)'
+    return f'CREATE VIEW "{name}" AS SELECT {chosen} FROM "{table}" k JOIN runs r USING (run_id)'
 
 
 def _files_by_table(rows: Sequence[Row]) -> dict[str, list[str]]:

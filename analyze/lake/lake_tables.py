@@ -8,6 +8,7 @@ from functools import cache
 from ...collect.lake.lake_manifest import LAKE_RUNS
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import FLOW, RUN_ID
+from ..views.materialize import materialized_name
 from ..views.registry import MACROS, TABLES, VIEWS, has_runs
 from ..views.view import View
 
@@ -43,24 +44,24 @@ FLOW_LIMITS = Table(
 )
 OWN = (FINDINGS, FLOW_LIMITS)
 # A fleet asks for these of every run; the other views are worked out of the rows when asked.
-STORED_VIEWS: tuple[View, ...] = tuple(view for view in VIEWS if view.name == "metrics_by_flow")
+FILED_VIEWS: tuple[View, ...] = tuple(view for view in VIEWS if view.name == "metrics_by_flow")
 
 
-def stored_name(view: View) -> str:
-    """Return the name under which a lake has a view's rows."""
-    return f"kept_{view.name}"
-
-
-STORED = tuple(Table(stored_name(view), view.meaning, view.columns) for view in STORED_VIEWS)
+FILED_VIEW_TABLES = tuple(
+    Table(materialized_name(view), view.meaning, view.columns) for view in FILED_VIEWS
+)
 # The manifest has the rows of runs, and what describes the store or bbrscope is not of a run.
 FILED = tuple(
-    table for table in (*TABLES, *OWN, *STORED) if has_runs(table) and table.name != "runs"
+    table
+    for table in (*TABLES, *OWN, *FILED_VIEW_TABLES)
+    if has_runs(table) and table.name != "runs"
 )
 SESSION_TABLES: tuple[Table, ...] = (LAKE_RUNS, *OWN)
 
 
 @cache
 def views_digest() -> str:
-    """Return a SHA-256 digest of all macros and views, on which the stored rows depend."""
+    """Return a SHA-256 digest of all macros and views, on which the materialized rows depend."""
     texts = [macro.ddl() for macro in MACROS] + [view.ddl() for view in VIEWS]
+    texts += [table.name for table in FILED_VIEW_TABLES]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -27,8 +27,8 @@ from ...probes.base.errors import BbrscopeError, StoreError
 from ..diagnosis.engine import Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
-from ..views.materialize import narrowed
-from .lake_tables import FILED, FLOW_LIMITS, OWN, STORED_VIEWS, stored_name, views_digest
+from ..views.materialize import materialized_name, narrowed
+from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
 from .run_files import EventsFile, copy_run, small_tables, write_run
 from .scratch_store import scratch_store
 
@@ -195,11 +195,11 @@ class _Group:
             self._measure(others, {})
 
     def _measure(self, run_ids: Sequence[int], shared: Mapping[str, str]) -> None:
-        """Store the rows of `STORED_VIEWS`; `shared` tables have these runs' rows of some views."""
+        """Store the rows of `FILED_VIEWS`; `shared` tables have these runs' rows of some views."""
         chosen = f"({', '.join(map(str, run_ids))})"
-        for view in STORED_VIEWS:
+        for view in FILED_VIEWS:
             query = narrowed(view, chosen, shared)
-            self.store.con.execute(f'INSERT INTO "{stored_name(view)}" {query}')
+            self.store.con.execute(f'INSERT INTO "{materialized_name(view)}" {query}')
 
     def _diagnose(self, run_ids: Sequence[int]) -> None:
         con = self.store.con

@@ -14,14 +14,14 @@ from ...collect.store import schema
 from ...collect.store.store import Store, connect_in_memory, fill, quoted
 from ..replay.decision_codes import keep_codes
 from ..views.registry import MACROS, RESULT_TABLES, VIEWS, has_runs
-from .lake_tables import OWN, STORED
+from .lake_tables import FILED_VIEW_TABLES, OWN
 
 # What a store may hold in memory for bundles of at most so many bytes each; the rest waits on the
 # disk. A larger one may have all the memory that DuckDB takes: not every query can do with less.
 MEMORY = "256MB"
 BYTES = 4 << 20
 _ALL_MEMORY = "RESET memory_limit"
-_TABLES = tuple(table for table in (*schema.TABLES, *RESULT_TABLES, *OWN, *STORED))
+_TABLES = tuple(table for table in (*schema.TABLES, *RESULT_TABLES, *OWN, *FILED_VIEW_TABLES))
 # Stores that nobody uses now, each after the folder that its queries may write to.
 _idle: list[tuple[Path, Store]] = []
 
@@ -60,7 +60,7 @@ def _make(output: Path) -> Store:
     store = Store(output / "in memory", connect_in_memory(), read_only=False)
     try:
         fill(store)
-        for table in (*RESULT_TABLES, *OWN, *STORED):
+        for table in (*RESULT_TABLES, *OWN, *FILED_VIEW_TABLES):
             store.con.execute(table.ddl())
         for macro in MACROS:
             store.con.execute(macro.ddl())

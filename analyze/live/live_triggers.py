@@ -44,7 +44,7 @@ class Decision:
         needs_rung(self.name, manifest, OF_DECISIONS)
         self.follower.begin(manifest)
 
-    def look(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> str:
         """Return the flow and the decision's sentence if it was taken in the batch; else ""."""
         for decision in self.follower.take(batch).decisions:
             if decision.code == self.number:
@@ -82,7 +82,7 @@ class SqlCondition:
         needs_rung(f"sql:{self.condition}", manifest, OF_EVENTS)
         self.follower.begin(manifest)
 
-    def look(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> str:
         """Say which event of the batch meets the condition; "" if none does."""
         events = self.follower.take(batch).events
         index = self._first(events) if events else NO_EVENT

@@ -1,4 +1,4 @@
-"""Inputs that no probe can read, settled from what the recording shows after each event.
+"""Inputs that no BPF probe can read, settled from what the recording shows after each event.
 
 Random draws are read off the state that they led to. A clock that ticked inside a callback is
 marked, and the loop tries before which of its reads the tick fell.

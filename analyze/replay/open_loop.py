@@ -129,7 +129,7 @@ def ask(
 
 def _rules(target: str, version: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
     if is_variant(target):
-        return own_variant(target).rules_for(version, own)
+        return own_variant(target).parameters_for(version, own)
     return own if target == version else params.DEFAULTS[target] | {"HZ": own["HZ"]}
 
 

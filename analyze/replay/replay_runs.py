@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS
-from ...collect.store.schema.recorded_tables import SAMPLE
+from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
@@ -156,7 +156,7 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     """
     require_callbacks(con, run_id)
     row = con.execute(
-        "SELECT run, version, decoded_as, coalesce(lost_declared, 0) + coalesce(lost_reported, 0)"
+        f"SELECT run, version, decoded_as, {ROWS_LOST}"
         " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
         [run_id],
     ).fetchone()
@@ -265,10 +265,10 @@ def _outputs_differ(
     decisions: bool,
 ) -> Array:
     """Events at gaps whose outputs do not fit either, the state after them aside."""
-    probe = FlowEvents(**vars(events) | {"events": events.events.copy()})
+    trial = FlowEvents(**vars(events) | {"events": events.events.copy()})
     for gap in gaps:
-        probe.events["ctl"]["has_next"][gap.index] = 0
-    result, _ = run_pass(probe, version, record, "step", decisions)
+        trial.events["ctl"]["has_next"][gap.index] = 0
+    result, _ = run_pass(trial, version, record, "step", decisions)
     differ: Array = result.outcome == loops.DIFFERENT
     return differ
 

@@ -175,15 +175,15 @@ def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Set
         if flow.version is None:
             flows.append(flow)
             continue
-        base, hz = dict(flow.rules), {"HZ": flow.rules["HZ"]}
+        base, hz = dict(flow.parameters), {"HZ": flow.parameters["HZ"]}
         if version is not None and is_variant(version):
             own = own_variant(version)
-            base = own.rules_for(flow.version, flow.rules)
+            base = own.parameters_for(flow.version, flow.parameters)
             flow = replace(flow, cc=own.base, variant=version)
         elif version is not None and version != flow.version:
             flow = replace(flow, cc=version)
             base = params.DEFAULTS[version] | hz
-        flows.append(replace(flow, rules=apply_settings(base, settings)))
+        flows.append(replace(flow, parameters=apply_settings(base, settings)))
     return replace(setup, flows=tuple(flows))
 
 

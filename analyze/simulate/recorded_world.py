@@ -219,7 +219,7 @@ def _flows(
     origin = min(spans[flow][0] for flow in busy)
     for flow in busy:
         first, last = spans[flow]
-        rules = run_params.of_flow(con, info.run_id, flow, values)
+        parameters = run_params.of_flow(con, info.run_id, flow, values)
         flows.append(
             FlowSetup(
                 cc=info.version,
@@ -228,7 +228,7 @@ def _flows(
                 kind="rate-limited" if limited else "bulk",
                 rate_bps=limited,
                 ecn_low=info.version == "v3" and flow in low,
-                rules=rules,
+                parameters=parameters,
             )
         )
     end_us = max(flow.stop_us for flow in flows)

@@ -17,7 +17,7 @@ from .fidelity_notes import statement
 from .iperf_report import report
 from .sender.estimator import EPOCH_NS
 from .simulation import Simulated, goodput_mbps, simulate
-from .world.world_setup import Setup, rules_of
+from .world.world_setup import Setup, parameters_of
 from .write_events import EventWriter
 
 # Any date will do; a simulation has none.
@@ -73,7 +73,7 @@ def _write(
             (aside / EVENTS).open("wb") as raw,
             zstandard.ZstdCompressor(level=3).stream_writer(raw) as out,
         ):
-            writer = EventWriter(out, version, rules_of(flow))
+            writer = EventWriter(out, version, parameters_of(flow))
             outcome = simulate(setup, writer.take)
         rows = dict(writer.rows)
     _write_queue(outcome, aside)
@@ -101,8 +101,8 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
     path = setup.path
     end_ns = EPOCH_NS + setup.duration_us * 1000
     flow = next((one for one in setup.flows if one.version), setup.flows[0])
-    rules = rules_of(flow)
-    base = params.DEFAULTS[version or "v3"] | {"HZ": rules["HZ"]}
+    parameters = parameters_of(flow)
+    base = params.DEFAULTS[version or "v3"] | {"HZ": parameters["HZ"]}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -111,7 +111,7 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "kernel": f"bbrscope simulation of {Path(flow.variant).name or version or 'Linux'}",
         "simulated": {"seed": setup.seed, "holds": statement(setup)}
         | ({"variant": Path(flow.variant).name} if flow.variant else {}),
-        "rules": {key: value for key, value in rules.items() if base.get(key, 0) != value},
+        "rules": {key: value for key, value in parameters.items() if base.get(key, 0) != value},
         "setup": {
             "rate": str(path.rate_bps),
             "delay": str(path.rtt_us / 1000),
@@ -127,7 +127,7 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
             {"at_s": at / 1e6, "what": what, "value": value} for at, what, value in path.changes
         ],
         "traffic_start_uptime_s": EPOCH_NS / 1e9,
-        "constants": {"HZ": rules["HZ"], "GSO_MAX_SIZE": 65536, "GSO_LEGACY_MAX_SIZE": 65536},
+        "constants": {"HZ": parameters["HZ"], "GSO_MAX_SIZE": 65536, "GSO_LEGACY_MAX_SIZE": 65536},
         "module_params": {},
         "clocks": {
             point: {

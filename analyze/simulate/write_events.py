@@ -56,10 +56,10 @@ def _sequence(segments: Array, mss: Array) -> Array:
 class EventWriter:
     """Turns the engine's rows into lines, in pieces."""
 
-    def __init__(self, out: IO[bytes], version: str, rules: dict[str, Any]) -> None:
+    def __init__(self, out: IO[bytes], version: str, parameters: dict[str, Any]) -> None:
         self.out = out
         self.version = version
-        self.rules = rules
+        self.parameters = parameters
         self.rows: Counter[str] = Counter()
         self.first_ns = 0
         self.last_ns = 0
@@ -162,7 +162,7 @@ class EventWriter:
         if known is not None:
             return known
         if group == "params":
-            value = self.rules.get(place, 0)
+            value = self.parameters.get(place, 0)
             return np.full(len(part.ns), value if index < 0 else value[index], np.int64)
         if group == "bbr":
             column = part.states[place]

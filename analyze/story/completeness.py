@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...collect.store.schema.recorded_tables import ROWS_LOST
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -57,7 +59,7 @@ def completeness_of_many(
     simulated = simulated_of_many(con, run_ids)
     lacks = con.execute(
         "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id),"
-        " coalesce(greatest(lost_declared, lost_reported), 0)::BIGINT,"
+        f" {ROWS_LOST},"
         " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false) FROM runs"
         " WHERE run_id IN (SELECT unnest($runs))",
         asked,

@@ -9,7 +9,7 @@ from .changes import Change
 from .event_flows import EventFlow
 from .facts import (
     EventTotals,
-    Gaps,
+    GapTotals,
     Limit,
     Span,
     StoryFacts,
@@ -53,7 +53,7 @@ def _totals(flow: EventFlow) -> EventTotals:
     s = flow.summary
     return EventTotals(
         s["duration_ns"],
-        bool(flow.holes),
+        bool(flow.gaps),
         s["delivered"],
         s["delivered_bytes"],
         _bits(s["throughput_mbps"]),
@@ -70,12 +70,11 @@ def _bits(mbps: float | None) -> float | None:
     return None if mbps is None else mbps * 1e6
 
 
-def _gaps(flow: EventFlow) -> Gaps | None:
-    if not flow.holes:
+def _gaps(flow: EventFlow) -> GapTotals | None:
+    if not flow.gaps:
         return None
-    hidden_ns = sum(hole.end_ns - hole.start_ns for hole in flow.holes)
-    first = flow.holes[0]
-    return Gaps(len(flow.holes), hidden_ns, Span(first.start_ns, first.end_ns))
+    first = flow.gaps[0]
+    return GapTotals(len(flow.gaps), flow.hidden_ns, Span(first.start_ns, first.end_ns))
 
 
 def limits_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> tuple[Limit, ...]:

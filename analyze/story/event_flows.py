@@ -19,7 +19,7 @@ TINY_ACKS = 50
 
 
 @dataclass(frozen=True)
-class Hole:
+class StoredGap:
     """Where the recording lacks events of a flow.
 
     Attributes:
@@ -43,7 +43,7 @@ class EventFlow:
         zero_ns: zero of the run's clock, CLOCK_MONOTONIC.
         version: v1, v2 or v3; decoded_as says why; hz: jiffies per second, 0: not known.
         summary: its row of flow_summary, with acks and notes of the table flows.
-        holes: where the recording lacks events.
+        gaps: where the recording lacks events.
         first_divergence: the first event in which the replay differs from the kernel; None: none.
         missing: fields that the recording lacks; None: none.
         rung: how it was recorded; completeness: what the run's recording lacks.
@@ -58,7 +58,7 @@ class EventFlow:
     decoded_as: str
     hz: int
     summary: dict[str, Any]
-    holes: list[Hole]
+    gaps: list[StoredGap]
     first_divergence: dict[str, Any] | None
     missing: str | None
     note: str | None
@@ -75,6 +75,11 @@ class EventFlow:
     def last_ns(self) -> int:
         """Its last event, CLOCK_MONOTONIC."""
         return int(self.summary["last_ns"])
+
+    @property
+    def hidden_ns(self) -> int:
+        """How much of its time lies in gaps of the recording."""
+        return sum(gap.end_ns - gap.start_ns for gap in self.gaps)
 
     @property
     def tiny(self) -> bool:
@@ -143,7 +148,7 @@ def _event_flow(
         run["decoded_as"] or "",
         int(run["hz"] or 0),
         summary,
-        _holes(con, run_id, summary["flow"]),
+        _stored_gaps(con, run_id, summary["flow"]),
         json.loads(divergence) if divergence else None,
         summary.pop("missing"),
         summary.pop("note"),
@@ -152,13 +157,13 @@ def _event_flow(
     )
 
 
-def _holes(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[Hole]:
-    holes = con.execute(
+def _stored_gaps(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[StoredGap]:
+    gaps = con.execute(
         "SELECT seq, ns, next_ns, kind || ': ' || detail FROM gaps WHERE run_id = ? AND flow = ?"
         " ORDER BY seq",
         [run_id, flow],
     ).fetchall()
-    return [Hole(*row) for row in holes]
+    return [StoredGap(*row) for row in gaps]
 
 
 def binding_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ Totals = EventTotals | SampleTotals | PacketTotals
 
 
 @dataclass(frozen=True)
-class Gaps:
+class GapTotals:
     """Where the recording lacks events."""
 
     gap_count: int
@@ -217,7 +217,7 @@ class StoryFacts:
 
     version: str | None
     totals: Totals
-    gaps: Gaps | None = None
+    gaps: GapTotals | None = None
     startup: Startup | None = None
     probing: Probing | None = None
     probe_rtt: ProbeRtt | None = None

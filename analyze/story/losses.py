@@ -127,7 +127,7 @@ def stalls_of(
     con: duckdb.DuckDBPyConnection, flow: EventFlow, changes: Sequence[Change]
 ) -> tuple[Stall, ...]:
     """Return the times in which data was outstanding and nothing was acknowledged."""
-    holes = {hole.seq for hole in flow.holes}
+    gaps = {gap.seq for gap in flow.gaps}
     records = rows(
         con,
         _SILENCES,
@@ -139,7 +139,7 @@ def stalls_of(
     stalls = [
         _stall(row, timeouts)
         for row in records
-        if not any(row["seq"] <= seq < row["end_seq"] for seq in holes)
+        if not any(row["seq"] <= seq < row["end_seq"] for seq in gaps)
     ]
     return tuple(stall for stall in stalls if stall is not None)
 

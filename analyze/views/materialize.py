@@ -3,7 +3,7 @@
 A view marked `materialized` is the union of two in a store: the rows stored in table
 ``materialized_NAME`` of the runs listed in ``materialized_runs``, and its query over all other
 runs. So it says the same at any time, and says it fast once a run was replayed. Whoever changes a
-run's recorded rows has its stored ones dropped (`Store.drop_cached_rows`).
+run's recorded rows has its materialized ones dropped (`Store.drop_cached_rows`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 MATERIALIZED_VIEWS = tuple(view for view in VIEWS if view.materialized)
 
 
-def stored_name(view: View) -> str:
-    """Return the name of the table that holds the stored rows of a view."""
+def materialized_name(view: View) -> str:
+    """Return the name of the table that holds a view's materialized rows."""
     return f"{CACHE_PREFIX}{view.name}"
 
 
@@ -39,7 +39,7 @@ RUNS = Table(f"{CACHE_PREFIX}runs", "Runs whose rows of materialized views are s
 TABLES = (
     RUNS,
     *(
-        Table(stored_name(view), f"Stored rows of view {view.name}.", view.columns)
+        Table(materialized_name(view), f"Stored rows of view {view.name}.", view.columns)
         for view in MATERIALIZED_VIEWS
     ),
 )
@@ -109,7 +109,7 @@ def _needs(
     return tables, views[::-1]
 
 
-def stored_views(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
+def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
     """Return the tables that hold rows of views, by the views' names; empty if a run has none.
 
     A store that is only read, of another bbrscope, has rows of that one's views: temporary views
@@ -125,21 +125,24 @@ def stored_views(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict
     query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {_chosen(run_ids)}"
     if con.execute(query).fetchall() != [(len(set(run_ids)),)]:
         return {}
-    return {view.name: stored_name(view) for view in MATERIALIZED_VIEWS}
+    return {view.name: materialized_name(view) for view in MATERIALIZED_VIEWS}
 
 
 def ddl(view: View) -> str:
-    """Return the statement that makes a view in a store that has tables of stored rows."""
+    """Return the statement that makes a view in a store that has tables of materialized rows."""
     if not view.materialized:
         return view.ddl()
     return (
         f'CREATE OR REPLACE VIEW "{view.name}" AS SELECT {_columns(view.columns)}'
-        f' FROM "{stored_name(view)}" UNION ALL SELECT * FROM ({narrowed(view, _OTHER_RUNS)})'
+        f' FROM "{materialized_name(view)}" UNION ALL SELECT * FROM ({narrowed(view, _OTHER_RUNS)})'
     )
 
 
 def forget(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
-    """Delete the stored rows of runs: the views find them anew. Call it inside a transaction."""
+    """Delete the materialized rows of runs: the views find them anew.
+
+    Call it inside a transaction.
+    """
     for table in TABLES:
         con.execute(f'DELETE FROM "{table.name}" WHERE run_id IN {_chosen(run_ids)}')
 
@@ -154,7 +157,7 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     stored: dict[str, str] = {}
     for view in VIEWS:
         if view.materialized:
-            target = stored_name(view)
+            target = materialized_name(view)
             con.execute(f'INSERT INTO "{target}" {narrowed(view, chosen, stored)}')
         elif view.shared:
             target = f"shared_{view.name}"

@@ -2,7 +2,7 @@
 
 Two rules hold for all of them. The state after an event is the state that the next event found
 (``kind = 'init'`` recorded its own); where the recording lacks events (table ``gaps``, known once
-the run was replayed) nothing is concluded across the hole. And every view names the run and can be
+the run was replayed) nothing is concluded across the gap. And every view names the run and can be
 filtered by it cheaply: windows are partitioned by run, so that DuckDB reads that run alone.
 """
 

@@ -77,7 +77,7 @@ CODES = {
 
 @dataclass
 class QualityNote:
-    """A row of table capture_quality; flow counts from 0."""
+    """A row of table capture_quality."""
 
     code: str
     detail: str

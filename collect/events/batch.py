@@ -24,6 +24,7 @@ from .loop.loop_memory import (
     SLOT_SIZE,
     Batch,
 )
+from .loop.pairing_memory import number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +106,7 @@ class Assembler:
         seen = slots[:, B_SEEN]
         exit_ns = slots[:, B_EXIT_NS]
         columns: dict[str, pa.Array] = {
-            "flow": pa.array((slots[:, B_FLOW] + 1).astype(np.int32)),
+            "flow": pa.array(number_of(slots[:, B_FLOW]).astype(np.int32)),
             "seq": pa.array(seq[pick]),
             "ns": pa.array(slots[:, B_NS].astype(np.uint64)),
             "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),

@@ -13,7 +13,7 @@ from .addresses import endpoints
 from .lines.header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
 from .loop.column_plan import I64
 from .loop.loop_memory import F_IDENTITY, S_FLOW, S_FROM, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
-from .loop.pairing_memory import PairingMemory
+from .loop.pairing_memory import PairingMemory, number_of
 from .loop.rows import Text
 from .loop.socket_table import as_signed
 
@@ -27,7 +27,7 @@ class Connections:
     """The connections of one event stream.
 
     Attributes:
-        params: rows of v2's parameters, by recorded name, with flow (from 0) and ns.
+        params: rows of v2's parameters, by recorded name, with flow and ns.
     """
 
     def __init__(self, memory: PairingMemory, refuse: Callable[[str, int], None]) -> None:
@@ -40,11 +40,11 @@ class Connections:
         self._begun: dict[int, dict[str, int]] = {}  # v2's parameters by identity
         self._max_headers: set[int] = set()
 
-    def of_flow(self, flow: int) -> Endpoints:
+    def of_flow(self, index: int) -> Endpoints:
         """Return the addresses of a flow: from its init row, or from the N row before it."""
-        identity = int(self._memory.tables.flows[flow, F_IDENTITY])
+        identity = int(self._memory.tables.flows[index, F_IDENTITY])
         named = self._identities[identity - 1] if identity else {}
-        return self._addresses.get(flow, named)
+        return self._addresses.get(index, named)
 
     def constants(self) -> dict[str, int]:
         """Return the build constants that rows hold, by their name in the manifest."""
@@ -54,13 +54,13 @@ class Connections:
 
     def take_row(self, tag: Tag, row: I64, text: Text) -> None:
         """Take a row as the compiled loop hands it over; `text` is what it was read from."""
-        flow, ns, line = (int(number) for number in row[1:SIDE_HEAD])
+        index, ns, line = (int(number) for number in row[1:SIDE_HEAD])
         values = row[SIDE_HEAD:].tolist()
         if tag.role == PARAMETERS:
             names = [c.name if c.known else "" for c in tag.columns]
             numbers = dict(zip(names, values, strict=False))
             self._take_params(
-                flow, ns, {k: n for k, n in numbers.items() if k.startswith("params.")}
+                index, ns, {k: n for k, n in numbers.items() if k.startswith("params.")}
             )
             return
         texts = _texts(tag, values, text)
@@ -70,7 +70,7 @@ class Connections:
         except ValueError as error:
             self._refuse(f"{tag.name} has no address but {str(error)[:60]!r}", line)
         else:
-            self._addresses.setdefault(flow, {}).update(addresses)
+            self._addresses.setdefault(index, {}).update(addresses)
 
     def identify(self, row: dict[str, str], number: int) -> None:
         """Note what an N row says of a socket.
@@ -86,16 +86,16 @@ class Connections:
             return
         socket = self._memory.socket_at(key)
         sockets = self._memory.tables.sockets
-        flow = int(sockets[socket, S_FLOW])
-        known = self.of_flow(flow) if flow >= 0 else {}
+        index = int(sockets[socket, S_FLOW])
+        known = self.of_flow(index) if index >= 0 else {}
         # The recorder names a socket before its first event, so a nameless flow is another's.
         numbered = sockets[socket, S_NEXT] != UNKNOWN
-        if flow < 0 or _contradict(known, identity) or (numbered and not known):
+        if index < 0 or _contradict(known, identity) or (numbered and not known):
             self._identities.append(identity)
             sockets[socket, S_IDENTITY] = len(self._identities)
             self._take_beginning(row, socket)
         elif not known:
-            self._addresses[flow] = identity
+            self._addresses[index] = identity
 
     def _take_beginning(self, row: dict[str, str], socket: int) -> None:
         """Take what an N row says of a flow whose beginning was not kept."""
@@ -109,14 +109,18 @@ class Connections:
 
     def params_of_beginnings(self) -> list[dict[str, int]]:
         """Return v2's parameters of flows whose beginning was not kept, like `params`."""
-        flows = enumerate(self._memory.flows[:, F_IDENTITY].tolist())
-        return [{"flow": flow, **self._begun[one]} for flow, one in flows if one in self._begun]
+        identities = self._memory.flows[:, F_IDENTITY].tolist()
+        return [
+            {"flow": number_of(index), **self._begun[identity]}
+            for index, identity in enumerate(identities)
+            if identity in self._begun
+        ]
 
-    def _take_params(self, flow: int, ns: int, params: dict[str, int]) -> None:
+    def _take_params(self, index: int, ns: int, params: dict[str, int]) -> None:
         """Take a row of parameters, or the rest of the one that the flow's last row began."""
-        merged = self._unfinished.get(flow)
+        merged = self._unfinished.get(index)
         if merged is None or merged.keys() & params.keys():
-            merged = self._unfinished[flow] = {"flow": flow, "ns": ns}
+            merged = self._unfinished[index] = {"flow": number_of(index), "ns": ns}
             self.params.append(merged)
         merged.update(params)
 

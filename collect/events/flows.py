@@ -53,12 +53,12 @@ def flow_rows(
             "remote_port": flow.addresses.get("dport"),
             "netns": flow.addresses.get("netns"),
             "cookie": flow.cookie,
-            **(nothing | counts.get(flow.flow + 1, {})),
-            "flow": flow.flow + 1,
+            **(nothing | counts.get(flow.flow, {})),
+            "flow": flow.flow,
             "has_init": flow.has_init,
             "pre_init": flow.pre_init,
-            "retransmits": again.get(flow.flow + 1, 0) if counted else None,
-            "note": _note(flow, source, nothing | counts.get(flow.flow + 1, {})),
+            "retransmits": again.get(flow.flow, 0) if counted else None,
+            "note": _note(flow, source, nothing | counts.get(flow.flow, {})),
         }
 
 
@@ -93,7 +93,7 @@ def _local_addresses(flows: list[FlowInfo], bundle: Bundle) -> dict[int, tuple[s
         elif sport is not None and peer is not None and "daddr" in peer.addresses:
             addresses[flow.flow] = (
                 str(peer.addresses["daddr"]),
-                f"flow {peer.flow + 1}, its other end",
+                f"flow {peer.flow}, its other end",
             )
         elif (sport, dport) in clients:
             addresses[flow.flow] = clients[sport, dport]

@@ -38,7 +38,7 @@ from .loop.loop_memory import (
 )
 from .loop.open_events import close_before
 from .loop.pairing import consume
-from .loop.pairing_memory import PairingMemory
+from .loop.pairing_memory import PairingMemory, number_of
 from .skb_rows import SkbRows
 from .slot_notes import UNPAIRED, slot_notes
 
@@ -51,7 +51,7 @@ MAX_HEADERS = 1_000
 
 @dataclass
 class FlowInfo:
-    """One flow as its rows show it: `flow` counts from 0.
+    """One flow as its rows show it: `flow` is its number in the store.
 
     `sk` is its socket's address in hexadecimal, `generation` counts that address's flows from 0,
     `pre_init` the events before init; `addresses` are from the init row or the N row.
@@ -115,7 +115,7 @@ class EventReader:
 
     @property
     def params(self) -> list[dict[str, int]]:
-        """Rows of v2's parameters, by recorded name, with flow (from 0) and ns."""
+        """Rows of v2's parameters, by recorded name, with flow and ns."""
         return [*self._connections.params, *self._connections.params_of_beginnings()]
 
     @property
@@ -142,17 +142,17 @@ class EventReader:
 
     def flows(self) -> list[FlowInfo]:
         """Return the flows in order of first appearance."""
-        return [self._flow_info(flow, row) for flow, row in enumerate(self._memory.flows)]
+        return [self._flow_info(index, row) for index, row in enumerate(self._memory.flows)]
 
-    def _flow_info(self, flow: int, row: I64) -> FlowInfo:
+    def _flow_info(self, index: int, row: I64) -> FlowInfo:
         return FlowInfo(
-            flow,
+            number_of(index),
             self._memory.address_of(int(row[F_SOCKET])),
             int(row[F_GENERATION]),
             bool(row[F_INIT]),
             int(row[F_PRE_INIT]),
             (int(row[F_COOKIE]) & (1 << 64) - 1) or None,
-            self._connections.of_flow(flow),
+            self._connections.of_flow(index),
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from .loop.loop_memory import (
     ORPHAN,
     Batch,
 )
-from .loop.pairing_memory import PairingMemory
+from .loop.pairing_memory import PairingMemory, number_of
 
 # Notes on rows that make no whole event.
 UNPAIRED = ("half_event", "orphan_row", "duplicate_row")
@@ -41,7 +41,7 @@ def slot_notes(
             code, words = _words(slot, header, memory)
         note = QualityNote(code, words, line=slot[B_LINE], ns=slot[B_NS])
         if slot[B_FLOW] >= 0:
-            note.flow, note.seq = slot[B_FLOW], int(finished.seq[index])
+            note.flow, note.seq = number_of(slot[B_FLOW]), int(finished.seq[index])
         notes.append(note)
     return notes
 

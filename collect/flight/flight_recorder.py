@@ -111,7 +111,7 @@ class FlightRecorder:
         self.side.start()
         attaching.count_too(self.side)
         self._writer = ManifestWriter(self.plan, attaching)
-        self._look_at_clocks()
+        self._read_clocks()
         manifest = self._writer.at_start(self._readings[-1], [])
         for _, watcher in self.flight.watchers:
             watcher.begin(manifest)
@@ -123,8 +123,8 @@ class FlightRecorder:
         while not self.ended:
             time.sleep(TICK_S)
             now = time.monotonic_ns()
-            self.look(now)
-            self.watching.look_at_cpu(now)
+            self.take_rows(now)
+            self.watching.check_cpu(now)
             self.ended = self.ended or self._why_end(time.monotonic() - began)
         while fired := self._answer(time.monotonic_ns()):
             self._dump(self._wait_for_rows(fired))
@@ -136,10 +136,10 @@ class FlightRecorder:
         """Write a dump soon: what SIGUSR1 does."""
         self._asked = True
 
-    def look(self, now_ns: int) -> None:
+    def take_rows(self, now_ns: int) -> None:
         """Take the rows that came, judge them, and write a dump that is due."""
         if not self._readings or now_ns - self._readings[-1].monotonic_ns > CLOCKS_S * SECOND_NS:
-            self._look_at_clocks()
+            self._read_clocks()
         self._lost.append((now_ns, self.watching.lost))
         self._judge(self.watching.rows.take(), now_ns)
         if self.fired is not None and self._is_whole(self.fired, now_ns):
@@ -152,7 +152,7 @@ class FlightRecorder:
             self._rotate(self.flight.rotate_s, now_ns)
         self._answer(now_ns)
         for text, watcher in self.flight.watchers:
-            if why := watcher.look(batch):
+            if why := watcher.check(batch):
                 self._fire(text, why, now_ns)
 
     def _answer(self, now_ns: int) -> Fired | None:
@@ -192,7 +192,7 @@ class FlightRecorder:
             time.sleep(TICK_S)
         return fired
 
-    def _look_at_clocks(self) -> None:
+    def _read_clocks(self) -> None:
         now = clocks.sample()
         self._readings.append(now)
         oldest = now.monotonic_ns - 2 * self.rings.last_ns - 60 * SECOND_NS
@@ -213,7 +213,7 @@ class FlightRecorder:
     def _dump(self, fired: Fired) -> None:
         """Write the window before a trigger; the recording goes on."""
         self.fired = None
-        self._look_at_clocks()
+        self._read_clocks()
         last = self._readings[-1]
         begin = self._written_until_ns if fired.trigger == ROTATE else None
         window = self.rings.window(fired.until_ns, last.offset_ns, begin)

@@ -55,7 +55,7 @@ class Watcher(Protocol):
             HostError: it never has what would fire the trigger.
         """
 
-    def look(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> str:
         """Return what has happened, in words; "" while nothing has."""
 
 
@@ -94,7 +94,7 @@ class FlowWatcher:
         """
         needs_rung(self.text, manifest, OF_EVERY_ACK)
 
-    def look(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> str:
         """Follow the rows, then judge."""
         why = ""
         for line in batch.rows:
@@ -214,7 +214,7 @@ class SignalAlone(FlowWatcher):
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Every rung will do."""
 
-    def look(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> str:
         """Rows say nothing."""
         return ""
 

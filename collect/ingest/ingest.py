@@ -25,6 +25,7 @@ from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
 from ..store.limits import limited, write_as_it_fills
 from ..store.rowsets import insert
+from ..store.schema.recorded_tables import ROWS_LOST
 from ..store.store import Store
 from . import run_facts as facts
 from .single_file import note as keep_notes
@@ -269,7 +270,7 @@ class _Loader:
         for note in notes:
             yield QualityRow(
                 self.run_id,
-                None if note.flow is None else note.flow + 1,
+                note.flow,
                 note.seq,
                 note.line,
                 note.ns,
@@ -282,7 +283,7 @@ class _Loader:
         flows = flow_rows(self.con, self.run_id, reader.flows(), self.bundle, counted)
         insert(self.con, "flows", flows)
         params = (
-            {"run_id": self.run_id, "flow": row["flow"] + 1, "ns": row["ns"]}
+            {"run_id": self.run_id, "flow": row["flow"], "ns": row["ns"]}
             | {
                 facts.param_column(name): value
                 for name, value in row.items()
@@ -368,9 +369,8 @@ def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
 def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
     """Return what the store has of a run, as one that was just loaded."""
     row = con.execute(
-        "SELECT run, rung, version, kernel, flows, events, rows, "
-        "greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) "
-        "FROM runs WHERE run_id = ?",
+        f"SELECT run, rung, version, kernel, flows, events, rows, {ROWS_LOST} FROM runs"
+        " WHERE run_id = ?",
         [run_id],
     ).fetchone()
     assert row is not None  # the caller has just found or written it

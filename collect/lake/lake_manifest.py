@@ -135,7 +135,7 @@ def known_runs(place: LakePlace) -> set[int]:
 
 
 def _age(row: Row) -> tuple[int, str]:
-    return row[_GENERATION], row["kept_in"]
+    return row[_GENERATION], row["manifest_file"]
 
 
 def _read(place: LakePlace, name: str) -> list[Row]:
@@ -155,7 +155,7 @@ def _read(place: LakePlace, name: str) -> list[Row]:
         ) from error
     for row in rows:
         _check(place, name, row)
-        row["kept_in"] = name
+        row["manifest_file"] = name
     return rows
 
 

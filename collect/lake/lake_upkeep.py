@@ -46,7 +46,7 @@ def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
     """
     rows = read_rows(place)
     sizes = place.sizes()
-    named: set[str] = {MARK, LOCK, *(row["kept_in"] for row in rows)}
+    named: set[str] = {MARK, LOCK, *(row["manifest_file"] for row in rows)}
     for row in rows:
         way = f"remove the run and add its bundle again: bbrscope lake remove DIR {row['run']}"
         for path, size in zip(row["paths"], row["sizes"], strict=True):
@@ -94,12 +94,12 @@ def remove(place: LakePlace, runs: Sequence[str]) -> None:
                 f"it has: bbrscope runs --store {place.shown}",
             )
         gone = [row for row in rows if row["run"] in runs]
-        merged = {row["kept_in"] for row in gone if _is_merged(row)}
-        for kept_in in sorted(merged):
-            group = [row for row in rows if row["kept_in"] == kept_in]
+        merged = {row["manifest_file"] for row in gone if _is_merged(row)}
+        for manifest_file in sorted(merged):
+            group = [row for row in rows if row["manifest_file"] == manifest_file]
             _merge(place, [row for row in group if row["run"] not in runs], group)
         single = [row for row in gone if not _is_merged(row)]
-        place.delete([row["kept_in"] for row in single])
+        place.delete([row["manifest_file"] for row in single])
         place.delete([path for row in single for path in row["paths"]])
 
 
@@ -139,7 +139,7 @@ def _merge(place: LakePlace, rows: Sequence[Row], old: Sequence[Row]) -> None:
             written = folder / "manifest.parquet"
             write_rows(merged, written)
             place.publish(written, f"{FOLDER}/merged-{token()}.parquet")
-    place.delete(sorted({row["kept_in"] for row in old}))
+    place.delete(sorted({row["manifest_file"] for row in old}))
     place.delete(sorted({path for row in old for path in row["paths"]}))
 
 
@@ -170,7 +170,7 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
         ]
         result.append(
             {
-                **{key: value for key, value in row.items() if key != "kept_in"},
+                **{key: value for key, value in row.items() if key != "manifest_file"},
                 "paths": [files[table][0] for table in row["tables"]],
                 "sizes": [files[table][1] for table in row["tables"]],
                 "bytes": sum(shares),
@@ -216,7 +216,7 @@ def _delete_left_over(place: LakePlace) -> None:
 
     named = {MARK, LOCK}
     for row in read_rows(place):
-        named |= {row["kept_in"], *row["paths"]}
+        named |= {row["manifest_file"], *row["paths"]}
     limit = time.time() - LEFT_OVER_S
     files = place.files.get_file_info(FileSelector(place.root, recursive=True))
     for info in files:

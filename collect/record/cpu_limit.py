@@ -14,7 +14,7 @@ from .host import bpf_stats
 
 SECOND_NS = 1_000_000_000
 # Looks are this far apart: so long that attaching or a single burst is not all that they see.
-LOOK_NS = 2 * SECOND_NS
+CHECK_NS = 2 * SECOND_NS
 MOST_SHARE = 1 << 20
 MOST_PERIOD_S = 60.0
 
@@ -54,10 +54,10 @@ class CpuLimit:
         self.notes: list[str] = []
         self._last: Used | None = None
 
-    def look(self, now_ns: int) -> None:
-        """Judge the time since the last look, if that was long enough ago."""
+    def check(self, now_ns: int) -> None:
+        """Judge the time since the last check, if that was long enough ago."""
         last = self._last
-        if last is not None and now_ns - last.ns < LOOK_NS:
+        if last is not None and now_ns - last.ns < CHECK_NS:
             return
         self._last = now = self.used(now_ns)
         if last is not None:

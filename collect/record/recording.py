@@ -112,7 +112,7 @@ class Recording:
             self._show(progress, elapsed)
             self._look_on()
             if self.attaching is not None and self.attaching.limit is not None:
-                self.attaching.limit.look(time.monotonic_ns())
+                self.attaching.limit.check(time.monotonic_ns())
         progress.done()
 
     def _look_on(self) -> None:

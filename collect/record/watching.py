@@ -90,10 +90,10 @@ class Watching:
         tracer = self.attaching.tracer if self.attaching else None
         return tracer.events.lost if tracer else 0
 
-    def look_at_cpu(self, now_ns: int) -> None:
+    def check_cpu(self, now_ns: int) -> None:
         """Record fewer flows where it takes more of the CPU than it may."""
         if self.attaching is not None and self.attaching.limit is not None:
-            self.attaching.limit.look(now_ns)
+            self.attaching.limit.check(now_ns)
 
     def is_ended(self) -> bool:
         """Whether something has ended it."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ...collect.store.schema.recorded_tables import ROWS_LOST
 from ...probes.base.errors import BbrscopeError
 
-RUNS = """
+RUNS = f"""
 SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
-  greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0)) AS rows_lost,
+  {ROWS_LOST} AS rows_lost,
   half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest,
   (SELECT any_value(value) FROM host_facts h WHERE h.run_id = runs.run_id
     AND h.scope = 'manifest' AND h.name = 'ended') AS ended,

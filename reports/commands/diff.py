@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.store.schema.recorded_tables import ROWS_LOST
 from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
 from ..parameter_types import ShareType
@@ -179,7 +180,7 @@ def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
         if values[0] != values[1]:
             notes.append(f"{name}: A {values[0]}; B {values[1]}")
     lossy = store.con.execute(
-        "SELECT run, greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0))"
+        f"SELECT run, {ROWS_LOST}"
         " + coalesce(half_events, 0) AS lost FROM runs WHERE lost > 0 AND list_contains(?, run_id)",
         [[*a, *b]],
     ).fetchall()

@@ -68,7 +68,7 @@ def _watch(session: LiveSession, metrics: LiveMetrics, until: float) -> None:
         if time.monotonic() - looked >= LOOK_S:
             looked = time.monotonic()
             watching = session.watching
-            metrics.look(session.flows.flows, watching.lost + watching.rows.dropped)
+            metrics.update_flows(session.flows.flows, watching.lost + watching.rows.dropped)
         time.sleep(TICK_S)
 
 

@@ -187,13 +187,15 @@ def _with_settings(setup: Setup, settings: tuple[str, ...]) -> Setup:
     if not settings:
         return setup
     from ...analyze.replay.parameter_settings import apply_settings, parse_settings
-    from ...analyze.simulate.world.world_setup import rules_of
+    from ...analyze.simulate.world.world_setup import parameters_of
 
-    def changed(version: str | None, rules: dict[str, object]) -> dict[str, object]:
-        return apply_settings(rules, parse_settings(settings, version or "v1"))
+    def changed(version: str | None, parameters: dict[str, object]) -> dict[str, object]:
+        return apply_settings(parameters, parse_settings(settings, version or "v1"))
 
     flows = tuple(
-        replace(flow, rules=changed(flow.version, rules_of(flow))) if flow.version else flow
+        replace(flow, parameters=changed(flow.version, parameters_of(flow)))
+        if flow.version
+        else flow
         for flow in setup.flows
     )
     return replace(setup, flows=flows)

@@ -65,7 +65,7 @@ class LiveMetrics:
                     labels = (("about", code.about), ("decision", code.name))
                     self._decisions.add(labels, 1, "_total")
 
-    def look(self, flows: Iterable[FlowNow], lost: int) -> None:
+    def update_flows(self, flows: Iterable[FlowNow], lost: int) -> None:
         """Count the flows as they are now, and the events `lost` so far; call it once a second."""
         with self._lock:
             self._flows = {}

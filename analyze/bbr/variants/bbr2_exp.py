@@ -4,11 +4,12 @@
    at or above it).
 2. After a round with marks bw_lo is multiplied by 1 - ecn_alpha x ecn_factor; if bw_lo is unset,
    max_bw is taken in its place.
-3. A new bound bw_hi limits the sending rate as well. It is multiplied by the same factor when a
-   probe was too high, and raised to a larger bandwidth sample when inflight was not too high.
+3. A new bound, bw_bound (the study's bw_hi, which in v2 is the bandwidth filter), limits the
+   sending rate as well. It is multiplied by the same factor when a probe was too high, and raised
+   to a larger bandwidth sample when inflight was not too high.
 4. In DOWN and CRUISE of a cycle with marks but no loss, an ACK without a mark starts the next
-   probe: inflight_hi grows by one packet, bw_hi by one packet per min_rtt (the study adds
-   bw_hi / RTprop, a rate divided by a time).
+   probe: inflight_hi grows by one packet, bw_bound by one packet per min_rtt (the study adds
+   bw_bound / RTprop, a rate divided by a time).
 
 v2 uses ECN up to an RTT of 5 ms; the study names no limit and its shortest RTT is 24 ms, so that
 here ECN is used at any RTT.
@@ -61,20 +62,20 @@ from ..versions.v2_v3 import (
 )
 from .variant import Variant
 
-# Indices of the variant's state: bw_hi [pkts/us << 24, 0: unset]; bw_lo as v2's functions left it,
-# and as it is held, bounded by bw_hi, so that bbr_bw() is the least of max_bw, bw_lo and bw_hi.
-BW_HI, OWN_BW_LO, HELD_BW_LO = range(3)
+# Indices of the variant's state: bw_bound [pkts/us << 24, 0: unset]; bw_lo as v2's functions left
+# it, and as it is held, so that bbr_bw() is the least of max_bw, bw_lo and bw_bound.
+BW_BOUND, OWN_BW_LO, HELD_BW_LO = range(3)
 
 
 @jit
 def hold_bw_lo(bbr: Bbr) -> None:
-    """Bound bw_lo by bw_hi, after a function of v2 that may have changed it."""
+    """Bound bw_lo by bw_bound, after a function of v2 that may have changed it."""
     state = bbr.variant
     if bbr.bw_lo != state[HELD_BW_LO]:
         state[OWN_BW_LO] = bbr.bw_lo
     held = state[OWN_BW_LO]
-    if state[BW_HI] and state[BW_HI] < held:
-        held = state[BW_HI]
+    if state[BW_BOUND] and state[BW_BOUND] < held:
+        held = state[BW_BOUND]
     bbr.bw_lo = held
     state[HELD_BW_LO] = held
 
@@ -121,8 +122,8 @@ def have_marks_ceased(bbr: Bbr, rs: RateSample) -> bool:
 def _probe_again(bbr: Bbr, tp: Socket, p: Params, log: Log) -> None:
     if bbr.inflight_hi != U32_MAX:
         bbr.inflight_hi = u32(bbr.inflight_hi + 1)
-    if bbr.variant[BW_HI] and bbr.min_rtt_us:
-        bbr.variant[BW_HI] = u32(bbr.variant[BW_HI] + BW_UNIT // bbr.min_rtt_us)
+    if bbr.variant[BW_BOUND] and bbr.min_rtt_us:
+        bbr.variant[BW_BOUND] = u32(bbr.variant[BW_BOUND] + BW_UNIT // bbr.min_rtt_us)
     note(log, codes.REFILL_BY_ECN_CEASED, bbr.inflight_hi)
     bbr_start_bw_probe_refill(bbr, tp, 0, p, log)
 
@@ -142,31 +143,31 @@ def _update_model(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> 
 
 
 @jit
-def cut_bw_hi(bbr: Bbr, p: Params, log: Log) -> None:
+def cut_bw_bound(bbr: Bbr, p: Params, log: Log) -> None:
     """A probe was too high: v2 has just cut inflight_hi, and said so in debug.event."""
     if not bbr.ecn_eligible:
         return
-    old_bw = bbr.variant[BW_HI]
+    old_bw = bbr.variant[BW_BOUND]
     if old_bw == 0:
         old_bw = bbr_max_bw(bbr, p)
     new_bw = less_marks(bbr, old_bw, p)
-    bbr.variant[BW_HI] = max(new_bw, 1)
+    bbr.variant[BW_BOUND] = max(new_bw, 1)
     note(log, codes.BWHI_BOUND_CUT, old_bw, new_bw, bbr.ecn_alpha)
 
 
 @jit
-def _adapt_bw_hi(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
-    old_bw, new_bw = bbr.variant[BW_HI], rs.sample_bw
+def _adapt_bw_bound(bbr: Bbr, rs: RateSample, p: Params, log: Log) -> None:
+    old_bw, new_bw = bbr.variant[BW_BOUND], rs.sample_bw
     if bbr.debug_event == EVENT_LOSS_OR_ECN:
-        cut_bw_hi(bbr, p, log)
+        cut_bw_bound(bbr, p, log)
     elif old_bw and new_bw > old_bw and not bbr_is_inflight_too_high(bbr, rs, p):
-        bbr.variant[BW_HI] = new_bw
+        bbr.variant[BW_BOUND] = new_bw
         note(log, codes.BWHI_BOUND_RAISE, old_bw, new_bw)
 
 
 @jit
 def _on_ack(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
-    """v2's bbr2_main() with the model above and bw_hi."""
+    """v2's bbr2_main() with the model above and bw_bound."""
     bbr.debug_event = EVENT_NONE
     bbr_update_round_start(bbr, tp, rs)
     if bbr.round_start:
@@ -177,7 +178,7 @@ def _on_ack(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
     path = bbr_run_fast_path(bbr, tp, rs, p, log)
     if path == FULL_MODEL:
         _update_model(bbr, tp, rs, p, log)
-    _adapt_bw_hi(bbr, rs, p, log)
+    _adapt_bw_bound(bbr, rs, p, log)
     hold_bw_lo(bbr)
     if path != DONE:
         update_control(bbr, tp, rs, p, log)
@@ -186,7 +187,7 @@ def _on_ack(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log) -> None:
 
 @jit
 def dispatch(bbr: Bbr, ev: Event, p: Params, log: Log) -> None:
-    """v2's callbacks, with bw_hi after each of them."""
+    """v2's callbacks, with bw_bound after each of them."""
     hold_bw_lo(bbr)
     if ev.ctl.kind == MAIN:
         _on_ack(bbr, ev.tp, ev.rs, p, log)
@@ -195,7 +196,7 @@ def dispatch(bbr: Bbr, ev: Event, p: Params, log: Log) -> None:
         bbr.debug_event = EVENT_NONE
         dispatch_v2(bbr, ev, p, log)
         if bbr.debug_event == EVENT_LOSS_OR_ECN:
-            cut_bw_hi(bbr, p, log)
+            cut_bw_bound(bbr, p, log)
         else:
             bbr.debug_event = event
     else:

@@ -21,23 +21,25 @@ _BASES = ("v1", "v2", "v3")
 
 @dataclass(frozen=True)
 class OwnVariant:
-    """A variant; `base` is v1, v2 or v3, `rules` its parameters, in which HZ may still be 0."""
+    """A variant; `base` is v1, v2 or v3. HZ may still be 0 in its `parameters`."""
 
     base: str
-    rules: dict[str, Any]
+    parameters: dict[str, Any]
     bbr_init: Init
     dispatch: Dispatch
 
-    def rules_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    def parameters_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters to replay a recording under this variant.
 
         On a recording of its base: the recorded ones, except those that the variant changes. On one
         of another version: the variant's own, with the recorded HZ.
         """
         if recorded_base != self.base:
-            return self.rules | {"HZ": recorded["HZ"]}
+            return self.parameters | {"HZ": recorded["HZ"]}
         usual = params.DEFAULTS[self.base]
-        changed = {name: value for name, value in self.rules.items() if usual.get(name) != value}
+        changed = {
+            name: value for name, value in self.parameters.items() if usual.get(name) != value
+        }
         return {**recorded, **changed}
 
 
@@ -102,5 +104,5 @@ def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
     own = names.get("PARAMS", {})
     if not isinstance(own, dict) or not own.keys() <= params.PARAMETERS.keys():
         raise BbrscopeError(f"{path}: PARAMS must be a dict of parameters of BBR", _HELP)
-    rules = params.DEFAULTS[base] | own
-    return OwnVariant(base, rules, names["bbr_init"], names["dispatch"])
+    parameters = params.DEFAULTS[base] | own
+    return OwnVariant(base, parameters, names["bbr_init"], names["dispatch"])

@@ -85,7 +85,7 @@ class PathSetup:
 
 @dataclass(frozen=True)
 class FlowSetup:
-    """A flow; times in us from the start of the run. `rules` are the parameters of its BBR."""
+    """A flow; times in us from the start of the run. `parameters` are the parameters of its BBR."""
 
     cc: str
     start_us: int
@@ -98,7 +98,7 @@ class FlowSetup:
     extra_rtt_us: int = 0
     hz: int = 0
     ecn_low: bool = False  # v3's route feature, without which it takes no notice of marks
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""  # its name, or a user's file; `cc` is its base
 
     @property
@@ -203,12 +203,12 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     pool = np.zeros(packets, PACKET)
     pool["next"] = np.arange(1, packets + 1)
     pool["next"][-1] = -1
-    rules = [rules_of(flow) for flow in setup.flows]
-    pars = np.concatenate([params.make(each) for each in rules])
+    parameters = [parameters_of(flow) for flow in setup.flows]
+    pars = np.concatenate([params.make(each) for each in parameters])
     _fill_world(world, path, setup)
     for index, flow in enumerate(setup.flows):
         _fill_flow(flows, index, flow, path, versions)
-        _fill_socket(events, index, rules[index], path.mss)
+        _fill_socket(events, index, parameters[index], path.mss)
         events["tp"]["ecn_flags"][index] = ecn_flags(flow) if path.ecn else 0
     rows = RECORDED_ROWS if record else 1
     world["record"] = int(record)
@@ -254,10 +254,10 @@ def _changes(path: PathSetup) -> Any:
     return changes
 
 
-def rules_of(flow: FlowSetup) -> dict[str, Any]:
+def parameters_of(flow: FlowSetup) -> dict[str, Any]:
     """The parameters of a flow's BBR: its version's, unless it has its own."""
     version = flow.version
-    base = dict(flow.rules) or dict(params.DEFAULTS[version or "v1"])
+    base = dict(flow.parameters) or dict(params.DEFAULTS[version or "v1"])
     if not base.get("HZ"):
         base["HZ"] = flow.hz or HZ[version or "v3"]
     return base
@@ -306,9 +306,9 @@ def ecn_of(flow: FlowSetup) -> int:
     ECN_PRECISE: ECE tells the mark of each packet, as in DCTCP (RFC 8257); ECN_CLASSIC: ECE until
     CWR arrives (RFC 3168).
     """
-    rules = rules_of(flow)
-    asks = rules.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
-    heard = flow.version in ("v2", "v3") and asks and rules.get("precise_ece_ack")
+    parameters = parameters_of(flow)
+    asks = parameters.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
+    heard = flow.version in ("v2", "v3") and asks and parameters.get("precise_ece_ack")
     return rec.ECN_PRECISE if heard else rec.ECN_CLASSIC
 
 
@@ -330,7 +330,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "slot": versions.index(flow.slot) if flow.slot else 0,
         "grows": int(not {"v1", "v2"} & {*versions}),
         "version": int(version[1:]) if version else 3,
-        "hz": rules_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
+        "hz": parameters_of(flow)["HZ"],  # the estimator's jiffies and TCP's are one clock
         "app": APPS[flow.kind],
         "app_bytes_ns": block_ns,
         "app_segments": 1 + -(-flow.size_bytes // path.mss),
@@ -366,7 +366,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         flows[name][i] = value
 
 
-def _fill_socket(events: Array, i: int, rules: Mapping[str, Any], mss: int) -> None:
+def _fill_socket(events: Array, i: int, parameters: Mapping[str, Any], mss: int) -> None:
     tp = events["tp"]
     values = {
         "snd_cwnd": 10,

@@ -19,15 +19,15 @@ PATH_WORDS = ("rate", "rtt", "buffer", "loss", "reorder", "jitter", "aggregation
 _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 
 
-def of_point(point: LabPoint, rules: dict[str, Any] | None = None) -> Setup:
-    """The world of one run of the lab; a parameter of `rules` holds for every flow with BBR."""
+def of_point(point: LabPoint, parameters: dict[str, Any] | None = None) -> Setup:
+    """The world of one run of the lab; `parameters` hold for every flow with BBR."""
     path = _path(point.path)
-    flows = tuple(_flow(flow, rules or {}, path.ecn) for flow in point.flows)
+    flows = tuple(_flow(flow, parameters or {}, path.ecn) for flow in point.flows)
     changes = tuple((change.at_us, change.what, change.value) for change in point.changes)
     return Setup(replace(path, changes=changes), flows, point.duration_us, point.seed)
 
 
-def _flow(flow: FlowSpec, rules: Mapping[str, Any], ecn: bool) -> FlowSetup:
+def _flow(flow: FlowSpec, parameters: Mapping[str, Any], ecn: bool) -> FlowSetup:
     """A flow; with ECN, BBR heeds it whatever the round trip, as the lab's testbed has it."""
     setup = FlowSetup(
         cc=flow.cc,
@@ -40,13 +40,13 @@ def _flow(flow: FlowSpec, rules: Mapping[str, Any], ecn: bool) -> FlowSetup:
         off_us=flow.off_us,
         extra_rtt_us=flow.extra_rtt_us,
         ecn_low=ecn,
-        rules=rules,
+        parameters=parameters,
     )
     if is_variant(flow.cc):
         return with_control(setup, flow.cc)
     if ecn and setup.version == "v2":
         heeds = {"ecn_enable": 1, "ecn_max_rtt_us": 0}
-        return replace(setup, rules=(dict(rules) or DEFAULTS["v2"]) | heeds)
+        return replace(setup, parameters=(dict(parameters) or DEFAULTS["v2"]) | heeds)
     return setup
 
 
@@ -119,7 +119,7 @@ def with_control(flow: FlowSetup, name: str) -> FlowSetup:
     if not is_variant(name):
         return replace(flow, cc=name)
     own = own_variant(name)
-    return replace(flow, cc=own.base, variant=name, rules=own.rules)
+    return replace(flow, cc=own.base, variant=name, parameters=own.parameters)
 
 
 def of_path(path: PathSetup, controls: str, duration_us: int, seed: int) -> Setup:

@@ -46,8 +46,8 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 
 SOCKET_SIZE = 12
 UNKNOWN = -1
 
-# What a row of `slots` holds: flow, kind, time, line, time of exit, bits of the parts seen, and two
-# numbers for a finding.
+# What a row of `slots` holds: the flow's index in `flows`, kind, time, line, time of exit, bits of
+# the parts seen, and two numbers for a finding.
 B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
 SLOT_SIZE = 8
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from ...store.schema.recorded_tables import KINDS
@@ -31,6 +33,16 @@ from .loop_memory import (
 from .socket_table import find_socket, rehash
 
 FIRST_SOCKETS = 1 << 10
+Index = TypeVar("Index", int, I64)
+
+
+def number_of(index: Index) -> Index:
+    """Return the number of a flow, from 1, as it is stored; the loop's tables are indexed from 0.
+
+    >>> number_of(0)
+    1
+    """
+    return index + 1
 
 
 class PairingMemory:
@@ -89,17 +101,17 @@ class PairingMemory:
     def flow_of(self, recorded: int) -> int:
         """Return the number from 1 of the flow that a row with a table of its own belongs to.
 
-        `recorded` is what the compiled loop wrote: the flow from 0, or NO_FLOW minus the socket.
+        `recorded` is what the compiled loop wrote: the flow's index, or NO_FLOW minus the socket.
 
         A row before the first flow of its socket belongs to that; 0 if none came.
         """
         if recorded >= 0:
-            return recorded + 1
+            return number_of(recorded)
         if self._first_flows is None:
             first = np.flatnonzero(self.flows[:, F_GENERATION] == 0)
             sockets = self.flows[first, F_SOCKET]
             self._first_flows = dict(zip(sockets.tolist(), first.tolist(), strict=True))
-        return self._first_flows.get(NO_FLOW - recorded, -1) + 1
+        return number_of(self._first_flows.get(NO_FLOW - recorded, -1))
 
     def open_events(self) -> int:
         """Return how many sockets have an open event."""

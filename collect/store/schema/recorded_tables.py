@@ -26,6 +26,8 @@ META = Table(
     ),
 )
 
+# Rows of a run that were lost, by whichever of the two counted more.
+ROWS_LOST = "greatest(coalesce(lost_declared, 0), coalesce(lost_reported, 0))"
 RUNS = Table(
     "runs",
     "One row per ingested run bundle.",

@@ -20,7 +20,7 @@ SAMPLES = Table(
         Column("bbr_version", "UTINYINT", "", "as printed; NULL: this form does not say"),
         Column("phase", "VARCHAR", "", "see phases; as printed, or by the gains (ss of v1)"),
         Column("bw", "BIGINT", "bit/s", "BBR's bandwidth; kernel_log: largest in the filter"),
-        Column("bw_hi", "BIGINT", "bit/s", "v3; NULL: unset"),
+        Column("bw_hi", "BIGINT", "bit/s", "v3: largest in the filter; NULL: not printed"),
         Column("bw_lo", "BIGINT", "bit/s", "v2, v3; NULL: unset"),
         Column("sample_bw", "BIGINT", "bit/s", "latest delivery rate sample (kernel_log)"),
         Column("inflight_hi", "BIGINT", "packets", "v2, v3; NULL: unset"),

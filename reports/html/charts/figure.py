@@ -194,13 +194,13 @@ def _rows(
     first = max(int(np.searchsorted(t, t0, side="right")) - 1, 0)
     last = int(np.searchsorted(t, t1, side="right"))
     rows: list[Row] = []
-    holes = iter([a / 1e6 for a, b in gaps if b / 1e6 >= t0])
-    hole = next(holes, None)
+    gap_times = iter([a / 1e6 for a, b in gaps if b / 1e6 >= t0])
+    gap_time = next(gap_times, None)
     for index in range(first, last):
-        while hole is not None and hole < t[index]:
+        while gap_time is not None and gap_time < t[index]:
             if signal.shape in ("line", "step"):
-                rows.append({"t": hole, "v": None, "s": signal.key})
-            hole = next(holes, None)
+                rows.append({"t": gap_time, "v": None, "s": signal.key})
+            gap_time = next(gap_times, None)
         value = int(points.v[index])
         # What a step holds when the window begins, it took on before.
         at = max(float(t[index]), t0) if signal.shape == "step" else float(t[index])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ....analyze.views.materialize import stored_views
+from ....analyze.views.materialize import materialized_tables
 from ....analyze.views.registry import VIEWS
 from ....collect.store.query import Row
 
@@ -35,7 +35,7 @@ def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
             "SELECT view_name FROM duckdb_views() WHERE temporary"
         ).fetchall()
     }
-    stored = stored_views(con, [run["run_id"]])
+    stored = materialized_tables(con, [run["run_id"]])
     try:
         _hold(con, run, stored)
         yield

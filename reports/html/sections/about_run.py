@@ -201,7 +201,7 @@ def _replayed(run: Run, replays: list[Row], simulated: bool) -> tuple[str, str]:
 
 
 def counted(con: duckdb.DuckDBPyConnection, run: Run) -> list[Row]:
-    """What the kernel counted, per probe."""
+    """What the kernel counted, per BPF probe."""
     return rows(con, "SELECT * FROM accounting WHERE run_id = ?", run.row["run_id"])
 
 
@@ -247,21 +247,12 @@ def _step(text: str) -> str:
 
 
 _ACCOUNTING = """
-WITH carried AS (
-  SELECT ns, rs_acked_sacked::BIGINT * tp_mss_cache AS acked,
-    tp_lost::BIGINT - lag(tp_lost) OVER (ORDER BY seq) AS lost
-  FROM events WHERE run_id = ? AND flow = ?
-), sums AS (
-  -- What an event carries belongs to the phase that it found.
-  SELECT phase, sum(acked) AS bytes, sum(lost) AS lost
-  FROM carried ASOF JOIN flow_phases ON carried.ns > flow_phases.start_ns GROUP BY phase
-), limits AS (
-  SELECT phase, binding, sum(duration_ns) AS lasted,
-    lasted / greatest(sum(lasted) OVER (PARTITION BY phase), 1) AS share
-  FROM flow_binding GROUP BY phase, binding
+WITH sums AS (
+  SELECT phase, sum(delivered * mss) AS bytes, sum(lost) AS lost
+  FROM flow_steps WHERE run_id = $run_id AND flow = $flow GROUP BY phase
 ), most AS (
-  SELECT phase, arg_max(binding, lasted) AS binding, max(share) AS share
-  FROM limits GROUP BY phase
+  SELECT phase, arg_max(binding, duration_ns) AS binding, max(share) AS share
+  FROM binding_summary WHERE run_id = $run_id AND flow = $flow GROUP BY phase
 )
 SELECT phase, count(*) AS n, sum(duration_ns) AS total, median(duration_ns) AS median,
   max(duration_ns) AS longest, any_value(bytes) AS bytes, any_value(lost) AS lost,
@@ -275,7 +266,7 @@ def accounting(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> li
     """Time, data and loss per phase, and what mostly limited sending in it; samples have none."""
     if run.sampled or run.captured:
         return []
-    phases = rows(con, _ACCOUNTING, run.row["run_id"], flow.number)
+    phases = rows(con, _ACCOUNTING, run_id=run.row["run_id"], flow=flow.number)
     whole = max(sum(row["total"] for row in phases), 1)
     return [_account(row, whole) for row in phases]
 

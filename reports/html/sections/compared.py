@@ -12,6 +12,7 @@ from ....analyze.compare import groups as compare
 from ....analyze.views.phase_names import PHASES
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
+from ....collect.store.schema.recorded_tables import ROWS_LOST
 from ...text.quantities import number_of, plural, seconds
 from ..data import document, select
 from ..data.document import Document, PlacedChart
@@ -123,7 +124,8 @@ def _values(
     """What the template shows beside the charts: facts, numbers and changes of every run."""
     measured = compare.measure(con, run_ids)
     runs = [
-        query.one(con, "SELECT * FROM runs WHERE run_id = ?", run_id) | _agreement(con, run_id)
+        query.one(con, f"SELECT *, {ROWS_LOST} AS rows_lost FROM runs WHERE run_id = ?", run_id)
+        | _agreement(con, run_id)
         for run_id in run_ids
     ]
     return {
@@ -265,8 +267,7 @@ def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> query.Row:
 
 
 def _about(row: query.Row, place: int) -> dict[str, Any]:
-    lost = max(row["lost_declared"] or 0, row["lost_reported"] or 0)
-    wrong = [plural(lost, "row") + " lost"] if lost else []
+    wrong = [plural(row["rows_lost"], "row") + " lost"] if row["rows_lost"] else []
     wrong += [plural(row["half_events"], "half event")] if row["half_events"] else []
     if row["compared"] and row["agreed"] < row["compared"]:
         wrong.append(f"{row['compared'] - row['agreed']:,} events differ from the replay")

@@ -109,20 +109,19 @@ def _replayed(flow: EventFlow) -> str:
 
 def _gaps(flow: EventFlow) -> list[str]:
     """How much of the time lies in gaps of the recording, and where the first of them are."""
-    if not flow.holes:
+    if not flow.gaps:
         return []
-    hidden_ns = sum(hole.end_ns - hole.start_ns for hole in flow.holes)
     duration_ns = flow.summary["duration_ns"]
-    share = hidden_ns / duration_ns if duration_ns else 0
+    share = flow.hidden_ns / duration_ns if duration_ns else 0
     lines = [
-        f"{plural(len(flow.holes), 'gap')} in the recording"
-        f" {'hides' if len(flow.holes) == 1 else 'hide'} {100 * share:.1f} % of the time;"
+        f"{plural(len(flow.gaps), 'gap')} in the recording"
+        f" {'hides' if len(flow.gaps) == 1 else 'hide'} {100 * share:.1f} % of the time;"
         " a change inside one has no recorded reason"
     ]
-    for hole in flow.holes[:3]:
-        at = (hole.start_ns - flow.zero_ns) / 1e9
-        lasted = (hole.end_ns - hole.start_ns) / 1e6
-        lines.append(f"  gap at {at:.3f} s, {lasted:.1f} ms: {hole.detail}")
+    for gap in flow.gaps[:3]:
+        at = (gap.start_ns - flow.zero_ns) / 1e9
+        lasted = (gap.end_ns - gap.start_ns) / 1e6
+        lines.append(f"  gap at {at:.3f} s, {lasted:.1f} ms: {gap.detail}")
     return lines
 
 

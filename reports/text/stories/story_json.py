@@ -30,7 +30,7 @@ def document(story: FlowStory, names: str) -> dict[str, Any]:
         "trust": {
             "replayed": flow.summary["replayed"],
             "exact": flow.summary["exact"],
-            "gaps": len(flow.holes),
+            "gaps": len(flow.gaps),
             "has_init": flow.summary["has_init"],
             "notes": trust(flow),
         },

@@ -8,7 +8,7 @@ from ....analyze.story.facts import (
     BoundHistory,
     Cuts,
     EventTotals,
-    Gaps,
+    GapTotals,
     LossEpisode,
     PacketTotals,
     ProbeRtt,
@@ -65,7 +65,7 @@ class StoryWords:
         """The end of a span as a place that shows all of it."""
         return _around(f"at {self._when(span.end_ns)}", span)
 
-    def _gaps(self, gaps: Gaps) -> Prose:
+    def _gaps(self, gaps: GapTotals) -> Prose:
         return [
             f"The recording lacks events in {plural(gaps.gap_count, 'place')}, "
             f"{seconds(gaps.hidden_ns / 1e9)} in all (grey in the charts, first ",

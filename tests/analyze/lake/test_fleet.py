@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 from bbrscope.analyze.lake.fleet import Answer, answers
-from bbrscope.analyze.lake.lake_tables import FINDINGS, FLOW_LIMITS, STORED
+from bbrscope.analyze.lake.lake_tables import FILED_VIEW_TABLES, FINDINGS, FLOW_LIMITS
 from bbrscope.collect.lake.lake_manifest import LAKE_RUNS
 from bbrscope.collect.store.schema.recorded_tables import RUNS
 
@@ -20,7 +20,9 @@ def tables() -> dict[str, Answer]:
     con = duckdb.connect()
     for table in (RUNS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
         con.execute(table.ddl())
-    con.execute(STORED[0].ddl().replace("kept_metrics_by_flow", "metrics_by_flow"))
+    con.execute(
+        FILED_VIEW_TABLES[0].ddl().replace("materialized_metrics_by_flow", "metrics_by_flow")
+    )
     for number in range(24):
         version = "v1" if number % 2 else "v3"
         week = number // 12

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.lake import fan_out
-from bbrscope.analyze.lake.lake_tables import FILED, OWN, STORED
+from bbrscope.analyze.lake.lake_tables import FILED, FILED_VIEW_TABLES, OWN
 from bbrscope.analyze.lake.load_runs import AddOptions, Filed, file_bundles
 from bbrscope.analyze.lake.run_files import copy_run
 from bbrscope.analyze.replay import keep_results, replay_runs
@@ -211,7 +211,7 @@ def test_a_run_has_the_same_rows_alone_among_others_and_beside_a_broken_bundle(
     assert sum(map(bool, together.values())) > 8
     assert rows_of(Path(mixed), last, FILED) == together == rows_of(Path(alone), last, FILED)
     assert rows_of(Path(mixed), NAMES[0], FILED) == rows_of(lake, NAMES[0], FILED)
-    stored = [table for table in FILED if table not in (*OWN, *STORED)]
+    stored = [table for table in FILED if table not in (*OWN, *FILED_VIEW_TABLES)]
     for run in NAMES:
         found = rows_of(lake, run, stored)
         assert found == rows_of(store, run, stored)

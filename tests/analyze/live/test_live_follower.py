@@ -107,7 +107,7 @@ def test_triggers_fire_when_it_happens_and_not_else() -> None:
     said: dict[str, list[str]] = {text: [] for text, _ in watchers}
     for batch in batches(bundle):
         for text, watcher in watchers:
-            said[text] += [why] if (why := watcher.look(batch)) else []
+            said[text] += [why] if (why := watcher.check(batch)) else []
     assert all(words in said[text][0] for text, words in FIRES.items())
     assert all(not said[text] for text in NEVER)
 

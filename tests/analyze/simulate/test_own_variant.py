@@ -37,10 +37,13 @@ def test_a_file_that_lacks_something_is_refused(tmp_path: Path, text: str, fact:
 def test_flows_with_bbr_get_the_variant_and_its_parameters(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(GOOD)
-    flows = (FlowSetup("v3", 0, 1000, rules=params.V3 | {"HZ": 250}), FlowSetup("cubic", 0, 1000))
+    flows = (
+        FlowSetup("v3", 0, 1000, parameters=params.V3 | {"HZ": 250}),
+        FlowSetup("cubic", 0, 1000),
+    )
     world = Setup(PathSetup(10_000_000, 40_000, limit_packets=33), flows, 1000)
     bbr, cubic = under(world, str(path), {}).flows
     assert bbr.slot == str(path)
     assert bbr.version == "v2"
-    assert (bbr.rules["beta"], bbr.rules["HZ"]) == (51, 250)
+    assert (bbr.parameters["beta"], bbr.parameters["HZ"]) == (51, 250)
     assert cubic.slot is None

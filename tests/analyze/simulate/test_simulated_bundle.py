@@ -102,7 +102,7 @@ def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup, arrays
 
     monkeypatch.setattr(world_setup, "slots", lambda _names: (0, 0, 0, 0))  # compiles nothing
-    recorded = FlowSetup("v1", 0, 10**6, rules=params.V1 | {"HZ": 250})
+    recorded = FlowSetup("v1", 0, 10**6, parameters=params.V1 | {"HZ": 250})
     world = Setup(PathSetup(10_000_000, 40_000, limit_packets=33), (recorded,), 10**6)
     made = arrays(under(world, "v3", {"beta": 51}), record=False).parts
     assert made["flows"]["hz"][0] == made["params"]["HZ"][0] == 250

@@ -152,11 +152,11 @@ def test_only_takes_a_subject_or_a_code() -> None:
 @pytest.mark.slow
 def test_a_change_inside_a_gap_is_reported_without_a_reason(all_runs: Store) -> None:
     flow = next(
-        f for f in event_flows.flows_of(all_runs.con, all_runs.run_id("lossy_v3_ecn")) if f.holes
+        f for f in event_flows.flows_of(all_runs.con, all_runs.run_id("lossy_v3_ecn")) if f.gaps
     )
     lines = [line for line in event_story.story(all_runs.con, flow) if line.name == "GAP"]
     assert lines
-    after = {hole.seq + 1 for hole in flow.holes}
+    after = {gap.seq + 1 for gap in flow.gaps}
     assert all(line.seq in after and line.doubt and not line.reasons for line in lines)
 
 

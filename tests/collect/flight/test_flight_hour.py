@@ -110,7 +110,7 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
     for now.ns, rows in looks():
         ring.write(rows)
         coming[:] = rows.splitlines(keepends=True)[::-1]
-        recorder.look(now.ns)
+        recorder.take_rows(now.ns)
         most = max(most, recorder.rings.size)
     (dump,) = recorder.dumps
     document, found = manifest(dump)["flight"], check.check(dump / "events.csv.zst")

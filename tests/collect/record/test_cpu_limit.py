@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.record.cpu_limit import LOOK_NS, MOST_PERIOD_S, CpuLimit, Used, cpu_s
+from bbrscope.collect.record.cpu_limit import CHECK_NS, MOST_PERIOD_S, CpuLimit, Used, cpu_s
 
 from tests.collect.record.test_record_host import (
     collect,
@@ -49,15 +49,15 @@ def test_above_the_limit_half_of_the_flows_are_left_each_time_and_it_is_said(
     said: list[str] = []
     limit = CpuLimit(0.5, busy.pid, said.append)
     assert busy.stdout is not None
-    limit.look(0)
-    for look in (1, 2):
+    limit.check(0)
+    for number in (1, 2):
         before = cpu_s(busy.pid)
         while cpu_s(busy.pid) < before + 0.05:
             time.sleep(0.01)
-        limit.look(look * LOOK_NS - 1)  # too early: nothing is judged
-        assert limit.share == 2 ** (look - 1)
-        limit.look(look * LOOK_NS)
-        assert busy.stdout.readline() == f"{look}\n"
+        limit.check(number * CHECK_NS - 1)  # too early: nothing is judged
+        assert limit.share == 2 ** (number - 1)
+        limit.check(number * CHECK_NS)
+        assert busy.stdout.readline() == f"{number}\n"
     assert limit.share == 4
     assert [note.rpartition(" on ")[2] for note in limit.notes] == ["1 of 2 flows", "1 of 4 flows"]
     assert [line.strip() for line in said] == limit.notes
@@ -67,10 +67,10 @@ def test_where_the_looks_take_most_they_become_rarer_before_flows_do() -> None:
     limit = CpuLimit(1.0, 0, lambda _: None)
     sampler = SimpleNamespace(period_s=MOST_PERIOD_S / 2, name="ss")
     limit.samplers.append(sampler)
-    used = iter([Used(n * LOOK_NS, n * 0.1, n * 0.09) for n in range(3)])
+    used = iter([Used(n * CHECK_NS, n * 0.1, n * 0.09) for n in range(3)])
     limit.used = lambda _now: next(used)  # type: ignore[method-assign]
-    for look in range(2):
-        limit.look(look * LOOK_NS)
+    for number in range(2):
+        limit.check(number * CHECK_NS)
     assert sampler.period_s == MOST_PERIOD_S
     assert limit.notes[0].endswith("half as many looks at ss")
     assert limit.share == 1
@@ -78,10 +78,10 @@ def test_where_the_looks_take_most_they_become_rarer_before_flows_do() -> None:
 
 def test_time_that_is_allowed_changes_nothing() -> None:
     limit = CpuLimit(5.0, 0, lambda _: None)
-    used = iter([Used(n * LOOK_NS, n * 0.09, 0.0) for n in range(3)])
+    used = iter([Used(n * CHECK_NS, n * 0.09, 0.0) for n in range(3)])
     limit.used = lambda _now: next(used)  # type: ignore[method-assign]
-    for look in range(3):
-        limit.look(look * LOOK_NS)
+    for number in range(3):
+        limit.check(number * CHECK_NS)
     assert (limit.share, limit.notes) == (1, [])
 
 

@@ -81,7 +81,7 @@ def test_one_flow_a_window_and_names_that_would_end_a_label(
 
 def test_the_dashboard_asks_for_what_the_exporter_serves() -> None:
     metrics = LiveMetrics()
-    metrics.look([], 0)
+    metrics.update_flows([], 0)
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", metrics.text(), re.MULTILINE))
     suffix = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
     served = {name + suffix[kind] for name, kind in kinds.items()}

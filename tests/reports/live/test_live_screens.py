@@ -159,7 +159,7 @@ def test_metrics_are_read_back_by_prometheus_own_parser(session: Replayed) -> No
         followed = again.follower.take(batch)
         events += len(followed.events)
         metrics.take(followed)
-        metrics.look(again.flows.flows, 7)
+        metrics.update_flows(again.flows.flows, 7)
     server = serve("127.0.0.1:0", metrics)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"

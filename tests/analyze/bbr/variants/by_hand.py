@@ -141,7 +141,7 @@ def delay(name: str, rtt_us: int) -> list[Any]:
 
 
 def marks() -> dict[str, Any]:
-    """BBRv2-EXP: a round with marks in CRUISE; then an ACK without one; then bw_hi after a cut."""
+    """BBRv2-EXP: a round with marks in CRUISE; then an ACK without one; bw_bound after a cut."""
     from bbrscope.analyze.bbr.model.bandwidth import bbr_bw
     from bbrscope.analyze.bbr.variants import bbr2_exp
 
@@ -151,7 +151,7 @@ def marks() -> dict[str, Any]:
     flow.ack(2)
     again = [flow.bbr.cycle_idx, flow.bbr.inflight_hi, flow.bbr.bw_lo]
     flow.bbr.ecn_alpha = 256
-    bbr2_exp.cut_bw_hi(flow.bbr, flow.p, None)
+    bbr2_exp.cut_bw_bound(flow.bbr, flow.p, None)
     bbr2_exp.hold_bw_lo(flow.bbr)
     return {"cut": cut, "phase": phase, "again": again, "bw": bbr_bw(flow.bbr, flow.p)}
 
