@@ -33,7 +33,7 @@ class Program:
 
     Args:
         condition: a bpftrace expression on $sk that sockets must meet; "" for all.
-        setup: probes that the condition needs, as text.
+        setup, begin: probes that the condition needs, as text, and statements to be run first.
         backs_off: whether SIGWINCH to bpftrace halves the flows that are recorded from then on.
     """
 
@@ -45,6 +45,7 @@ class Program:
         condition: str = "",
         setup: str = "",
         backs_off: bool = False,
+        begin: Sequence[str] = (),
     ) -> None:
         self.version = version
         self.host = host
@@ -52,6 +53,7 @@ class Program:
         self.condition = condition
         self.setup = setup
         self.backs_off = backs_off
+        self.begin_with = begin
         self.printer = RowPrinter(host, attach)
 
     def text(self) -> str:
@@ -311,13 +313,11 @@ class Program:
         body = [
             line for row in self.printer.rows for line in print_text(f"{row.header}\\n", longest)
         ]
-        body.append("  @self[0] = (uint64)pid;")
+        body += [f"  {one}" for one in ("@self[0] = (uint64)pid;", *self.begin_with)]
         if self.backs_off:
             body.append("  @since[0] = (uint64)0; @share[0] = (uint64)1; @share[1] = (uint64)1;")
         if self.attach.rung == "kprobe":
-            body.append(
-                "  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"
-            )
+            body += ["  @calls[0] = (uint64)0;  // sockets of the calls under way, by stack slot"]
         return probe("Name the columns of every row.", "BEGIN", body)
 
     def end_of_recording(self) -> str:
@@ -369,7 +369,7 @@ class Program:
         maps = [*self.socket_maps, "@beat", "@self", "@over"]
         maps += ["@since", "@share"] if self.backs_off else []
         maps += ["@calls"] if self.attach.rung == "kprobe" else []
-        maps += ["@listening"] if "@listening" in self.condition else []
+        maps += [name for name in ("@listening", "@had") if name in self.condition]
         body = [f"  clear({name});" for name in maps]
         return probe("bpftrace prints the maps that are left: the counters.", "END", body)
 

@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...probes.base.errors import HostError
+from ...probes.fields import FIELDS
 from ...probes.program import probe
 from .host.helpers import output_of
 
 TCP_LISTEN = 10  # include/net/tcp_states.h
 COMMON = "$sk->__sk_common"
+# A port that a process listens on is that of its network namespace.
+_LISTENING = "@listening[(uint64){netns}, (uint64){port}]"
+_NETNS = "__sk_common.skc_net.net->ns.inum"
+# bpftrace takes programs of some ten thousand words.
+MOST_SOCKETS = 500
 
 
 @dataclass(frozen=True)
@@ -68,30 +74,37 @@ def bracketed(address: str) -> str:
 
 @dataclass
 class Condition:
-    """A bpftrace condition on `$sk` and the probes it needs beside it; "" records every socket."""
+    """A bpftrace condition on `$sk` and what it needs beside it; "" records every socket.
+
+    Attributes:
+        setup: probes, as text.
+        begin: statements that are run before the first event.
+    """
 
     text: str = ""
     setup: str = ""
-    parts: list[str] = field(default_factory=list)
+    begin: list[str] = field(default_factory=list)
 
 
 def condition(filters: Filters, argument: str) -> Condition:
     """Translate the filters.
 
     Raises:
-        HostError: a named process, cgroup or namespace does not exist.
+        HostError: a named process, cgroup or namespace does not exist, or a process has too many
+            sockets.
     """
     groups = [
         [port(number) for number in filters.ports],
         [address(text) for text in filters.addresses],
         [cgroup(path) for path in filters.cgroups],
         [f"{COMMON}.skc_net.net->ns.inum == {namespace(filters.netns)}"] if filters.netns else [],
-        processes(filters.pids),
+        [OF_PROCESS] if filters.pids else [],
         # Set before BBR's first call, and never changed (inet_ehash_insert(), inet_hash_connect()).
         [f"{COMMON}.skc_hash % {filters.sample} == 0"] if filters.sample > 1 else [],
     ]
     parts = ["(" + " || ".join(group) + ")" for group in groups if group]
-    return Condition(" && ".join(parts), owner_probe(filters.pids, argument))
+    probes = owner_probe(filters.pids, argument)
+    return Condition(" && ".join(parts), probes, known_sockets(filters.pids))
 
 
 def port(number: int) -> str:
@@ -152,30 +165,65 @@ def namespace(name: str) -> int:
         raise HostError(f"no network namespace {name!r}", "ip netns list") from error
 
 
-def processes(pids: tuple[int, ...]) -> list[str]:
-    """The alternatives by which a socket is a process's; [] without processes.
+# A socket is a process's if the process connected it, or listens on its local port, now or later
+# (owner_probe()), or had it before the recording (known_sockets()).
+OF_PROCESS = " || ".join(
+    (
+        "@mine[(uint64)$sk] == 1",
+        f"{_LISTENING.format(netns=f'$sk->{_NETNS}', port=f'{COMMON}.skc_num')} == 1",
+        f"@had[(uint64)$sk->{FIELDS['sk.cookie'].path}] == 1",
+    )
+)
 
-    The process connected it, or listens on its local port, now or later (owner_probe()); or the
-    process had a socket on this local port before the recording (the lowest 64 such ports).
+
+def known_sockets(pids: tuple[int, ...]) -> list[str]:
+    """Statements that mark the sockets that processes have now, and the ports they listen on.
+
+    Connections are known by the kernel's cookies, which no two sockets share.
 
     Raises:
-        HostError: there is no such process.
+        HostError: there is no such process, or it has too many sockets.
     """
-    if not pids:
-        return []
-    for pid in pids:
-        if not Path(f"/proc/{pid}").exists():
-            raise HostError(f"no process {pid}", "pgrep NAME finds it")
-    wanted = tuple(f"pid={pid}," for pid in pids)
-    ports = set()
-    for line in output_of(["ss", "-tanpOH"]).splitlines():
-        if any(pid in line for pid in wanted):
-            fields = line.split()
-            if match := re.search(r":(\d+)$", fields[3]):
-                ports.add(int(match[1]))
-    known = [f"{COMMON}.skc_num == {number}" for number in sorted(ports)[:64]]
-    later = f"@listening[(uint64){COMMON}.skc_num] == 1"
-    return ["@mine[(uint64)$sk] == 1", later, *known]
+    found = [place for pid in pids for place in _sockets_of(pid)]
+    if len(found) > MOST_SOCKETS:
+        raise HostError(
+            f"these processes have {len(found):,} sockets: more than {MOST_SOCKETS} cannot be told"
+            " from others",
+            "choose by port, address or cgroup: --port, --address, --cgroup",
+        )
+    # bpftrace takes no map that nothing is written to; 0 is the cookie of a socket without one.
+    define = ["@had[(uint64)0] = (uint64)0;"] if pids else []
+    return [*define, *(f"{place} = (uint64)1;" for place in found)]
+
+
+def _sockets_of(pid: int) -> list[str]:
+    """Where the probes look for a process's sockets."""
+    namespace, prefix = _network_of(pid)
+    places = []
+    for line in output_of([*prefix, "ss", "-tanpeOH"]).splitlines():
+        local, cookie = _LOCAL_PORT.match(line), _COOKIE.search(line)
+        if f"pid={pid}," not in line or local is None or cookie is None:
+            continue
+        state, port = local.groups()
+        listens = _LISTENING.format(netns=namespace, port=port)
+        places.append(listens if state == "LISTEN" else f"@had[(uint64)0x{cookie[1]}]")
+    return sorted(set(places))
+
+
+def _network_of(pid: int) -> tuple[int, list[str]]:
+    """A process's network namespace, and the words before a command that enter it."""
+    if not Path(f"/proc/{pid}").exists():
+        raise HostError(f"no process {pid}", "pgrep NAME finds it")
+    path = Path(f"/proc/{pid}/ns/net")
+    try:
+        return path.stat().st_ino, ["nsenter", f"--net={path}"]
+    except PermissionError:  # without root, or where the kernel hides it: it is most likely ours
+        return os.stat("/proc/self/ns/net").st_ino, []
+
+
+# A line of ss: state, two queues, and the local address and port; behind them, the cookie.
+_LOCAL_PORT = re.compile(r"(\S+) +\d+ +\d+ +\S+:(\d+) ")
+_COOKIE = re.compile(r"\bsk:([0-9a-f]+)\b")
 
 
 def owner_probe(pids: tuple[int, ...], argument: str) -> str:
@@ -187,11 +235,13 @@ def owner_probe(pids: tuple[int, ...], argument: str) -> str:
     if not pids:
         return ""
     same = " || ".join(f"pid == {pid}" for pid in pids)
-    listens = f"{argument}newstate == {TCP_LISTEN}"
+    listening = _LISTENING.format(netns=f"$sk->{_NETNS}", port=f"{argument}sport")
     body = [
         f"  if (!({same})) {{ return; }}",
         f"  @mine[(uint64){argument}skaddr] = 1;",
-        f"  if ({listens}) {{ @listening[(uint64){argument}sport] = 1; }}",
+        f"  if ({argument}newstate != {TCP_LISTEN}) {{ return; }}",
+        f"  $sk = (struct sock *){argument}skaddr;",
+        f"  {listening} = (uint64)1;",
     ]
     comment = "Mark the process's sockets, and the ports where it listens."
     return probe(comment, "tracepoint:sock:inet_sock_set_state", body)

@@ -72,7 +72,7 @@ def probe_program(
     wanted = filters.condition(select, attach.argument)
     kind = PhaseProgram if select.phases else Program
     version = host.target.version
-    return kind(version, kernel, attach, wanted.text, wanted.setup, backs_off).text()
+    return kind(version, kernel, attach, wanted.text, wanted.setup, backs_off, wanted.begin).text()
 
 
 def check_places(rung: str, chosen: target.Target | None, phases: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -112,6 +113,18 @@ with socket.create_server(("127.0.0.1", int(sys.argv[2]))) as server:
             time.sleep(0.01)
 time.sleep(60)
 """
+# Sends under BBR from another address, and a port that is given, for as long as it lives.
+NAMESAKE = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.3", 0))
+client = socket.socket()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+client.bind(("127.0.0.2", int(sys.argv[1])))
+client.connect(server.getsockname())
+peer, _ = server.accept()
+while True:
+    client.sendall(b"x" * 2000); peer.recv(65536); time.sleep(0.02)
+"""
 
 
 def connected(port: int) -> socket.socket:
@@ -123,6 +136,17 @@ def connected(port: int) -> socket.socket:
         except ConnectionRefusedError:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def bbr_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection over loopback; the first sends under BBR."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+        client.connect(server.getsockname())
+        peer, _ = server.accept()
+        with peer:
+            yield client, peer
 
 
 def rows(folder: Path, tag: str) -> list[dict[str, str]]:
@@ -264,6 +288,39 @@ class TestTracepoint:
         assert {sport for sport, _ in ends} == {port}
         (accepted,) = {sk for _, sk in ends}
         assert len([row for row in rows(out, "T") if row["sk"] == accepted]) > 10
+
+    def test_what_a_process_had_before_is_its_own_however_many_and_nobody_elses(
+        self, tmp_path: Path
+    ) -> None:
+        """Another process that has one of its ports, at another address, is not recorded."""
+        out, stopping = tmp_path / "run", threading.Event()
+        with contextlib.ExitStack() as stack:
+            pairs = [stack.enter_context(bbr_pair()) for _ in range(70)]
+            ports = [client.getsockname()[1] for client, _ in pairs]
+            theirs = {peer.getsockname()[1] for _, peer in pairs}
+
+            def talk() -> None:
+                while not stopping.wait(0.05):
+                    for client, peer in pairs:
+                        client.sendall(b"x" * 2000)
+                        peer.recv(1 << 16)
+
+            namesake = subprocess.Popen([sys.executable, "-c", NAMESAKE, str(min(ports))])
+            talking = threading.Thread(target=talk)
+            talking.start()
+            try:
+                words = ("--rung", "tcp_probe", "--no-packets", "-d", "2", "-o", str(out))
+                done = ran(*words, "--pid", str(os.getpid()))
+            finally:
+                assert namesake.poll() is None
+                namesake.kill()
+                namesake.wait()
+                stopping.set()
+                talking.join()
+        assert done.returncode == 0, done.stderr
+        recorded = [socket.ntohs(int(row["sport"])) for row in rows(out, "N")]
+        # The other ends are its own, too, where BBR is the default.
+        assert sorted(port for port in recorded if port not in theirs) == sorted(ports)
 
     def test_a_retransmission_has_the_sequence_numbers_of_the_packet(
         self, host_alone: None, tmp_path: Path

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +21,8 @@ from bbrscope.probes.attach import Attach, Host
 from bbrscope.probes.base.errors import HostError
 from bbrscope.probes.bbr_versions import VERSIONS
 from bbrscope.probes.program import Program
+
+SO_COOKIE = 57  # include/uapi/asm-generic/socket.h
 
 
 def made(version: str, module: str = "", ambiguous: tuple[str, ...] = ()) -> target.Target:
@@ -190,12 +195,30 @@ def test_ss_is_asked_with_the_same_filters_and_all_of_them_must_hold() -> None:
     assert filters.Filters().ss() == [""]
 
 
-def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens() -> None:
-    condition = filters.condition(filters.Filters(pids=(1,)), "args.")
-    assert "@mine[(uint64)$sk] == 1" in condition.text
-    assert "@listening[(uint64)$sk->__sk_common.skc_num] == 1" in condition.text
-    assert "args.newstate == 10" in condition.setup
-    assert "pid == 1" in condition.setup
+def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        own = filters.Filters(pids=(os.getpid(),))
+        condition = filters.condition(own, "args.")
+        cookies = (one.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) for one in (client, server))
+        of_client, of_server = (int.from_bytes(one, sys.byteorder) for one in cookies)
+        port = server.getsockname()[1]
+        monkeypatch.setattr(filters, "MOST_SOCKETS", 1)
+        with pytest.raises(HostError, match="sockets: more than 1 cannot") as refused:
+            filters.condition(own, "args.")
+    netns = os.stat("/proc/self/ns/net").st_ino
+    assert f"@had[(uint64){of_client:#x}] = (uint64)1;" in condition.begin
+    assert f"@listening[(uint64){netns}, (uint64){port}] = (uint64)1;" in condition.begin
+    assert f"{of_server:#x}]" not in "".join(condition.begin)
+    assert "--port" in refused.value.way_out
+    for name in ("@mine", "@listening", "@had"):
+        assert f"{name}[(uint64)$sk" in condition.text
+    assert "args.newstate != 10" in condition.setup
+    assert f"pid == {os.getpid()}" in condition.setup
 
 
 @pytest.mark.parametrize(
