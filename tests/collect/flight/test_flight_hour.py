@@ -90,7 +90,7 @@ def test_a_signal_has_its_dump_whatever_is_due_or_was_written_just_now(
         if now.ns >= next_s * SECOND:
             recorder.ask()
             next_s = next(asked, 1e9)
-        recorder.look(now.ns)
+        recorder.take_rows(now.ns)
         if now.ns > 30 * SECOND:
             break
     documents = [manifest(dump)["flight"] for dump in recorder.dumps]
