@@ -78,7 +78,7 @@ def flying(
 def test_a_signal_has_its_dump_whatever_is_due_or_was_written_just_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watcher: Any = SimpleNamespace(look=lambda _batch: "burst" if now.ns // SECOND == 20 else "")
+    watcher: Any = SimpleNamespace(check=lambda _batch: "burst" if now.ns // SECOND == 20 else "")
     flight = FlightPlan(10.0, MEMORY, (("losses", watcher),))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     # The first while the dump of the losses is due, the second while further losses would wait.
