@@ -10,6 +10,8 @@ import zstandard
 from bbrscope.collect.flight import beginnings
 from bbrscope.collect.flight.triggers import LiveBatch
 
+# Steps of silence at the end.
+SILENT = 3
 ROW = re.compile(rb"^[A-Z]+[0-9]?,([0-9]+),.*\n", re.MULTILINE)
 
 
@@ -33,5 +35,5 @@ def batches(bundle: Path, step_ns: int = 500_000_000) -> Iterator[LiveBatch]:
             waiting, edge = [], edge + step_ns
         waiting.append(line)
     yield LiveBatch(columns, waiting, edge)
-    for later in range(1, 4):
+    for later in range(1, SILENT + 1):
         yield LiveBatch(columns, [], edge + later * step_ns)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...collect.bundle.numbers import MAX_NS
 from ...collect.bundle.rungs import RUNGS
 from ...collect.events import which_bbr
 from ...collect.flight.triggers import LiveBatch
@@ -68,6 +69,14 @@ class Follower:
             self._idle_ns = batch.now_ns
         idle = batch.now_ns > self._idle_ns + PATIENCE_NS
         return Followed(events, self.replay.take(events, whole=idle and not events))
+
+    def end(self) -> Followed:
+        """Return what waited for rows that will not come, once all batches are taken."""
+        if self._assembler is None:
+            return Followed([], [])
+        events = list(self._assembler.waiting(MAX_NS))
+        decisions = self.replay.take(events, whole=True) if self.replay else []
+        return Followed(events, decisions)
 
     def _assemble(self, batch: LiveBatch) -> EventAssembler:
         headers = (

@@ -45,6 +45,9 @@ class Onlooker(Protocol):
     def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
         """Take rows, the lines that name their columns, and the time [ns, CLOCK_MONOTONIC]."""
 
+    def end(self) -> None:
+        """Learn that no more rows come."""
+
 
 class Recording:
     """A recording under way; `stop` ends all that it started, whatever happens."""
@@ -119,6 +122,14 @@ class Recording:
         tracer = self.attaching.tracer if self.attaching else None
         if self.onlooker is not None and tracer is not None:
             self.onlooker.see(tracer.events.headers, self.rows.take(), time.monotonic_ns())
+
+    def show_end(self) -> None:
+        """Show the onlooker the rows that came while the recording ended."""
+        tracer = self.attaching.tracer if self.attaching else None
+        if self.onlooker is not None and tracer is not None:
+            now_ns = time.monotonic_ns()
+            self.onlooker.see(tracer.events.headers, self.rows.take_all(), now_ns)
+            self.onlooker.end()
 
     def _show(self, progress: Progress, elapsed_s: float) -> None:
         tracer = self.attaching.tracer if self.attaching else None
@@ -202,6 +213,7 @@ def run(
             recording.watch()
         finally:
             manifest = finished(recording)
+        recording.show_end()
     return plan.output, manifest
 
 

@@ -38,6 +38,10 @@ class StoryPrinter:
         columns = beginnings.columns_of(headers)
         self.say_change(self.follower.take(LiveBatch(columns, rows, now_ns - ORDER_NS)))
 
+    def end(self) -> None:
+        """Print what waited for rows that will not come."""
+        self.say_change(self.follower.end())
+
     def say_change(self, followed: Followed) -> None:
         """Print what a batch brought."""
         for event in followed.events:

@@ -56,3 +56,7 @@ class LiveRows:
             taken = [line for ns, line in self._rows if ns <= until]
             del self._rows[: len(taken)]
         return taken
+
+    def take_all(self) -> list[bytes]:
+        """The rows not handed out yet, in order, where no others will come."""
+        return self.take(self._newest_ns + STALLED_NS)
