@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,15 +80,31 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
 
     Call `materialize.materialize_replayed` after the last run: it stores the rows of views of all.
     """
-    if not replays:
-        return
-    run_id = replays[0].info.run_id
+    keep_parts(store, iter([list(replays)] if replays else []))
+
+
+def keep_parts(store: Store, parts: Iterator[list[FlowReplay]]) -> list[FlowReplay]:
+    """The same for a run of which some flows come at a time; return all, without decisions."""
+    first = next(parts, None)
+    if first is None:
+        return []
+    run_id = first[0].info.run_id
+    kept: list[FlowReplay] = []
     with store.transaction() as con:
         keep_codes(store)
         for table in _RESULT_TABLES:
             con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
-        insert_results(store, replays)
+        for part in chain([first], parts):
+            insert_results(store, part)
+            kept += map(_without_decisions, part)
         forget(con, [run_id])
+    return kept
+
+
+def _without_decisions(one: FlowReplay) -> FlowReplay:
+    """What is said about a flow; its decisions take the most memory."""
+    passes = {mode: replace(found, decisions=None) for mode, found in one.passes.items()}
+    return replace(one, passes=passes)
 
 
 def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:

@@ -341,6 +341,18 @@ def replay_runs(
 
     `advance` is called with how many events were finished, for a progress bar.
     """
+    for parts in replay_parts(con, run_ids, decisions, workers, advance):
+        yield [flow for part in parts for flow in part]
+
+
+def replay_parts(
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    decisions: bool = True,
+    workers: int = 2,
+    advance: Callable[[int], None] = lambda events: None,
+) -> Iterator[Iterator[list[FlowReplay]]]:
+    """The same, some flows of a run at a time: take all of one run before the next."""
     infos = [run_info(con, run_id) for run_id in run_ids]
     shared = [run_params.of_run(con, info.run_id, info.flavour) for info in infos]
 
@@ -363,17 +375,18 @@ def replay_runs(
         for group in info.groups
     )
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        # As few as keep the workers busy: finished flows wait in memory until their run is yielded.
+        # As few as keep the workers busy: finished flows wait in memory until they are taken.
         ahead = deque(pool.submit(task, *one) for one in islice(groups, 2 * max(1, workers)))
+
+        def finished(info: RunInfo) -> Iterator[list[FlowReplay]]:
+            for _ in info.groups:
+                done = ahead.popleft().result()
+                ahead.extend(pool.submit(task, *one) for one in islice(groups, 1))
+                advance(sum(flow.count for flow in done))
+                yield done
+
         try:
-            for info in infos:
-                results: list[FlowReplay] = []
-                for _ in info.groups:
-                    done = ahead.popleft().result()
-                    ahead.extend(pool.submit(task, *one) for one in islice(groups, 1))
-                    advance(sum(flow.count for flow in done))
-                    results += done
-                yield results
+            yield from map(finished, infos)
         finally:
             pool.shutdown(cancel_futures=True)
 

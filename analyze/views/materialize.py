@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...collect.store.limits import limited
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUN_ID
 from ...collect.store.store import CACHE_PREFIX, Store
+from ...probes.base.errors import StoreError
 from .registry import TABLES as OTHER_TABLES
 from .registry import VIEWS, has_runs
 from .view import View
@@ -23,8 +25,10 @@ from .view import View
 if TYPE_CHECKING:
     import duckdb
 
-# So many events of runs are worked on together, which takes some 100 MB.
-EVENTS_AT_ONCE = 500_000
+# So many events of runs are worked on together, or one run's if it has more.
+EVENTS_AT_ONCE = 250_000
+# What DuckDB may hold in memory for that; a query that ends gives little of it back.
+BYTES_AN_EVENT = 512
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 MATERIALIZED_VIEWS = tuple(view for view in VIEWS if view.materialized)
@@ -128,6 +132,16 @@ def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) 
     return {view.name: materialized_name(view) for view in MATERIALIZED_VIEWS}
 
 
+def read_materialized(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Let this connection's queries about one run read its materialized rows, and nothing else.
+
+    A query over a materialized view is planned together with the view's own query, which stands for
+    the runs without such rows: that takes longer than reading a flow's rows.
+    """
+    for name, table in materialized_tables(con, [run_id]).items():
+        con.execute(f'CREATE TEMP VIEW "{name}" AS FROM "{table}" WHERE run_id = {run_id}')
+
+
 def ddl(view: View) -> str:
     """Return the statement that makes a view in a store that has tables of materialized rows."""
     if not view.materialized:
@@ -176,11 +190,27 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
 def materialize_replayed(store: Store) -> None:
     """Store the rows of every replayed run whose rows are not stored, some runs at a time."""
     query = f"""
-SELECT list(run_id ORDER BY run_id) FROM (
-  SELECT run_id, sum(events) OVER (ORDER BY run_id) // {EVENTS_AT_ONCE} AS batch FROM runs
+SELECT list(run_id ORDER BY run_id), sum(events)::BIGINT FROM (
+  SELECT run_id, events, sum(events) OVER (ORDER BY run_id) // {EVENTS_AT_ONCE} AS batch FROM runs
   WHERE run_id IN (SELECT run_id FROM replays) AND run_id IN {_OTHER_RUNS}
 ) GROUP BY batch ORDER BY batch"""
-    for (run_ids,) in store.con.execute(query).fetchall():
+    for run_ids, events in store.con.execute(query).fetchall():
+        _materialize_within(store, run_ids, BYTES_AN_EVENT * max(events, EVENTS_AT_ONCE))
+
+
+def _materialize_within(store: Store, run_ids: Sequence[int], memory: int) -> None:
+    """Materialize the rows of runs in so many bytes; in all that DuckDB takes if these are too few.
+
+    What a query does not find room for it writes to the disk, if it is one that can.
+    """
+    import duckdb
+
+    try:
+        with limited(store.con, memory_limit=f"{memory}B"), store.transaction() as con:
+            materialize(con, run_ids)
+    except (StoreError, duckdb.OutOfMemoryException) as error:
+        if not isinstance(error.__cause__ or error, duckdb.OutOfMemoryException):
+            raise
         with store.transaction() as con:
             materialize(con, run_ids)
 

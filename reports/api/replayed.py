@@ -64,6 +64,6 @@ def replay(path: Path, runs: dict[int, str]) -> None:
         writable,
         progress(replay_runs.total_events(writable.con, list(runs)), "replaying") as tell,
     ):
-        for flows in replay_runs.replay_runs(writable.con, list(runs), advance=tell):
-            keep_results.keep(writable, flows)
+        for parts in replay_runs.replay_parts(writable.con, list(runs), advance=tell):
+            keep_results.keep_parts(writable, parts)
         materialize_replayed(writable)

@@ -183,8 +183,11 @@ def _no_flow(run: str, wanted: int | str | None, known: list[int]) -> BbrscopeEr
 def _explain_events(request: ExplainRequest, store: Store) -> None:
     """Print the story of a run whose events were recorded."""
     from ...analyze.story import event_flows
+    from ...analyze.views.materialize import read_materialized
 
-    flows = event_flows.flows_of(store.con, store.run_id(request.run))
+    run_id = store.run_id(request.run)
+    read_materialized(store.con, run_id)
+    flows = event_flows.flows_of(store.con, run_id)
     chosen = _choose(request, flows)
     if request.at is not None:
         _print_instants(request, store, chosen, request.at)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -153,9 +154,8 @@ def _replay(
     documents: list[str] = []
     exact = True
     with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
-        for flows in session.replay_runs(opened.con, run_ids, decisions, jobs, advance):
-            if decisions:
-                results.keep(opened, flows)
+        for parts in session.replay_parts(opened.con, run_ids, decisions, jobs, advance):
+            flows = results.keep_parts(opened, parts) if decisions else list(chain(*parts))
             if printer is None:
                 documents.append(json.dumps(results.as_document(flows)))
             exact = exact and all(flow.exact for flow in flows)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import loops, params
 from bbrscope.analyze.bbr.records import MAIN, STATE_COLUMNS
-from bbrscope.analyze.replay import gaps, run_params
+from bbrscope.analyze.replay import gaps, keep_results, run_params
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import MODES, run_pass
@@ -22,6 +23,7 @@ from bbrscope.analyze.replay.prepare import FlowEvents, prepare
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
+from bbrscope.probes.base.errors import BbrscopeError
 
 # Smallest number of compared events per shipped recording: a replay of nothing proves nothing.
 _AT_LEAST = {"v2_single_1bdp": 10_600, "v2_x_spur": 5_000, "v1_x_lt": 3_800, "v3_x_tlp5": 5_000}
@@ -290,6 +292,36 @@ def test_flows_that_wait_to_be_stored_do_not_hold_their_inputs(shipped: Store) -
         assert decisions is not None
         assert _bytes_held(flow) < decisions.nbytes + 30 * flow.count + 2000
         assert len(flow.places["seq"]) == flow.count
+
+
+def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "parts.duckdb"
+    shutil.copy(shipped_path, path)
+    tables = ("replays", "replay_fields", "decisions", "gaps")
+    with open_store(path) as store:
+        run_id = store.run_id("v2_single_1bdp")
+        sums = [
+            f"SELECT count(*), bit_xor(hash(x)) FROM {table} x WHERE run_id = {run_id}"
+            for table in tables
+        ]
+        before = [store.con.execute(query).fetchall() for query in sums]
+
+        def one_by_one(ending: bool) -> Iterator[list[session.FlowReplay]]:
+            (flows,) = session.replay_runs(store.con, [run_id])
+            yield flows[:1]
+            if ending:
+                raise BbrscopeError("a flow cannot be replayed", "none")
+            yield flows[1:]
+
+        with pytest.raises(BbrscopeError):
+            keep_results.keep_parts(store, one_by_one(ending=True))
+        assert [store.con.execute(query).fetchall() for query in sums] == before
+        flows = keep_results.keep_parts(store, one_by_one(ending=False))
+        assert [store.con.execute(query).fetchall() for query in sums] == before
+    assert [flow.flow for flow in flows] == [1, 2]
+    assert all(found.decisions is None for flow in flows for found in flow.passes.values())
 
 
 def test_small_flows_are_read_together_and_are_the_same_as_alone(shipped: Store) -> None:

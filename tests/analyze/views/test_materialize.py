@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
-from bbrscope.analyze.views.materialize import MATERIALIZED_VIEWS, forget, materialize, narrowed
+from bbrscope.analyze.views import materialize as materialize_module
+from bbrscope.analyze.views.materialize import (
+    MATERIALIZED_VIEWS,
+    forget,
+    materialize,
+    materialize_replayed,
+    narrowed,
+    read_materialized,
+)
 from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.analyze.views.view import View
@@ -58,6 +68,48 @@ def test_views_of_a_forgotten_run_find_their_rows_beside_stored_ones(copied: Pat
         assert "v1_x_lt" not in {
             row[0] for row in store.con.execute("SELECT DISTINCT run FROM phases").fetchall()
         }
+
+
+def test_rows_are_materialized_within_a_bound_of_memory_and_beyond_it_where_they_must(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that ends gives little back: many runs, one after the other, took 1.5 GB."""
+    limits: list[str] = []
+
+    def watched(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
+        limits.append(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        materialize(con, run_ids)
+
+    with open_store(copied) as store:
+        materialize_replayed(store)
+        monkeypatch.setattr(materialize_module, "materialize", watched)
+        sums = [f"SELECT count(*) FROM materialized_{view.name}" for view in MATERIALIZED_VIEWS]
+        before = [store.con.execute(query).fetchall() for query in sums]
+        for bytes_an_event in (materialize_module.BYTES_AN_EVENT, 4):
+            monkeypatch.setattr(materialize_module, "BYTES_AN_EVENT", bytes_an_event)
+            with store.transaction() as con:
+                forget(con, [store.run_id("v2_single_1bdp")])
+            materialize_replayed(store)
+            assert [store.con.execute(query).fetchall() for query in sums] == before
+    assert limits[0] == "122.0 MiB"
+    assert limits[-1].endswith("GiB")
+
+
+def test_a_connection_that_reads_materialized_rows_finds_those_of_its_run(
+    shipped_path: Path,
+) -> None:
+    with open_store(shipped_path, read_only=True) as store:
+        run_id = store.run_id("v2_single_1bdp")
+        queries = [
+            f"FROM {view} WHERE run_id = {run_id}" for view in ("phases", "rounds", "flow_steps")
+        ]
+        sums = [f"SELECT count(*), bit_xor(hash(x)) FROM ({query}) x" for query in queries]
+        before = [store.con.execute(query).fetchall() for query in sums]
+        read_materialized(store.con, run_id)
+        assert [store.con.execute(query).fetchall() for query in sums] == before
+        assert min(before) > [(0, 0)]
+        # Another run's rows are not looked for.
+        assert store.con.execute("SELECT DISTINCT run_id FROM phases").fetchall() == [(run_id,)]
 
 
 def _count(store: Store, view: View) -> int:
