@@ -13,7 +13,8 @@ files: FOLDER/lib/modules/RELEASE with FOLDER/boot/vmlinuz-RELEASE, as `dpkg-deb
 package leaves them (run depmod -b FOLDER RELEASE).
 
 Time is virtual (`-icount`): one instruction takes 2 ns whatever the host does, and idle time is
-skipped, so a flow in the guest does not notice a busy host. Exit status is the command's.
+skipped, so a flow in the guest does not notice a busy host. With --cpus 2 or more it is the host's
+time, and flows do notice. Exit status is the command's.
 """
 
 from __future__ import annotations
