@@ -115,6 +115,12 @@ def lab_links(
     }
 
 
+def runs_of(con: duckdb.DuckDBPyConnection, scenario: str) -> list[int]:
+    """Return run_id of the valid runs of a scenario of the lab."""
+    rows = con.execute("SELECT run_id FROM lab_runs WHERE scenario = ? AND valid", [scenario])
+    return [int(run_id) for (run_id,) in rows.fetchall()]
+
+
 def loss_sweep(con: duckdb.DuckDBPyConnection, scenario: str) -> dict[str, list[Point]]:
     """Return the points of a scenario's sweep over random loss, by congestion control.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
+from ..story.completeness import simulated_of_many
 from . import claims, figures, points, tree
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Study:
-    """What a scenario's runs say."""
+    """What a scenario's runs say; `fidelity`: how far its simulated runs hold, each text once."""
 
     scenario: Scenario
     chosen: Chosen
     verdicts: tuple[claims.Verdict, ...]
     drawn: tuple[Drawn, ...]
     runs: pa.Table
+    fidelity: tuple[str, ...] = ()
 
 
 _RUNS = """
@@ -62,7 +64,9 @@ def conduct(
     points.make(store, chosen)
     verdicts = tuple(claims.judge(store.con, each, chosen.quick) for each in scenario.claims)
     drawn = tuple(_draw(store, figure) for figure in figures.of_scenario(scenario))
-    return Study(scenario, chosen, verdicts, drawn, store.con.sql(_RUNS).to_arrow_table())
+    holds = simulated_of_many(store.con, list(chosen.run_ids)).values()
+    runs_table = store.con.sql(_RUNS).to_arrow_table()
+    return Study(scenario, chosen, verdicts, drawn, runs_table, tuple(dict.fromkeys(holds)))
 
 
 def needs_replay(scenario: Scenario) -> bool:

@@ -154,6 +154,7 @@ def command(request: ExportRequest) -> None:
     writer.check_free(request.output, request.force)
     from ..api.replayed import open_replayed
     from ..exports.export_scope import scope_of
+    from ..text.simulated_notes import say_simulated
 
     with open_replayed(request.store, *request.runs) as opened:
         scopes = [
@@ -162,6 +163,7 @@ def command(request: ExportRequest) -> None:
         ]
         with writer.written_aside(request.output) as file:
             said = _WRITERS[request.file_format](request, scopes, file)
+        say_simulated(opened.con, [scope.run_id for scope in scopes])
     say(f"{request.output}: {said}")
 
 

@@ -283,9 +283,11 @@ def _collapses(path: Path, scenario: str, gains: tuple[float, ...]) -> list[Row]
     from ...analyze.models import cliff, measured
     from ...analyze.views.store_with_views import open_store
     from ..text.model_rows import collapse
+    from ..text.simulated_notes import say_simulated
 
     with open_store(path, read_only=True) as opened:
         sweep = measured.loss_sweep(opened.con, scenario)
+        say_simulated(opened.con, measured.runs_of(opened.con, scenario))
     if not any(len(points) > 1 for points in sweep.values()):
         raise BbrscopeError(
             f"{path} has no sweep over random loss of a scenario called {scenario!r:.60}",

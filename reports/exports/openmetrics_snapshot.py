@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ...analyze.diagnosis.engine import diagnose
+from ...analyze.story.completeness import simulated_of_many
 from ...analyze.story.event_flows import EventFlow
 from ...collect.store.query import Row, one, rows
 from .export_scope import ExportScope
@@ -117,6 +118,9 @@ class Snapshot:
         about = tuple((name, str(value)) for name, value in run.items() if value is not None)
         family = self._family("run", "info", "", "What the run is.")
         family.add(labels + about, 1, "_info")
+        for holds in simulated_of_many(scope.con, [scope.run_id]).values():
+            family = self._family("simulated", "info", "", "How far a simulation's numbers hold.")
+            family.add((*labels, ("fidelity", holds)), 1, "_info")
         flows = self._family("flows", "gauge", "", "Flows that carry data.")
         flows.add(labels, len(scope.flows))
 

@@ -15,6 +15,7 @@ from typing import IO
 import numpy as np
 
 from ...analyze.story.changes import Change
+from ...analyze.story.completeness import simulated_of_many
 from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.flow_stories import RecordedFlow
 from ..html.data.select import bin_ns
@@ -69,7 +70,9 @@ def write(scopes: Sequence[ExportScope], file: IO[bytes], advance: Callable[[int
     trace = PerfettoTrace(file)
     lead = max([LEAD_NS, *(s.zero_ns - int(f.first_ns) for s in scopes for f in s.flows)])
     for number, scope in enumerate(scopes, 1):
-        run = trace.process(number, printable(scope.run))
+        holds = simulated_of_many(scope.con, [scope.run_id]).get(scope.run_id)
+        note = f" (simulated, fidelity: {holds})" if holds else ""
+        run = trace.process(number, printable(scope.run + note))
         writer = _RunWriter(trace, scope, lead - scope.zero_ns, number)
         for rank, flow in enumerate(scope.flows, 1):
             writer.flow(trace.group(run, _title(flow), rank), flow)

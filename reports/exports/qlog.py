@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any
 
+from ...analyze.story.completeness import simulated_of_many
 from ...analyze.story.event_flows import EventFlow
 from ...probes.base.errors import BbrscopeError
 from ..text.print_table import printable
@@ -158,9 +159,12 @@ def _trace(scope: ExportScope, flow: EventFlow, dialect: str) -> Data:
     ends = [flow.summary.get(end) for end in ("local", "remote")]
     title = printable(f"{scope.run}, flow {flow.flow}")
     between = printable(f"{ends[0]} -> {ends[1]}, ") if all(ends) else ""
+    holds = simulated_of_many(scope.con, [scope.run_id]).get(scope.run_id)
+    fidelity = f"; simulated, fidelity: {printable(holds)}" if holds else ""
+    decoded = printable(flow.decoded_as)
     trace: Data = {
         "title": title,
-        "description": f"{between}TCP with BBR{flow.version}; {printable(flow.decoded_as)}",
+        "description": f"{between}TCP with BBR{flow.version}; {decoded}{fidelity}",
         "vantage_point": {"name": title, "type": "server"},
     }
     if dialect == OLDER:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any
 
+from ...analyze.story.completeness import simulated_of_many
 from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.flow_stories import RecordedFlow
 from ...collect.store.query import rows
@@ -111,6 +112,8 @@ class _Drawing:
         # Where the sender stood at each event, for decisions: times and positions.
         self._places: list[tuple[int, int]] = []
         title = printable(f"{scope.run}, flow {flow.flow} (time sequence graph)")
+        for holds in simulated_of_many(scope.con, [scope.run_id]).values():
+            title += printable(f"; simulated, fidelity: {holds}")
         for line in ("double double", "title", title, "xlabel", "seconds", "ylabel", "bytes"):
             self.command(line)
 

@@ -99,6 +99,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         facts.append(("Congestion control", ", ".join(sorted({str(r["algos"]) for r in runs}))))
         facts.append(("Kernels", "; ".join(kernels)))
         facts.append(("Made", ", ".join(places)))
+    facts += [("Fidelity of simulated runs", text) for text in study.fidelity]
     return facts
 
 
