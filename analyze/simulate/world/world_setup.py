@@ -43,6 +43,7 @@ MOST_PACKETS = 1 << 21
 MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
 _MOST_BUFFER = 10**12
+_MOST_SENT = 10**10  # packets: about an hour of one core
 _MOST_US = 7200 * 10**6
 # What a path's rate, round trip ... may change to, in CHANGES' units.
 _MOST = {"rate": 1e11, "rtt": 1e7, "loss": 1.0, "outage": _MOST_US, "down": _MOST_US}
@@ -185,6 +186,15 @@ def window_bits(setup: Setup) -> int:
     return max(10, math.ceil(math.log2(max(packets, 1) + 512)))
 
 
+def _sent_at_most(setup: Setup, bits: int) -> float:
+    """Packets that the link can carry, or that all windows let go in as many round trips."""
+    path = setup.path
+    rate = max([path.rate_bps, *(value for _, what, value in path.changes if what == "rate")])
+    rtt_us = min([path.rtt_us, *(value for _, what, value in path.changes if what == "rtt")])
+    of_link = rate / 8e6 / (path.mss + path.headers)
+    return setup.duration_us * min(of_link, (len(setup.flows) << bits) / max(rtt_us, 1))
+
+
 def arrays(setup: Setup, record: bool) -> Arrays:
     """The arrays of a world before it begins. Raises ScenarioError: it is impossible."""
     _check(setup)
@@ -194,6 +204,9 @@ def arrays(setup: Setup, record: bool) -> Arrays:
             f"{n} flows of up to {1 << bits} segments in flight each do not fit into memory",
             "a smaller rate, round trip, buffer or memory needs fewer",
         )
+    if (most := _sent_at_most(setup, bits)) > _MOST_SENT:
+        why = f"up to {most:.0e} packets to simulate take hours"
+        raise ScenarioError(why, "a lower rate or a shorter run has fewer")
     packets = min(MOST_PACKETS, (2 * n << bits) + 1024)
     heap = 2 * packets + 64 * n + 1024
     path, versions = setup.path, sorted({f.slot for f in setup.flows if f.slot})

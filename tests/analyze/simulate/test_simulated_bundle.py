@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -56,6 +57,14 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
         holds = manifest["simulated"]["holds"]
         story = json.loads(bbrscope("explain", bundle.name, "--json", store=store))
         assert holds in json.dumps(story)
+        for file_format in ("perfetto", "qlog", "xplot", "openmetrics"):
+            file = tmp_path / file_format
+            words = ["export", bundle.name, "--format", file_format, "-o", str(file)]
+            bbrscope(*words, store=store)
+            written = file.read_bytes()
+            if file_format == "perfetto":
+                written = zlib.decompressobj().decompress(written[written.index(b"x\x9c") :])
+            assert holds.encode() in written
 
 
 def test_a_new_field_that_bbr_does_not_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +86,7 @@ def test_impossible_worlds_are_refused_in_words(tmp_path: Path) -> None:
     for words, fact in {
         ("--cc", "bbr9"): "no congestion control",
         ("--path", "rate=1bit"): "no such path",
+        ("--path", "rate=100gbit,rtt=10us", "--duration", "7200s"): "take hours",
         ("--path", "speed=10mbit"): "not understood",
         ("--set", "loss=5%"): "no such parameter",
     }.items():
