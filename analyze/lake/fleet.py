@@ -77,12 +77,20 @@ FROM flow_limits GROUP BY ALL
 
 @dataclass(frozen=True)
 class Answer:
-    """A table that answers one question; `name` is stable, `about` says how to read it."""
+    """A table that answers one question.
+
+    Attributes:
+        name: stable, for programs.
+        title, about: the question, and how to read the answer.
+        rows: none where there is nothing to say, or nothing to say it from.
+        empty: what the answer is if there are no rows.
+    """
 
     name: str
     title: str
     about: str
     rows: pa.Table
+    empty: str = "nothing"
 
 
 def answers(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Iterator[Answer]:
@@ -179,7 +187,12 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
         f" {len(weeks[0])} of the last one; low to high holds the difference with 95 %; p by"
         " permutation, after Holm"
     )
-    return Answer("changes", "What changed since last week", about, table)
+    empty = (
+        "no finding of either week cost time"
+        if weeks[1]
+        else "not known: the lake has no run of the week before"
+    )
+    return Answer("changes", "What changed since last week", about, table, empty)
 
 
 _SHARES = f"""

@@ -106,7 +106,7 @@ def _print(counted: str, answered: Sequence[Answer]) -> None:
     say(counted)
     for answer in answered:
         say(f"\n{answer.title} ({answer.about})\n")
-        say(render(answer.rows) if answer.rows.num_rows else "nothing")
+        say(render(answer.rows) if answer.rows.num_rows else answer.empty)
 
 
 def _write_page(

@@ -55,6 +55,7 @@ def _shown(answer: Answer, reports: Mapping[str, str]) -> dict[str, object]:
         "heads": [_head(name) for name in answer.rows.column_names],
         "right": right,
         "rows": rows,
+        "empty": f"{answer.empty[:1].upper()}{answer.empty[1:]}.",
     }
 
 

@@ -13,9 +13,12 @@ from ..data import document
 from . import frame
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from ....analyze.study.claims import Verdict
+    from ....analyze.study.figures import Figure
     from ....analyze.study.study import Drawn, Study
 
 # Longer tables, and more charts of one figure, slow a browser down; `bbrscope study` has them all.
@@ -25,6 +28,16 @@ STATES = {
     claims.REPRODUCED: ("good", "\u2713"),
     claims.NOT_REPRODUCED: ("bad", "\u2717"),
     claims.NOT_COMPARABLE: ("none", "\u2013"),
+}
+# What a column of a figure is headed with: of x and y, the axes' titles say the units.
+_FIGURE_HEADS = {"t": "time, s", "lo": "least", "hi": "most", "n": "runs"}
+# The ends of columns' names that are units.
+_UNITS = {"ms": "ms", "us": "us", "ns": "ns", "mbps": "Mbit/s", "bps": "bit/s"} | {
+    "s": "s",
+    "bytes": "bytes",
+    "packets": "packets",
+    "percent": "%",
+    "bdp": "BDP",
 }
 
 
@@ -103,8 +116,25 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     return facts
 
 
-def table(rows: pa.Table) -> TextTable:
-    """Return the rows as text, no more than a page takes."""
+def _head(column: str) -> str:
+    """Return a column's name in words, with the unit of its numbers.
+
+    >>> _head("goodput_mbps"), _head("rtt_mean_ms"), _head("flow_no"), _head("jain")
+    ('goodput, Mbit/s', 'rtt mean, ms', 'flow no', 'jain')
+    """
+    name, _, unit = column.rpartition("_")
+    words = (name if name and unit in _UNITS else column).replace("_", " ")
+    return f"{words}, {_UNITS[unit]}" if name and unit in _UNITS else words
+
+
+def _figure_heads(figure: Figure) -> dict[str, str]:
+    """Return what the columns of a figure's rows are headed with, where it is not their name."""
+    axes = {"x": figure.x, "y": figure.y}
+    return _FIGURE_HEADS | {column: title for column, title in axes.items() if title}
+
+
+def table(rows: pa.Table, heads: Mapping[str, str] | None = None) -> TextTable:
+    """Return the rows as text, no more than a page takes; `heads` of columns, or their names."""
     import pyarrow as pa
 
     first = rows.slice(0, MOST_ROWS)
@@ -114,7 +144,8 @@ def table(rows: pa.Table) -> TextTable:
         for kind in first.schema.types
     ]
     lines = [list(line) for line in zip(*columns, strict=True)]
-    return TextTable(list(rows.column_names), right, lines, rows.num_rows - first.num_rows)
+    shown = [(heads or {}).get(name) or _head(name) for name in rows.column_names]
+    return TextTable(shown, right, lines, rows.num_rows - first.num_rows)
 
 
 def _shown(drawn: Drawn, specs: list[dict[str, Any]]) -> FigureSection:
@@ -133,7 +164,7 @@ def _shown(drawn: Drawn, specs: list[dict[str, Any]]) -> FigureSection:
         about,
         charts,
         len(panels) - len(charts),
-        table(drawn.rows),
+        table(drawn.rows, None if figure.kind == "table" else _figure_heads(figure)),
         figure.kind == "table",
         text,
         drawn.tree is not None,

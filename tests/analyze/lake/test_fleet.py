@@ -10,20 +10,28 @@ from bbrscope.analyze.lake.fleet import Answer, answers
 from bbrscope.analyze.lake.lake_tables import FILED_VIEW_TABLES, FINDINGS, FLOW_LIMITS
 from bbrscope.collect.lake.lake_manifest import LAKE_RUNS
 from bbrscope.collect.store.schema.recorded_tables import RUNS
+from bbrscope.reports.html.pages import fleet_page
 
 Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Answer]:
-    """Twelve runs of v1 and twelve of v3 in two weeks; in the second, v3 loses half of its time."""
+    return answered(24)
+
+
+def answered(runs: int) -> dict[str, Answer]:
+    """Twelve runs of v1 and twelve of v3 in two weeks; in the second, v3 loses half of its time.
+
+    Of these, the first `runs`.
+    """
     con = duckdb.connect()
     for table in (RUNS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
         con.execute(table.ddl())
     con.execute(
         FILED_VIEW_TABLES[0].ddl().replace("materialized_metrics_by_flow", "metrics_by_flow")
     )
-    for number in range(24):
+    for number in range(runs):
         version = "v1" if number % 2 else "v3"
         week = number // 12
         slow = version == "v3" and week == 1
@@ -83,6 +91,13 @@ def test_a_change_since_last_week_is_no_noise(tables: dict[str, Answer]) -> None
     assert row["low"] < row["now"] < row["high"]
     assert row["p"] < 0.05
     assert row["verdict"] == "worse"
+
+
+def test_without_an_earlier_week_no_change_is_known() -> None:
+    changes = answered(12)["changes"]
+    assert changes.rows.num_rows == 0
+    assert changes.empty.startswith("not known: the lake has no run of the week before")
+    assert "<p>Not known: the lake has" in fleet_page.build("lake", "", [changes], {})
 
 
 def test_where_v3_is_slower_the_limit_is_named(tables: dict[str, Answer]) -> None:

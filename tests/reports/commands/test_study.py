@@ -54,6 +54,15 @@ def test_it_tells_the_verdicts_and_writes_one_file(path: Path, tmp_path: Path) -
     assert run(path, NAME, "--quick", "-o", str(report), "--force").exit_code == 0
 
 
+def test_the_page_heads_numbers_with_their_units(path: Path) -> None:
+    """As the axes say them, or the ends of columns' names; data for programs keeps the names."""
+    with open_store(path, read_only=True) as store:
+        html = study_page.build(study.conduct(store, catalogue.load(NAME), quick=True))
+    heads = set(re.findall(r"<th [^>]*>([^<]*)</th>", html.split("What the source says")[1]))
+    assert {"buffer, BDP", "goodput, Mbit/s", "least", "most", "runs"} <= heads
+    assert not [head for head in heads if head in ("x", "y", "lo", "hi", "n") or "_" in head]
+
+
 def test_verdicts_runs_and_figures_are_data_too(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
