@@ -33,6 +33,10 @@ WRITES = FlowSetup("v3", 0, 8 * S, kind="rate-limited", rate_bps=8_600_000)
 DEEP = PathSetup(15_000_000, 40 * MS, limit_bytes=450_000)
 HALF = PathSetup(20_000_000, 40 * MS, limit_bytes=50_000)
 FAST = PathSetup(300_000_000, 2 * MS, limit_bytes=150_000)
+JUMBO = PathSetup(400_000_000, 10 * MS, limit_bytes=750_000, burst_bytes=25_000, mss=8948)
+JITTER = PathSetup(12_000_000, 50 * MS, limit_bytes=150_000, jitter_us=20 * MS)
+LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
+BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
     "marked_v1": world(MARKING, 8, flow("v1", 8)),
     "small_window_v3": world(SMALL_WINDOW, 6, flow("v3", 6)),
@@ -41,6 +45,9 @@ WORLDS = {
     "late_v3": world(DEEP, 30, flow("v3", 30), flow("v3", 30, 9), seed=509),
     "beside_cubic": world(HALF, 12, flow("v1", 12), flow("cubic", 12)),
     "fast_v1": world(FAST, 1, flow("v1", 1)),
+    "jumbo_v2": world(JUMBO, 4, flow("v2", 4)),
+    "jitter_v1": world(JITTER, 15, flow("v1", 15), seed=1009),
+    "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
 }
 
 
@@ -96,3 +103,23 @@ def test_a_bare_number_is_the_links_rate(made: dict[str, Diagnosis]) -> None:
     """Simulations write it so; tc takes it for bits per second."""
     unchecked = [check.why for check in made["fast_v1"].outcomes("not checked")]
     assert not any("the bottleneck's rate" in why for why in unchecked)
+
+
+def test_startup_that_filled_the_receivers_first_window_ended_early(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Ever after the window was no limit, so that nothing else says why."""
+    values = found(made, "jumbo_v2")["startup_too_early"]
+    assert values["exit_share"] < 0.5
+    assert values["why"].endswith("with the receiver's window full.")
+
+
+def test_jitter_beside_a_queue_is_no_inflated_min_rtt(made: dict[str, Diagnosis]) -> None:
+    """The queue stood while the flow believed so, and was empty when the belief was taken."""
+    assert "min_rtt_inflated" not in found(made, "jitter_v1")
+
+
+def test_a_few_rounds_over_seconds_of_pauses_are_no_endless_startup(
+    made: dict[str, Diagnosis],
+) -> None:
+    assert "startup_never_left" not in found(made, "bursts_v3")
