@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -304,11 +306,33 @@ class Flow:
         ).filter(where)
         return int(rows["d"].sum()) / 1e9
 
+    @cached_property
+    def path_us(self) -> float:
+        """Most packets' RTT without the queue: their median less the queue's median wait."""
+        first, last = self.rows["ns"][0], self.rows["ns"][-1]
+        waits = [us for at, us in self.of.waits if first <= at <= last]
+        usual = float(self.rtts.median())  # type: ignore[arg-type]
+        return max(self.base_us, usual - statistics.median(waits)) if waits else self.base_us
+
     @property
     def min_rtt_high(self) -> float:
-        """Seconds with bbr.min_rtt_us over 1.1 of what the path takes."""
-        rtt = pl.col("bbr.min_rtt_us")
-        return self.held_while((rtt > 1.1 * self.base_then) & (rtt < UNSET))
+        """Seconds with bbr.min_rtt_us over 1.1 of the path's, set by a packet that had to wait.
+
+        The queue explains it where three quarters of the excess were there before and after the
+        packet was sent whose ACK set min_rtt.
+        """
+        times, waits = [at for at, _ in self.of.waits], [us for _, us in self.of.waits]
+        rows = self.after_init.select("ns", "bbr.min_rtt_us").rows()
+        held, set_ns = 0, rows[0][0]
+        for (ns, before), (next_ns, rtt) in pairwise(rows):
+            set_ns = ns if rtt != before else set_ns
+            if not 1.1 * self.path_us < rtt < UNSET:
+                continue
+            after = bisect_left(times, set_ns - 1000 * rtt)
+            near = waits[max(after - 1, 0) : after + 1]
+            if not near or min(near) >= 0.75 * (rtt - self.base_us):
+                held += next_ns - ns
+        return held / 1e9
 
     @property
     def marked(self) -> float:
