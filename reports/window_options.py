@@ -78,7 +78,7 @@ def window_notes(store: Store, windows: RunWindows | None) -> list[str]:
     """Return lines that say from when until when each run is measured; none for whole runs."""
     if windows is None:
         return []
-    query = "SELECT run_id, any_value(run), any_value(zero_ns) FROM senders GROUP BY run_id"
+    query = "SELECT run_id, run, zero_ns FROM run_clocks"
     lines = []
     for run_id, run, zero in store.con.execute(query).fetchall():
         if run_id in windows.ends:

@@ -41,7 +41,7 @@ class RunWindows:
         }
 
 
-_ZEROS = "SELECT run_id, any_value(zero_ns) FROM senders GROUP BY run_id"
+_ZEROS = "SELECT run_id, zero_ns FROM run_clocks"
 
 
 def between(

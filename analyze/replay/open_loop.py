@@ -19,6 +19,7 @@ from ..bbr import codes, params
 from ..bbr.records import INIT
 from ..bbr.variants.own_process import guarded
 from ..bbr.variants.own_variant import base_of, is_variant, own_variant
+from ..story.clock import run_zero
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
 from .load_events import load_flow
@@ -105,15 +106,9 @@ def ask(
     events = prepare(columns, info.version, record, info.last_exit_ns)
     caveats = _caveats(events, info, needs, columns)
     recorded, _ = run_pass(events, info.version, record, "free-run", True, watch=WATCHED)
-    open_loop = _open_loop(events, other, seed)  # after the first pass, which finds the draws
-
-    def replay(stop: int | None = None) -> Pass:
-        record = params.make(other)
-        return run_pass(open_loop, target, record, "free-run", True, stop, watch=WATCHED)[0]
-
-    replayed = guarded([target], replay, len(events.events), lambda: replay(0))
-    query = "SELECT zero_ns FROM run_clocks WHERE run_id = ?"
-    zero_ns = int(con.execute(query, [info.run_id]).fetchall()[0][0])
+    # After the first pass, which finds the random draws.
+    replayed = _replay(_open_loop(events, other, seed), target, other)
+    zero_ns = run_zero(con, info.run_id) or 0
     return OpenLoopAnswer(
         info.run,
         flow,
@@ -125,6 +120,16 @@ def ask(
         caveats,
         _decided(replayed),
     )
+
+
+def _replay(events: FlowEvents, target: str, other: dict[str, Any]) -> Pass:
+    """Free run under other rules; those of a user's file run in a process of their own."""
+
+    def replay(stop: int | None = None) -> Pass:
+        record = params.make(other)
+        return run_pass(events, target, record, "free-run", True, stop, watch=WATCHED)[0]
+
+    return guarded([target], replay, len(events.events), lambda: replay(0))
 
 
 def _rules(target: str, version: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,7 +168,18 @@ def _caveats(
         return []
 
     absent = [one for one in with_role("input") if not has_values(columns[one.column])]
-    lacking = [one.column for one in absent if target in one.essential]
+    _refuse_guesses(events, info, target, [c.column for c in absent if target in c.essential])
+    return [
+        f"the recording lacks {one.column}, taken as 0" for one in absent if target in one.required
+    ]
+
+
+def _refuse_guesses(events: FlowEvents, info: RunInfo, target: str, lacking: Sequence[str]) -> None:
+    """Refuse rules that would decide by what was not recorded: inputs, or the state at the start.
+
+    Raises:
+        BbrscopeError: they would.
+    """
     if lacking:
         raise BbrscopeError(
             f"{info.run} is a recording of {info.version} and lacks {', '.join(lacking)}, "
@@ -175,9 +191,6 @@ def _caveats(
             f"{info.run} starts in the middle of a flow: {target}'s state at that point is unknown",
             "use --as with a recording that includes the connection's start",
         )
-    return [
-        f"the recording lacks {one.column}, taken as 0" for one in absent if target in one.required
-    ]
 
 
 def _open_loop(events: FlowEvents, other: Mapping[str, Any], seed: int) -> FlowEvents:

@@ -205,26 +205,26 @@ def _waits(
     con: duckdb.DuckDBPyConnection, flow: EventFlow, row: dict[str, Any], phase_seq: int
 ) -> list[str]:
     """What the latest decisions to stay say, within the current phase."""
-    records = con.execute(
-        "SELECT code, e0, e1, e2, e3 FROM decisions WHERE run_id = $1 AND flow = $2 AND seq = ("
-        " SELECT max(seq) FROM decisions WHERE run_id = $1 AND flow = $2 AND seq BETWEEN $3 AND $4"
-        " AND code IN (SELECT unnest($5))) AND code IN (SELECT unnest($5)) ORDER BY ord",
-        [
-            flow.run_id,
-            flow.flow,
-            phase_seq,
-            row["seq"],
-            [BY_NAME[name].number for name in WAITS],
-        ],
-    ).fetchall()
     waits = []
-    for number, *numbers in records:
+    for number, *numbers in _latest_waits(con, flow, phase_seq, row["seq"]):
         code = CODES[number]
         text = fill(code, numbers, row["mss"], flow.hz, row["jiffies32"])
         if code.name == "CRUISE_STAY":
             text += _next_probe(evidence_of(code, numbers))
         waits.append(text)
     return waits
+
+
+def _latest_waits(
+    con: duckdb.DuckDBPyConnection, flow: EventFlow, first_seq: int, last_seq: int
+) -> list[tuple[int, ...]]:
+    """Code and evidence of the decisions to stay of the last event that has any."""
+    return con.execute(
+        "SELECT code, e0, e1, e2, e3 FROM decisions WHERE run_id = $1 AND flow = $2 AND seq = ("
+        " SELECT max(seq) FROM decisions WHERE run_id = $1 AND flow = $2 AND seq BETWEEN $3 AND $4"
+        " AND code IN (SELECT unnest($5))) AND code IN (SELECT unnest($5)) ORDER BY ord",
+        [flow.run_id, flow.flow, first_seq, last_seq, [BY_NAME[name].number for name in WAITS]],
+    ).fetchall()
 
 
 def _next_probe(evidence: Mapping[str, int]) -> str:

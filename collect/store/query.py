@@ -17,6 +17,11 @@ def rows(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any)
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
+def run_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
+    """Return the names of a store's runs by run_id, in the order in which they were ingested."""
+    return dict(con.execute("SELECT run_id, run FROM runs ORDER BY run_id").fetchall())
+
+
 def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> Row:
     """Return a query's only row.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.store.query import run_names
 from ...collect.store.schema.recorded_tables import ROWS_LOST
 from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
@@ -291,8 +292,8 @@ def _printed_row(difference: Difference) -> dict[str, str]:
 def _left_out(store: Store, compared: Sequence[RunBlock], run_ids: Sequence[int]) -> list[str]:
     """Name the runs whose scenario the other group lacks."""
     inside = {run for block in compared for run in (*block.a, *block.b)}
-    rows = store.con.execute("SELECT run_id, run FROM runs ORDER BY run_id").fetchall()
-    names = [run for run_id, run in rows if run_id in run_ids and run_id not in inside]
+    known = run_names(store.con).items()
+    names = [run for run_id, run in known if run_id in run_ids and run_id not in inside]
     if not names:
         return []
     return [f"not compared, for want of a counterpart: {', '.join(names)}"]

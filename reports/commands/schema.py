@@ -101,9 +101,14 @@ def _print_codes(output_format: str) -> None:
         write_table(table, output_format)
         return
     for code in table.to_pylist():
-        versions = ", ".join(f"v{number}" for number in code["versions"]) or "variants"
-        say(f"{code['name']} ({code['about']}; {versions}; {code['function']})")
-        say(click.wrap_text(code["sentence"], 98, "  ", "  "))
+        say(_code_text(code))
+
+
+def _code_text(code: dict[str, str]) -> str:
+    """A decision in two lines or more: what it is about, and its sentence."""
+    versions = ", ".join(f"v{number}" for number in code["versions"]) or "variants"
+    about = f"{code['name']} ({code['about']}; {versions}; {code['function']})"
+    return f"{about}\n{click.wrap_text(code['sentence'], 98, '  ', '  ')}"
 
 
 def describe(item: Table | View) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....collect.store.query import run_names
 from ....probes.base.errors import BbrscopeError
 from ..data import distributions
 from ..data.distributions import PROBABILITIES, QUANTITIES, Distributions
@@ -42,7 +43,7 @@ def still_figure(
     Raises:
         BbrscopeError: there is nothing to draw.
     """
-    names = dict(con.execute("SELECT run_id, run FROM runs").fetchall())
+    names = run_names(con)
     runs = {run_id: names[run_id] for run_id in run_ids}
     if name == "scatter":
         points = scatter_rows(con, list(runs), list(runs.values()))

@@ -29,12 +29,8 @@ def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
         run: its row of `runs`.
     """
     # A store that is only read may have temporary views of its own, see Store.
-    before = {
-        name
-        for (name,) in con.execute(
-            "SELECT view_name FROM duckdb_views() WHERE temporary"
-        ).fetchall()
-    }
+    query = "SELECT view_name FROM duckdb_views() WHERE temporary"
+    before = {name for (name,) in con.execute(query).fetchall()}
     stored = materialized_tables(con, [run["run_id"]])
     try:
         _hold(con, run, stored)

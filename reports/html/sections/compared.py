@@ -114,7 +114,7 @@ def build(
 
 def _names(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[str]:
     """The names of runs, in the order of their ids."""
-    names = dict(con.execute("SELECT run_id, run FROM runs").fetchall())
+    names = query.run_names(con)
     return [names[run_id] for run_id in run_ids]
 
 

@@ -41,6 +41,17 @@ def header(flow: EventFlow, names: str) -> list[str]:
     """Who the flow is, how it did, and how far the story may be trusted."""
     s = flow.summary
     ends = f": {s['local']} -> {s['remote']}" if s["local"] and s["remote"] else ""
+    return [
+        printable(f"{flow.run}, flow {flow.flow}{ends}"),
+        naming.translate("  " + ", ".join(_totals(flow)), names),
+        printable(f"  decoded as {flow.version} because {flow.decoded_as}"),
+        *(f"  {text}" for text in trust(flow)),
+    ]
+
+
+def _totals(flow: EventFlow) -> list[str]:
+    """How long the flow lasted, and what it carried and lost; what is not known is left out."""
+    s = flow.summary
     facts = [f"{s['duration_ns'] / 1e9:.1f} s"]
     if flow.first_ns != flow.zero_ns:
         facts[0] += f" from {(flow.first_ns - flow.zero_ns) / 1e9:.3f} s of the run on"
@@ -55,12 +66,7 @@ def header(flow: EventFlow, names: str) -> list[str]:
         facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
     if s["max_bw_mbps"]:
         facts.append(f"max_bw {s['max_bw_mbps']:.2f} Mbit/s")
-    return [
-        printable(f"{flow.run}, flow {flow.flow}{ends}"),
-        naming.translate("  " + ", ".join(facts), names),
-        printable(f"  decoded as {flow.version} because {flow.decoded_as}"),
-        *(f"  {text}" for text in trust(flow)),
-    ]
+    return facts
 
 
 def summary(flow: EventFlow, facts: StoryFacts, names: str, width: int | None) -> list[str]:
