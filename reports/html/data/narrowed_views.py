@@ -29,14 +29,19 @@ def run_views(con: duckdb.DuckDBPyConnection, run: Row) -> Iterator[None]:
         run: its row of `runs`.
     """
     # A store that is only read may have temporary views of its own, see Store.
-    query = "SELECT view_name FROM duckdb_views() WHERE temporary"
-    before = {name for (name,) in con.execute(query).fetchall()}
+    before = _temporary_views(con)
     stored = materialized_tables(con, [run["run_id"]])
     try:
         _hold(con, run, stored)
         yield
     finally:
         _release(con, before, "VIEW" if stored else "TABLE")
+
+
+def _temporary_views(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """The names of the temporary views that there are."""
+    query = "SELECT view_name FROM duckdb_views() WHERE temporary"
+    return {name for (name,) in con.execute(query).fetchall()}
 
 
 def _hold(con: duckdb.DuckDBPyConnection, run: Row, stored: Mapping[str, str]) -> None:
