@@ -1,7 +1,8 @@
 """Spread bundles over workers: processes here, or a Dask cluster's; any Executor will do.
 
-A worker that dies takes with it only what it had not filed: its bundles are given to another, first
-as they were, then one by one, so that a bundle that kills whoever loads it is found and named.
+A worker that dies takes with it only what it had not filed: its bundles are given to another, one
+by one, so that a bundle that kills whoever loads it is found and named. So is one whose loading
+fails for a reason that nobody foresaw: that error is told as it was raised.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +45,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Workers:
-    """Something that runs work: `make` starts it anew, after a worker's death, too."""
+    """Something that runs work: `make` starts it anew, after a worker's death, too.
+
+    Attributes:
+        count: jobs that it runs at once.
+        deaths: errors that say that a worker died; any other one was raised by the work itself.
+    """
 
     make: Callable[[], AbstractContextManager[Executor]]
     count: int
+    deaths: tuple[type[Exception], ...] = (BrokenExecutor,)
 
 
 @dataclass(frozen=True)
@@ -59,11 +74,11 @@ def file_all(
     jobs = deque(_Job(chunk) for chunk in chunks(paths, workers.count))
     while jobs:
         with workers.make() as executor:
-            yield from _run_until_death(executor, jobs, lake, options, workers.count)
+            yield from _run_until_death(executor, jobs, lake, options, workers)
 
 
 def _run_until_death(
-    executor: Executor, jobs: deque[_Job], lake: str, options: AddOptions, count: int
+    executor: Executor, jobs: deque[_Job], lake: str, options: AddOptions, workers: Workers
 ) -> Iterator[Filed]:
     """Run jobs until none is left, or the executor is broken: what was not done is put back.
 
@@ -71,7 +86,7 @@ def _run_until_death(
     """
     running: dict[Future[list[Filed]], _Job] = {}
     while jobs or running:
-        while jobs and len(running) < count:
+        while jobs and len(running) < workers.count:
             job = jobs.popleft()
             running[executor.submit(file_bundles, lake, job.paths, options)] = job
         done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -83,8 +98,9 @@ def _run_until_death(
             except BbrscopeError:
                 raise
             except Exception as error:
-                dead = True
-                yield from _again(job, jobs, error)
+                died = isinstance(error, workers.deaths)
+                dead |= died
+                yield from _again(job, jobs, error, died)
         if dead and isinstance(executor, ProcessPoolExecutor):
             # Python gives up the whole pool when a process of it dies.
             for job in running.values():
@@ -92,16 +108,27 @@ def _run_until_death(
             return
 
 
-def _again(job: _Job, jobs: deque[_Job], error: Exception) -> Iterator[Filed]:
-    """Put back what a dead worker had, in smaller pieces; give up what has killed several."""
+def _again(job: _Job, jobs: deque[_Job], error: Exception, died: bool) -> Iterator[Filed]:
+    """Put back what was not done, in smaller pieces; give up what cannot be done alone either.
+
+    A death may have been another bundle's doing, or the machine's; an error comes again.
+    """
+    said = f"{type(error).__name__}: {error}"
     if len(job.paths) > 1:
-        jobs.extend(_Job((path,), 1) for path in job.paths)
+        jobs.extend(_Job((path,), int(died)) for path in job.paths)
+    elif not died:
+        fact = f"{job.paths[0]} cannot be filed: {said}"
+        way = "this is a fault in bbrscope: report it with these words and the bundle"
+        if isinstance(error, MemoryError) or "OutOfMemory" in said:
+            way = "load it where there is more memory"
+        yield Filed(job.paths[0], refused=BbrscopeError(fact, way))
     elif job.tries + 1 < TRIES:
         jobs.append(_Job(job.paths, job.tries + 1))
     else:
         fact = f"{job.paths[0]}: the process that loads it died {TRIES} times"
-        way = f"{type(error).__name__}: {error}; load it alone, where there is more memory"
-        yield Filed(job.paths[0], refused=BbrscopeError(fact, way))
+        yield Filed(
+            job.paths[0], refused=BbrscopeError(fact, f"{said}; load it alone, with more memory")
+        )
 
 
 def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
@@ -194,10 +221,12 @@ def dask_cluster(cluster: str) -> Iterator[Workers]:
 
 
 def _dask_workers(client: Client) -> Workers:
+    from distributed import KilledWorker
+
     executor = client.get_executor(pure=False, retries=TRIES)
 
     @contextmanager
     def make() -> Iterator[Executor]:
         yield executor
 
-    return Workers(make, max(1, sum(client.ncores().values())))
+    return Workers(make, max(1, sum(client.ncores().values())), (KilledWorker, CancelledError))

@@ -318,25 +318,40 @@ def test_a_killed_worker_of_a_cluster_costs_nothing(tmp_path: Path, many: list[P
 
 
 class Dying(Executor):
-    """Breaks, as a pool of processes does, with every job that holds the bundle `killer`."""
+    """Breaks, as a pool of processes does, with every job that holds the bundle `killer`.
+
+    Jobs that hold the bundle `odd` raise an error that nobody foresaw.
+    """
+
+    jobs = 0
 
     def submit(self, fn: object, /, *args: object, **_: object) -> Future[list[Filed]]:  # type: ignore[override]
         future: Future[list[Filed]] = Future()
         paths = args[1]
         assert isinstance(paths, tuple)
-        if any(path.name == "killer" for path in paths):
+        names = [path.name for path in paths]
+        Dying.jobs += 1
+        if "killer" in names:
             future.set_exception(BrokenProcessPool("died"))
+        elif "odd" in names:
+            future.set_exception(ValueError("7 is odd"))
         else:
             future.set_result([Filed(path, path.name) for path in paths])
         return future
 
 
 def test_a_bundle_that_kills_its_process_is_named_and_the_others_are_filed() -> None:
-    paths = [Path(name) for name in ("a", "killer", "b", "c", "d", "e")]
+    paths = [Path(name) for name in ("a", "killer", "b", "c", "odd", "d", "e", "f")]
+    Dying.jobs = 0
     filed = list(fan_out.file_all("", paths, AddOptions(), fan_out.Workers(Dying, 1)))
-    assert sorted(one.run for one in filed if not one.refused) == ["a", "b", "c", "d", "e"]
-    (refused,) = [one.refused for one in filed if one.refused]
-    assert "killer: the process that loads it died 3 times" in refused.fact
+    assert sorted(one.run for one in filed if not one.refused) == ["a", "b", "c", "d", "e", "f"]
+    refused = {one.path.name: one.refused for one in filed if one.refused}
+    assert sorted(refused) == ["killer", "odd"]
+    assert "killer: the process that loads it died 3 times" in refused["killer"].fact
+    assert refused["odd"].fact == "odd cannot be filed: ValueError: 7 is odd"
+    assert "report it" in refused["odd"].way_out
+    # Two jobs of four, each of the eight alone, and the killer once more; the odd one is not.
+    assert Dying.jobs == 2 + 8 + 1
 
 
 def test_the_examples_of_its_page_run(lake: Path) -> None:
