@@ -25,16 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ...collect.ingest.shares import shares
 from ...probes.base.errors import BbrscopeError, HostError
-from .load_runs import AddOptions, Filed, file_bundles, size_of
+from .load_runs import AddOptions, Filed, file_bundles
 
 if TYPE_CHECKING:
     from distributed import Client
 
-# Bundles that one worker takes at a time: what is the same for all of them (planning queries, a
-# store of its own) is paid once. Few enough that little is done again when a worker dies.
-MOST_TOGETHER = 16
-BYTES_TOGETHER = 24 << 20
 TRIES = 3
 # A process costs seconds before its first bundle: imports, compiled code, a store with views.
 BUNDLES_PER_PROCESS = 8
@@ -71,7 +68,7 @@ def file_all(
     Raises:
         BbrscopeError: the lake cannot be written.
     """
-    jobs = deque(_Job(chunk) for chunk in chunks(paths, workers.count))
+    jobs = deque(_Job(share) for share in shares(paths, workers.count))
     while jobs:
         with workers.make() as executor:
             yield from _run_until_death(executor, jobs, lake, options, workers)
@@ -129,25 +126,6 @@ def _again(job: _Job, jobs: deque[_Job], error: Exception, died: bool) -> Iterat
         yield Filed(
             job.paths[0], refused=BbrscopeError(fact, f"{said}; load it alone, with more memory")
         )
-
-
-def chunks(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
-    """Divide bundles among workers: two shares or more for each, if there are enough bundles.
-
-    None has more than MOST_TOGETHER bundles, or BYTES_TOGETHER bytes unless it is one bundle.
-    """
-    most = max(1, min(MOST_TOGETHER, len(paths) // (2 * workers)))
-    result: list[tuple[Path, ...]] = []
-    current: list[Path] = []
-    held = 0
-    for path in paths:
-        size = size_of(path)
-        if current and (len(current) == most or held + size > BYTES_TOGETHER):
-            result.append(tuple(current))
-            current, held = [], 0
-        current.append(path)
-        held += size
-    return [*result, tuple(current)] if current else result
 
 
 def worthwhile(paths: Sequence[Path]) -> int:

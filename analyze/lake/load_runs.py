@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.ingest.identify import name_and_digest
 from ...collect.ingest.ingest import Outcome, ingest
+from ...collect.ingest.shares import size_of
 from ...collect.lake import lake_manifest as manifest
 from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema
@@ -115,15 +116,6 @@ def _look(path: Path, options: AddOptions, known: set[int]) -> Filed | _Found:
         return Filed(path, refused=error)
     number = manifest.run_id_of(digest)
     return Filed(path, run, already=True) if number in known else _Found(run, number)
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a bundle, a file or a folder; 0 if it cannot be read."""
-    try:
-        files = path.rglob("*") if path.is_dir() else [path]
-        return sum(file.stat().st_size for file in files if file.is_file())
-    except OSError:
-        return 0
 
 
 class _Group:

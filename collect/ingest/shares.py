@@ -1,0 +1,39 @@
+"""Divide bundles into what one worker takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+# What is the same for all bundles of a share (planning queries, a store of its own, a commit) is
+# paid once. Few enough that little is done again when a worker dies.
+MOST_TOGETHER = 16
+BYTES_TOGETHER = 24 << 20
+
+
+def shares(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
+    """Divide bundles among workers: two shares or more for each, if there are enough bundles.
+
+    None has more than MOST_TOGETHER bundles, or BYTES_TOGETHER bytes unless it is one bundle.
+    """
+    most = max(1, min(MOST_TOGETHER, len(paths) // (2 * workers)))
+    result: list[tuple[Path, ...]] = []
+    current: list[Path] = []
+    held = 0
+    for path in paths:
+        size = size_of(path)
+        if current and (len(current) == most or held + size > BYTES_TOGETHER):
+            result.append(tuple(current))
+            current, held = [], 0
+        current.append(path)
+        held += size
+    return [*result, tuple(current)] if current else result
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a bundle, a file or a folder; 0 if it cannot be read."""
+    try:
+        files = path.rglob("*") if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except OSError:
+        return 0
