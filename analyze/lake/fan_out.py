@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ...collect.ingest.shares import shares
+from ...collect.ingest.worker_shares import shares
 from ...probes.base.errors import BbrscopeError, HostError
 from .load_runs import AddOptions, Filed, file_bundles
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.ingest.identify import name_and_digest
 from ...collect.ingest.ingest import Outcome, ingest
-from ...collect.ingest.shares import size_of
+from ...collect.ingest.worker_shares import size_of
 from ...collect.lake import lake_manifest as manifest
 from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema

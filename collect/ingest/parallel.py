@@ -23,7 +23,7 @@ from ..store import schema
 from ..store.store import Store, open_store, quoted
 from .identify import name_and_digest
 from .ingest import Outcome, ingest, outcome
-from .shares import shares, size_of
+from .worker_shares import shares, size_of
 
 if TYPE_CHECKING:
     import duckdb
