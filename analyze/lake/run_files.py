@@ -74,12 +74,12 @@ class EventsFile:
         given = pa.Table.from_batches(self._waiting)
         self._waiting = []
         schema = _events_schema()
-        columns = {
-            field.name: given[field.name].cast(field.type)
-            if field.name in given.column_names
-            else pa.nulls(len(given), field.type)
-            for field in schema
-        }
+        columns = dict(zip(given.column_names, given.columns, strict=True))
+        for field in schema:
+            if field.name in columns:
+                columns[field.name] = columns[field.name].cast(field.type)
+            else:
+                columns[field.name] = pa.nulls(len(given), field.type)
         columns["run_id"] = pa.repeat(pa.scalar(self.number, pa.int64()), len(given))
         if self._writer is None:
             self._writer = pq.ParquetWriter(self.path, schema, **_OPTIONS)

@@ -32,7 +32,8 @@ WITH last_exit AS (
   SELECT coalesce(max(line), 0) AS line FROM events
   WHERE run_id = $run_id AND exit_ns IS NOT NULL
 ), missing AS (
-  SELECT e.*, e.line > last_exit.line AND e.kind = 'main' AS tail FROM events e, last_exit
+  SELECT run_id, flow, seq, e.line, ns, kind, e.line > last_exit.line AND kind = 'main' AS tail
+  FROM events e, last_exit
   WHERE e.run_id = $run_id AND NOT e.complete AND last_exit.line > 0
 )
 SELECT run_id, flow, seq, line, ns, 'missing_exit',

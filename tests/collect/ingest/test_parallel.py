@@ -31,10 +31,13 @@ from click.testing import CliRunner
 def test_the_store_is_the_same_and_loading_again_changes_nothing(
     shipped_path: Path, tmp_path: Path
 ) -> None:
-    """Compared with the session's store, whose runs were loaded one after the other."""
+    """Compared with the session's store, whose runs were loaded one after the other.
+
+    One process gets two shares of two bundles, two would get one bundle each time.
+    """
     paths = [fixtures.path(name) for name in fixtures.names()]
     with open_store(tmp_path / "many.duckdb") as store:
-        results = list(ingest_many(store, paths, Options(), 2))
+        results = list(ingest_many(store, paths, Options(), 1))
         assert [outcome.run for outcome in results] == list(fixtures.names()) == store.runs()
         assert not any(outcome.already for outcome in results)
         assert all(outcome.already for outcome in ingest_many(store, paths[:2], Options(), 2))
@@ -111,19 +114,22 @@ def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Pat
     assert [path.name for path in folder.iterdir()] == ["s.duckdb"]
 
 
-def test_names_that_are_taken_are_refused_or_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_names_that_are_taken_are_refused_or_replaced(tmp_path: Path, jobs: int) -> None:
+    """Also within one share, which two of four are for one process."""
     other = tmp_path / "v1_x_lt.log"
     other.write_text("1700000000\nESTAB 0 0 10.0.0.1:1 10.0.0.2:2\n\t bbr cwnd:10\n")
-    paths = [other, fixtures.path("v1_x_lt"), other]
+    paths = [other, fixtures.path("v1_x_lt"), other, other]
     with open_store(tmp_path / "s.duckdb") as store:
-        first, refused, again = ingest_many(store, paths, Options(), 2)
+        first, refused, again, last = ingest_many(store, paths, Options(), jobs)
         assert isinstance(refused, StoreError)
         assert "another run called 'v1_x_lt'" in refused.fact
         assert isinstance(first, Outcome)
         assert isinstance(again, Outcome)
-        assert (first.already, again.already) == (False, True)
+        assert isinstance(last, Outcome)
+        assert (first.already, again.already, last.already) == (False, True, True)
         assert [row[0] for row in store.con.execute("SELECT events FROM runs").fetchall()] == [0]
-        results = list(ingest_many(store, paths[1:2], Options(replace=True), 2))
+        results = list(ingest_many(store, paths[1:2], Options(replace=True), jobs))
         assert (store.runs(), results[0].events) == (["v1_x_lt"], 3857)
         with pytest.raises(StoreError):
             ingest(store, other)
