@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -70,7 +71,9 @@ def ingest_many(
     # fork would share DuckDB's threads with the children.
     context = multiprocessing.get_context("spawn")
     with _folder(store) as folder:
-        pool = ProcessPoolExecutor(workers, mp_context=context)
+        # Ctrl-C reaches every process: this one tells of it and clears up, the others just end.
+        silent = (signal.SIGINT, signal.SIG_DFL)
+        pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=silent)
         try:
             loading = [
                 _Share(some, part, pool.submit(_load, part, some, options, known))
