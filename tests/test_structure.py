@@ -161,3 +161,14 @@ def test_sizes_of_functions_are_known(capsys: pytest.CaptureFixture[str]) -> Non
     with capsys.disabled():
         print(f"\n{len(sizes)} functions: median {median(sizes)}, p90 {p90:.0f}, max {max(sizes)}")
     assert len(sizes) > 1_000
+
+
+def test_no_result_is_left_open() -> None:
+    """collect/store/query.py says what fetchone() leaves behind."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "fetchone"
+    ]
+    assert not found

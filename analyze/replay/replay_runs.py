@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS
+from ...collect.store.query import first_row
 from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr import codes, loops, params
@@ -114,9 +115,7 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
         BbrscopeError: it has packets only, was recorded on a rung without callbacks, or does not
             say what its kernel ran with.
     """
-    row = con.execute(
-        "SELECT run, events, rung, version FROM runs WHERE run_id = ?", [run_id]
-    ).fetchone()
+    row = first_row(con, "SELECT run, events, rung, version FROM runs WHERE run_id = ?", run_id)
     assert row is not None
     run, events, name, version = row
     rung = RUNGS.get(name or "")
@@ -140,11 +139,12 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
 
 def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:
     """Say where to read of a lab's run of which only the traffic's own numbers were kept."""
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT scenario FROM lab_runs WHERE run_id = ?"
         " AND run_id NOT IN (SELECT run_id FROM streams)",
-        [run_id],
-    ).fetchone()
+        run_id,
+    )
     return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
 
 
@@ -155,17 +155,16 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
         BbrscopeError: there is nothing to replay.
     """
     require_callbacks(con, run_id)
-    row = con.execute(
+    row = first_row(
+        con,
         f"SELECT run, version, decoded_as, {ROWS_LOST}"
         " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
-        [run_id],
-    ).fetchone()
+        run_id,
+    )
     assert row is not None
     run, version, decoded_as, rows_lost = row
-    facts = con.execute(
-        "SELECT max(exit_ns), count(rs_tx_in_flight) FROM events WHERE run_id = ? AND kind <> ?",
-        [run_id, SAMPLE],
-    ).fetchone()
+    query = "SELECT max(exit_ns), count(rs_tx_in_flight) FROM events WHERE run_id = ? AND kind <> ?"
+    facts = first_row(con, query, run_id, SAMPLE)
     assert facts is not None
     last_exit_ns, patched = facts
     flavour = version
@@ -393,7 +392,6 @@ def replay_parts(
 
 def total_events(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> int:
     """Events of the runs, for a progress bar."""
-    row = con.execute(
-        "SELECT count(*) FROM events WHERE run_id IN (SELECT unnest(?))", [list(run_ids)]
-    ).fetchone()
+    query = "SELECT count(*) FROM events WHERE run_id IN (SELECT unnest(?))"
+    row = first_row(con, query, list(run_ids))
     return int(row[0]) if row else 0

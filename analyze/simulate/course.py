@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import jit
 from ..bbr.ints import U32_MAX
@@ -58,10 +59,12 @@ def recorded_course(con: duckdb.DuckDBPyConnection, info: RunInfo) -> Array:
         BbrscopeError: none of them has kernel events.
     """
     flows = busy_flows(con, info)
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT min(ns)::BIGINT FROM events WHERE run_id = ? AND list_contains(?, flow::INTEGER)",
-        [info.run_id, flows],
-    ).fetchone()
+        info.run_id,
+        flows,
+    )
     if not flows or row is None or row[0] is None:
         raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
     asked = {"run_id": info.run_id, "origin": row[0], "flows": flows, "phases": list(PHASES)}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...collect.lab import units
+from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from .world.world_setup import PathSetup
 
@@ -51,11 +52,12 @@ def changes_of(
 
 def _ahead_ns(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:
     """By how much uptime is ahead of CLOCK_MONOTONIC."""
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT min(boottime_ns::BIGINT - monotonic_ns) FROM clocks"
         " WHERE run_id = ? AND point = 'start'",
-        [run_id],
-    ).fetchone()
+        run_id,
+    )
     return None if row is None or row[0] is None else int(row[0])
 
 
@@ -63,12 +65,17 @@ def _silence_us(
     con: duckdb.DuckDBPyConnection, run_id: int, origin: int, flow: int, nominal: int
 ) -> int:
     """When the longest silence around a time began: the last ACK before it came then."""
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT (ns::BIGINT - ?) // 1000 AS begun_us, lead(ns) OVER (ORDER BY ns) - ns AS gap"
         " FROM events WHERE run_id = ? AND flow = ? AND kind = 'main'"
         " QUALIFY begun_us BETWEEN ? AND ? ORDER BY gap DESC NULLS LAST LIMIT 1",
-        [origin, run_id, flow, nominal - _AROUND_US, nominal + _AROUND_US],
-    ).fetchone()
+        origin,
+        run_id,
+        flow,
+        nominal - _AROUND_US,
+        nominal + _AROUND_US,
+    )
     return int(row[0]) if row else nominal
 
 
@@ -85,11 +92,13 @@ def with_reordering(
         BbrscopeError: the recording does not show such a wait.
     """
     wait_us = round(float(word.partition(":")[0]) * 1000)
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT min(rs_rtt_us), quantile_cont(rs_rtt_us, 0.1), max(tp_delivered) FROM events"
         " WHERE run_id = ? AND flow = ? AND kind = 'main' AND rs_rtt_us > 0",
-        [info.run_id, flow],
-    ).fetchone()
+        info.run_id,
+        flow,
+    )
     shortest, usual, delivered = row or (None, None, None)
     if shortest is None or usual - shortest < wait_us - _AT_ONCE_US or wait_us <= 0:
         raise BbrscopeError(
@@ -97,10 +106,12 @@ def with_reordering(
             " RTTs",
             "closed loops need a path that the manifest or the recording describes",
         )
-    holes = con.execute(
+    holes = first_row(
+        con,
         "SELECT count(*) FROM (SELECT tp_sacked_out > 0 AND lag(tp_sacked_out) OVER (ORDER BY ns)"
         " = 0 AS hole FROM events WHERE run_id = ? AND flow = ? AND kind = 'main') WHERE hole",
-        [info.run_id, flow],
-    ).fetchone()
+        info.run_id,
+        flow,
+    )
     share = min(1.0, 2 * (holes[0] if holes else 0) / max(delivered, 1))
     return replace(path, rtt_us=path.rtt_us + wait_us, reorder=share, reorder_us=wait_us)

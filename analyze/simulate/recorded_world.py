@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...collect.lab import units
+from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
@@ -148,10 +149,11 @@ def _path(
     frame: int,
 ) -> tuple[PathSetup, str]:
     """The path, and where it is known from."""
-    lab = con.execute(
+    lab = first_row(
+        con,
         "SELECT rate_bps, rtt_us, buffer_bytes, loss, aqm FROM lab_runs WHERE run_id = ?",
-        [info.run_id],
-    ).fetchone()
+        info.run_id,
+    )
     if lab:
         rate, rtt, size, loss, aqm = lab
         if aqm != "fifo":
@@ -181,12 +183,13 @@ def _measured(
     con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int, frame: int
 ) -> PathSetup:
     """From the events only: rate and buffer in packets of `frame` bytes on the wire."""
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT quantile_cont(rs_delivered * 1e6 / rs_interval_us, 0.95), min(rs_rtt_us),"
         " quantile_cont(rs_rtt_us, 0.999) FROM events WHERE run_id = ? AND kind = 'main' AND"
         " rs_rtt_us > 0 AND rs_interval_us > 0 AND rs_delivered > 10",
-        [info.run_id],
-    ).fetchone()
+        info.run_id,
+    )
     if row is None or row[0] is None:
         raise BbrscopeError(
             f"{info.run}: the path cannot be fitted: no rate samples", "record a longer run"
@@ -244,10 +247,12 @@ def _flows(
 
 def _report(con: duckdb.DuckDBPyConnection, run_id: int, number: int) -> dict[str, Any] | None:
     """iperf3's report of the flow with this number, if it is there and whole."""
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT text FROM attachments WHERE run_id = ? AND name = ?",
-        [run_id, f"iperf{number}.json"],
-    ).fetchone()
+        run_id,
+        f"iperf{number}.json",
+    )
     try:
         report: dict[str, Any] = json.loads(row[0]) if row else {}
         return report if report["end"]["sum_received"]["seconds"] > 0 else None

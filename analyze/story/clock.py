@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...collect.store.query import first_row
 from ..views.materialize import narrowed
 from ..views.runs.sender_views import RUN_CLOCKS, SENDERS
 
@@ -29,5 +30,5 @@ def run_zero(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:
     The view `run_clocks` is the one place that says which instant it is.
     """
     query = f"SELECT zero_ns FROM ({narrowed(RUN_CLOCKS, f'({int(run_id)})')})"
-    found = con.execute(query).fetchone()
+    found = first_row(con, query)
     return int(found[0]) if found and found[0] is not None else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ..bbr.codes import BY_NAME, CODES, Code
 from .changes import Change, Reason
@@ -79,7 +80,7 @@ def decisions_at(
         " AND ns BETWEEN ? AND ?"
     )
     values = [flow.run_id, flow.flow, sorted({code.number for code in chosen}), first, last]
-    (count,) = con.execute(f"SELECT count(*) {where}", values).fetchone() or (0,)
+    (count,) = first_row(con, f"SELECT count(*) {where}", *values) or (0,)
     if count > MOST_DECISIONS:
         raise BbrscopeError(
             f"flow {flow.flow} of {flow.run} has {count:,} such decisions, too many to tell",

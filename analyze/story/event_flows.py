@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, Rung
-from ...collect.store.query import Row, rows
+from ...collect.store.query import Row, first_row, rows
 from .clock import run_zero
 from .completeness import RunCompleteness, completeness_of
 
@@ -95,16 +95,17 @@ class EventFlow:
 
 def has_decisions(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
     """Tell whether the run's decisions are in the store, or its rung has none to find."""
-    run = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    run = first_row(con, "SELECT rung FROM runs WHERE run_id = ?", run_id)
     rung = RUNGS.get(run[0] or "") if run else None
     if rung and not rung.replays:
         return True
-    row = con.execute(
+    row = first_row(
+        con,
         "SELECT (SELECT count(*) FROM flows WHERE run_id = $1),"
         " (SELECT count(DISTINCT flow) FROM replays WHERE run_id = $1),"
         " EXISTS (FROM decisions WHERE run_id = $1)",
-        [run_id],
-    ).fetchone()
+        run_id,
+    )
     assert row is not None
     return bool(row[1] == row[0] and row[2])
 

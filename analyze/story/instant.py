@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...collect.store.query import rows
+from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr.codes import BY_NAME, CODES
 from ..bbr.ints import U32_MAX
@@ -138,11 +138,15 @@ def _phase(
     con: duckdb.DuckDBPyConnection, flow: EventFlow, seq: int, ns: int
 ) -> tuple[str, int, int]:
     """Return the phase of an event, when it began, and the event that began it."""
-    phase = con.execute(
+    phase = first_row(
+        con,
         "SELECT max_by(phase, seq), max_by(start_ns, seq)::BIGINT, max(seq) FROM phases"
         " WHERE run = ? AND run_id = ? AND flow = ? AND seq <= ?",
-        [flow.run, flow.run_id, flow.flow, seq],
-    ).fetchone()
+        flow.run,
+        flow.run_id,
+        flow.flow,
+        seq,
+    )
     assert phase is not None
     if phase[0] is None:
         raise BbrscopeError(
@@ -301,10 +305,12 @@ def _rtt(con: duckdb.DuckDBPyConnection, flow: EventFlow, state: dict[str, Any])
     if state["min_rtt_us"] != U32_MAX:
         parts.append(f"min_rtt {milliseconds(state['min_rtt_us'])}")
     parts.append(f"srtt {milliseconds(state['srtt_us'])}")
-    records = con.execute(
+    records = first_row(
+        con,
         "SELECT params FROM replays WHERE run_id = ? AND flow = ? AND mode = 'step'",
-        [flow.run_id, flow.flow],
-    ).fetchone()
+        flow.run_id,
+        flow.flow,
+    )
     if records and records[0] and flow.hz and state["mode"] != BBR_PROBE_RTT:
         parts.append(_next_probe_rtt(flow.version == "v1", flow.hz, json.loads(records[0]), state))
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, SAMPLED, Rung
-from ...collect.store.query import Row, rows
+from ...collect.store.query import Row, first_row, rows
 from . import changes as names
 from .changes import Change
 from .clock import run_zero
@@ -67,7 +67,7 @@ class SampledFlow:
 
 def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
     """Return how the run was sampled; None: it is not made of samples only."""
-    row = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    row = first_row(con, "SELECT rung FROM runs WHERE run_id = ?", run_id)
     return RUNGS[row[0]] if row and row[0] in SAMPLED else None
 
 

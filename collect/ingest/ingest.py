@@ -24,6 +24,7 @@ from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
 from ..store.limits import limited, write_as_it_fills
+from ..store.query import first_row
 from ..store.rowsets import insert
 from ..store.schema.recorded_tables import ROWS_LOST
 from ..store.store import Store
@@ -362,17 +363,18 @@ class QualityRow:
 
 def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
     """Return the run that came from a bundle with these contents, if the store has it."""
-    row = con.execute("SELECT run_id FROM runs WHERE bundle_digest = ?", [digest]).fetchone()
+    row = first_row(con, "SELECT run_id FROM runs WHERE bundle_digest = ?", digest)
     return outcome(con, row[0], already=True) if row else None
 
 
 def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
     """Return what the store has of a run, as one that was just loaded."""
-    row = con.execute(
+    row = first_row(
+        con,
         f"SELECT run, rung, version, kernel, flows, events, rows, {ROWS_LOST} FROM runs"
         " WHERE run_id = ?",
-        [run_id],
-    ).fetchone()
+        run_id,
+    )
     assert row is not None  # the caller has just found or written it
     run, rung, label, kernel, flows, events, rows, lost = row
     kinds = con.execute(

@@ -17,6 +17,18 @@ def rows(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any)
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
+def first_row(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> tuple[Any, ...] | None:
+    """Return a query's first row, None if it has none, and end its result.
+
+    DuckDB's own fetchone() leaves the result open; then the connection refuses relations, such as
+    those of `Recordings.sql`, until it has executed something else.
+    """
+    result = con.execute(query, values)
+    found = result.fetchmany(1)
+    result.fetchall()
+    return found[0] if found else None
+
+
 def run_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     """Return the names of a store's runs by run_id, in the order in which they were ingested."""
     return dict(con.execute("SELECT run_id, run FROM runs ORDER BY run_id").fetchall())

@@ -21,6 +21,7 @@ from . import schema
 from .catalog_check import check_catalog
 from .file_errors import explained
 from .free_name import move_to_free_name
+from .query import first_row
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,7 +177,7 @@ class Store(Closing):
             raise StoreError(
                 f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
             )
-        old = self.con.execute("SELECT run_id FROM runs WHERE run = ?", [run]).fetchone()
+        old = first_row(self.con, "SELECT run_id FROM runs WHERE run = ?", run)
         if old and not replace:
             raise StoreError(
                 f"the store has another run called {run!r}; {shown} was not loaded",

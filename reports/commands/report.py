@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...collect.store.query import first_row
 from ..api.replayed import open_replayed
 from ..choose import by_condition, by_name
 from ..html.pages import writer
@@ -196,7 +197,7 @@ def write_report(
     from ..text.progress_bar import progress
 
     bound_memory(store)
-    row = store.con.execute("SELECT events FROM runs WHERE run_id = ?", [run_id]).fetchone()
+    row = first_row(store.con, "SELECT events FROM runs WHERE run_id = ?", run_id)
     with progress(int(row[0]) if row else 0, "drawing") as advance:
         html = page.build(store.con, run_id, between, advance, names)
     writer.write(path, html)

@@ -37,6 +37,20 @@ def test_every_example_in_the_docstrings_says_what_comes_out(lab: bbrscope.Recor
     assert examples >= 15
 
 
+def test_every_frame_can_be_asked_for_after_every_other(lab: bbrscope.Recordings) -> None:
+    """A story, a replay and a query each leave the connection ready for a relation."""
+    asked = (
+        lambda: lab.explain("v2_x_spur"),
+        lambda: lab.replay_under("v2_x_spur", {"loss_thresh": "5%"}),
+        lambda: lab.diagnose("v2_x_spur"),
+        lambda: lab.sql("SELECT 1 FROM runs"),
+        lambda: lab.events("v2_x_spur"),
+    )
+    for ask in asked:
+        ask()
+        assert lab.runs().height == 1
+
+
 def test_every_public_method_has_an_example_or_leads_to_one() -> None:
     # what_if simulates for seconds: tests/analyze/simulate/test_closed_loop.py asks it.
     without = {"close", "relation", "figure", "what_if"}
