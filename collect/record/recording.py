@@ -113,22 +113,21 @@ class Recording:
                 with contextlib.suppress(OSError):  # the streams notice a full disk
                     self._write_manifest()
             self._show(progress, elapsed)
-            self._look_on()
+            self._look_on(self.rows.take)
             if self.attaching is not None and self.attaching.limit is not None:
                 self.attaching.limit.check(time.monotonic_ns())
         progress.done()
 
-    def _look_on(self) -> None:
+    def _look_on(self, take: Callable[[], list[bytes]]) -> None:
+        """Show the onlooker the rows that `take` returns."""
         tracer = self.attaching.tracer if self.attaching else None
         if self.onlooker is not None and tracer is not None:
-            self.onlooker.see(tracer.events.headers, self.rows.take(), time.monotonic_ns())
+            self.onlooker.see(tracer.events.headers, take(), time.monotonic_ns())
 
     def show_end(self) -> None:
         """Show the onlooker the rows that came while the recording ended."""
-        tracer = self.attaching.tracer if self.attaching else None
-        if self.onlooker is not None and tracer is not None:
-            now_ns = time.monotonic_ns()
-            self.onlooker.see(tracer.events.headers, self.rows.take_all(), now_ns)
+        self._look_on(self.rows.take_all)
+        if self.onlooker is not None:
             self.onlooker.end()
 
     def _show(self, progress: Progress, elapsed_s: float) -> None:

@@ -32,8 +32,13 @@ STATES = {
 # What a column of a figure is headed with: of x and y, the axes' titles say the units.
 _FIGURE_HEADS = {"t": "time, s", "lo": "least", "hi": "most", "n": "runs"}
 # The ends of columns' names that are units.
-_UNITS = {"ms": "ms", "us": "us", "ns": "ns", "mbps": "Mbit/s", "bps": "bit/s"} | {
+_UNITS = {
     "s": "s",
+    "ms": "ms",
+    "us": "us",
+    "ns": "ns",
+    "mbps": "Mbit/s",
+    "bps": "bit/s",
     "bytes": "bytes",
     "packets": "packets",
     "percent": "%",

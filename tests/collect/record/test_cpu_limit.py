@@ -14,6 +14,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.record.cpu_limit import CHECK_NS, MOST_PERIOD_S, CpuLimit, Used, cpu_s
 
 from tests.collect.record.test_record_host import (
+    CONNECT,
     collect,
     needs_bbr,
     needs_bpftrace,
@@ -94,18 +95,15 @@ JOIN flows f USING (run_id, flow) WHERE phase IS DISTINCT FROM before GROUP BY A
 
 
 # As fast as it can, so that BBR leaves its STARTUP; then a while with little to send.
-BULK = """
-import socket, threading, time
-server = socket.create_server(("127.0.0.1", 0))
-client = socket.socket()
-client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
-client.connect(server.getsockname())
-peer, _ = server.accept()
+BULK = (
+    CONNECT
+    + """
 threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
 for turn in range(1500): client.sendall(b"x" * 20000)
 for turn in range(30): client.sendall(b"x" * 20000); time.sleep(0.02)
 client.close()
 """
+)
 
 
 @needs_root

@@ -86,20 +86,26 @@ def traffic() -> Iterator[Traffic]:
         yield running
 
 
-# Sends to itself under BBR for a while, and says so when it is under way.
-SELF_TALK = """
+# A process that is connected with itself under BBR: what `client` sends, `peer` receives.
+CONNECT = """
 import socket, threading, time
 server = socket.create_server(("127.0.0.1", 0))
 client = socket.socket()
 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
 client.connect(server.getsockname())
 peer, _ = server.accept()
+"""
+# Sends to itself under BBR for a while, and says so when it is under way.
+SELF_TALK = (
+    CONNECT
+    + """
 threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
 for turn in range(300):
     client.sendall(b"x" * 20000); time.sleep(0.01)
     if turn == 50: print("talking", flush=True)
 client.close()
 """
+)
 # Listens once a file exists, and sends to whoever connects, under BBR.
 LATE_SERVER = """
 import os, socket, sys, time

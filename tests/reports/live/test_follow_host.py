@@ -8,6 +8,7 @@ from pathlib import Path
 from bbrscope.analyze.views.store_with_views import open_store
 
 from tests.collect.record.test_record_host import (
+    CONNECT,
     needs_bbr,
     needs_bpftrace,
     needs_btf,
@@ -17,16 +18,13 @@ from tests.collect.record.test_record_host import (
 from tests.recordings import bbrscope
 
 # Over before a look-on, which is some 0.2 s behind, has seen a row.
-SHORT = """
-import socket
-server = socket.create_server(("127.0.0.1", 0))
-client = socket.socket()
-client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
-client.connect(server.getsockname())
-peer, _ = server.accept()
+SHORT = (
+    CONNECT
+    + """
 client.sendall(b"x" * 30_000)
 print(client.getsockname()[1], len(peer.recv(30_000, socket.MSG_WAITALL)), flush=True)
 """
+)
 
 
 @needs_root
