@@ -14,6 +14,7 @@ import click
 from ...collect.bundle.rungs import LADDER
 from ...probes.base.errors import BbrscopeError
 from ..options import gather
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
 def _contents(manifest: dict[str, Any]) -> str:
     """Return how much was recorded, in words."""
     if manifest["probe"] == "inet_diag":
-        return f"{manifest['samples']} samples of all flows"
+        return f"{plural(manifest['samples'], 'sample')} of all flows"
     events = sum(
         rows
         for tag, rows in manifest["events"].items()
@@ -332,4 +333,4 @@ def _contents(manifest: dict[str, Any]) -> str:
     )
     completeness = manifest.get("completeness")
     flows = completeness["flows"] if isinstance(completeness, dict) else 0
-    return f"{events} events of {flows} flows"
+    return f"{plural(events, 'event')} of {plural(flows, 'flow')}"

@@ -12,6 +12,7 @@ import click
 from ..html.pages import writer
 from ..options import gather, names_option, runs_argument, store_option
 from ..parameter_types import TimeType
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _pcapng(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[byte
     (scope,) = scopes
     with progress(pcapng.frames_of(scope), "exporting") as advance:
         done = pcapng.write(scope, request.capture, file, advance)
-    said = f"{done.packets:,} packets, {done.comments:,} comments"
+    said = f"{plural(done.packets, 'packet')}, {plural(done.comments, 'comment')}"
     if done.without_packet:
         said += f"; {done.without_packet:,} decisions were before the first packet"
     if done.secrets:
@@ -238,7 +239,10 @@ def _parquet(request: ExportRequest) -> None:
             counts = export(opened.con, target, run_ids, names, request.force, advance)
         say_simulated(opened.con, run_ids)
     rows = sum(counts.values())
-    say(f"{target}: {len(counts)} tables of {len(run_ids)} runs, {rows:,} rows")
+    say(
+        f"{target}: {plural(len(counts), 'table')} of {plural(len(run_ids), 'run')},"
+        f" {plural(rows, 'row')}"
+    )
 
 
 def _require_known(names: Sequence[str], known: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import click
 from ...probes.base.errors import BbrscopeError
 from ..html.pages import writer
 from ..options import format_option, gather
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _counted(opened: Store) -> str:
         "SELECT (SELECT count(*) FROM runs), count(*), coalesce(sum(duration_s), 0)"
         " FROM fleet_flows"
     ).fetchall()[0]
-    return f"{runs:,} runs, {flows:,} flows, {seconds / 3600:,.2f} hours of sending"
+    return f"{plural(runs, 'run')}, {plural(flows, 'flow')}, {seconds / 3600:,.2f} hours of sending"
 
 
 def _print(counted: str, answered: Sequence[Answer]) -> None:

@@ -15,6 +15,7 @@ import click
 from ...collect.bundle.rungs import RUNGS
 from ...probes.base.errors import BbrscopeError
 from ..options import gather, written_store_option
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def describe(outcome: Outcome, store: Path) -> str:
 
 def _contents(outcome: Outcome, rung: Rung | None) -> str:
     """Return how much of what a bundle holds, in words."""
-    flows = "1 flow" if outcome.flows == 1 else f"{outcome.flows} flows"
+    flows = plural(outcome.flows, "flow")
     if outcome.events:
         what = "events" if rung is None or rung.replays else "samples of its state"
         text = f"{outcome.version}, {flows}, {outcome.events:,} {what}"
@@ -228,11 +229,11 @@ def _contents(outcome: Outcome, rung: Rung | None) -> str:
         text = f"{outcome.version}, {flows}, no BBR events" if outcome.version else "no BBR events"
     if outcome.samples:
         sources = " and ".join(_SOURCES.get(source, source) for source in outcome.sources)
-        text += f", {outcome.samples:,} samples of {sources}"
+        text += f", {plural(outcome.samples, 'sample')} of {sources}"
     if outcome.packets:
-        text += f", {outcome.packets:,} packets"
+        text += f", {plural(outcome.packets, 'packet')}"
     if outcome.mains:
         text += f" (ACKs of {outcome.matched / outcome.mains:.2%} of main events)"
     if outcome.lost:
-        text += f", {outcome.lost:,} rows lost"
+        text += f", {plural(outcome.lost, 'row')} lost"
     return text

@@ -12,6 +12,7 @@ import click
 
 from ...probes.base.errors import BbrscopeError
 from ..options import gather
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _print_event(filed: Filed) -> str:
     if filed.already:
         return "there already"
     agrees = "" if filed.exact else "; the replay differs from the kernel"
-    say(f"{filed.run}: {filed.events:,} events{agrees}")
+    say(f"{filed.run}: {plural(filed.events, 'event')}{agrees}")
     return "added"
 
 
@@ -164,7 +165,7 @@ def compact(lake: str) -> None:
 
     groups = 0
     for group, runs in compact_lake(open_place(lake)):
-        say(f"{group}: {runs} runs")
+        say(f"{group}: {plural(runs, 'run')}")
         groups += 1
     say(f"{lake}: {groups} groups merged")
 

@@ -14,6 +14,7 @@ from ..choose import by_name
 from ..html.pages import writer
 from ..options import complete_runs, gather, store_option
 from ..parameter_types import TimeType
+from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def command(request: PlotRequest) -> None:
         say(f"{output}: {request.name} of {', '.join(request.runs)}", err=spec)
     if data:
         writer.write_bytes(data, _table(chart, data.suffix.lower()))
-        say(f"{data}: {len(chart.rows):,} rows", err=spec)
+        say(f"{data}: {plural(len(chart.rows), 'row')}", err=spec)
 
 
 def _figure(request: PlotRequest) -> PlottedChart:

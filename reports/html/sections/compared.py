@@ -270,7 +270,8 @@ def _about(row: query.Row, place: int) -> dict[str, Any]:
     wrong = [plural(row["rows_lost"], "row") + " lost"] if row["rows_lost"] else []
     wrong += [plural(row["half_events"], "half event")] if row["half_events"] else []
     if row["compared"] and row["agreed"] < row["compared"]:
-        wrong.append(f"{row['compared'] - row['agreed']:,} events differ from the replay")
+        differing = plural(row["compared"] - row["agreed"], "event")
+        wrong.append(f"the replay differs on {differing}")
     known = RUNGS.get(row["rung"] or "")
     if known is not None and not known.replays:
         whole = f"{known.name}: no decisions"

@@ -104,7 +104,7 @@ def test_views_and_chosen_runs_by_the_command(shipped_path: Path, tmp_path: Path
         str(target),
     ]
     said = CliRunner().invoke(cli, [*args, "--only", "phases"], catch_exceptions=False)
-    assert said.output.startswith(f"{target}: 1 tables of 1 runs, ")
+    assert said.output.startswith(f"{target}: 1 table of 1 run, ")
     assert [path.name for path in (target / "phases").iterdir()] == ["run=v2_x_spur"]
     with duckdb.connect() as other:
         rows = other.sql(f"SELECT * FROM '{target}/phases/**/*.parquet'").fetchall()
