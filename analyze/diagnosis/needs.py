@@ -38,7 +38,7 @@ NEEDS = {
     "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
     "link": Need(
         "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",
-        "the bottleneck's rate (setup.rate in the manifest)",
+        "the bottleneck's rate (setup.rate in the manifest, or a sampled queue that held packets)",
     ),
     "others": Need("(FROM this_others)", "a packet capture, which tells of other senders"),
     "qdiscs": Need(_fact("host", "qdiscs"), "the sender's queue disciplines (host.qdiscs)"),

@@ -73,7 +73,7 @@ def _growth(column: str) -> str:
     return f"growth32({column}, lag({column}) OVER w)"
 
 
-# capacity is what the bottleneck's rate leaves for payload, NULL where the setup does not say;
+# capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
 # bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
 _EVENTS = f"""
 WITH counted AS (

@@ -23,6 +23,13 @@ from .write_events import EventWriter
 # Any date will do; a simulation has none.
 _REALTIME_NS = 1_700_000_000 * 10**9
 
+# What the flows beside BBR run by: Linux's rules, not those of an RFC.
+_RULES = {
+    "cubic": "Linux tcp_cubic.c with HyStart, proportional rate reduction",
+    "reno": "Linux tcp_cong.c, proportional rate reduction",
+    "vegas": "Linux tcp_vegas.c, proportional rate reduction",
+}
+
 
 def write_bundle(
     setup: Setup, folder: Path, extra: dict[str, Any] | None = None, events: bool = True
@@ -56,7 +63,7 @@ def _version(setup: Setup) -> str | None:
     versions = sorted({flow.version for flow in setup.flows if flow.version})
     if len(versions) > 1:
         raise ScenarioError(
-            f"flows of {' and '.join(versions)} together",
+            f"flows of {', '.join(versions[:-1])} and {versions[-1]} together",
             "a bundle is of one kernel, which has one BBR; run them without -o",
         )
     return versions[0] if versions else None
@@ -110,7 +117,8 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "bbr": version,
         "kernel": f"bbrscope simulation of {Path(flow.variant).name or version or 'Linux'}",
         "simulated": {"seed": setup.seed, "holds": statement(setup)}
-        | ({"variant": Path(flow.variant).name} if flow.variant else {}),
+        | ({"variant": Path(flow.variant).name} if flow.variant else {})
+        | {f"rules_of_{one.cc}": _RULES[one.cc] for one in setup.flows if one.cc in _RULES},
         "rules": {key: value for key, value in parameters.items() if base.get(key, 0) != value},
         "setup": {
             "rate": str(path.rate_bps),

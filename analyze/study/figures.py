@@ -65,6 +65,7 @@ class Figure:
         kind: one of KINDS.
         sql: the query for its data, over the relations of `points`.
         x, y: titles of the axes, with units.
+        value: what the numbers of a heatmap are, with their unit.
         scale: of x: linear, log, or symlog, which has a place for 0.
         zero: whether y begins at 0.
         about: what a reader must know, in a sentence or two.
@@ -76,6 +77,7 @@ class Figure:
     sql: str
     x: str = ""
     y: str = ""
+    value: str = ""
     scale: str = "linear"
     zero: bool = True
     about: str = ""

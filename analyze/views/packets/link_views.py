@@ -6,6 +6,7 @@ from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import RUN_ID
 from ..view import View
 from ..view_parts import RUN
+from .measured_rates import MEASURED
 
 _UNITS = (
     "CASE lower(regexp_extract({0}, '([A-Za-z]+)$', 1)) WHEN 'bit' THEN 1 WHEN 'kbit' THEN 1e3"
@@ -25,7 +26,8 @@ def _bits(text: str) -> str:
 
 LINK_RATES = View(
     "link_rates",
-    "The bottleneck's rate over time, as the run's setup or its lab says.",
+    "The bottleneck's rate over time, as the run's setup or its lab says; else as the counters of "
+    "its queue show while packets wait in it.",
     (
         RUN_ID,
         Column("start_ns", "BIGINT", "ns", "CLOCK_MONOTONIC; 0: from the beginning"),
@@ -35,7 +37,7 @@ LINK_RATES = View(
 WITH boot AS (
   SELECT run_id, min(boottime_ns::BIGINT - monotonic_ns) AS ahead FROM clocks
   WHERE point = 'start' GROUP BY run_id
-), steps AS (
+), told AS (
   -- A lab's setup may name another parameter; what it came to is in lab_runs.
   SELECT run_id, 0::BIGINT AS start_ns,
     coalesce(l.rate_bps, {_bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
@@ -61,8 +63,10 @@ WITH boot AS (
   WHERE h.scope = 'changes' AND json_valid(h.value)
     AND json_extract_string(h.value, '$.what') = 'rate'
     AND h.run_id NOT IN (SELECT run_id FROM lab_runs)
-)
-FROM steps WHERE bits_per_s > 0 AND start_ns IS NOT NULL
+), stated AS (
+  FROM told WHERE bits_per_s > 0 AND start_ns IS NOT NULL
+), {MEASURED}
+FROM stated UNION ALL FROM measured
 """,
 )
 

@@ -173,7 +173,7 @@ def _heatmap(figure: Figure, rows: list[Row], every: list[Row]) -> ChartType:
         y=y,
         fill=alt.condition("datum.value >= 0", ahead, behind),
         fillOpacity=alt.FillOpacity("strength:Q", scale=None, legend=None),
-        tooltip=[alt.Tooltip("value:Q", format=",.1f")],
+        tooltip=[alt.Tooltip("value:Q", format=",.1f", title=figure.value or "value")],
     )
     text = base.mark_text(fontSize=10, color=variable("ink")).encode(
         x=x, y=y, text=alt.Text("value:Q", format=",.3~s" if _has_large(every) else ",.0f")

@@ -134,7 +134,7 @@ def _head(column: str) -> str:
 
 def _figure_heads(figure: Figure) -> dict[str, str]:
     """Return what the columns of a figure's rows are headed with, where it is not their name."""
-    axes = {"x": figure.x, "y": figure.y}
+    axes = {"x": figure.x, "y": figure.y, "value": figure.value}
     return _FIGURE_HEADS | {column: title for column, title in axes.items() if title}
 
 

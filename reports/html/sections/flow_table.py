@@ -129,7 +129,7 @@ def _limit(facts: StoryFacts | None) -> str:
     if facts is None or not facts.limits:
         return UNKNOWN
     most = facts.limits[0]
-    words = BINDING_WORDS.get(most.binding, most.binding).partition(":")[0]
+    words = BINDING_WORDS.get(most.binding, most.binding)
     return f"{words} ({share(most.time_share)} of the time)"
 
 

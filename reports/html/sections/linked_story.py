@@ -8,7 +8,7 @@ from ....analyze.story.captured_flows import CapturedFlow
 from ....analyze.story.flow_stories import FlowStory
 from ....analyze.story.sampled_flows import SampledFlow
 from ...text.stories.captured_story import BEYOND
-from ...text.stories.instant_text import BINDING_WORDS
+from ...text.stories.instant_text import binding_words
 from ...text.stories.prose import Prose, TimedText
 from ...text.stories.story_prose import StoryWords, totals
 from .links import At, Linked
@@ -54,7 +54,7 @@ def limits(flow_story: FlowStory) -> list[LimitBar]:
     return [
         LimitBar(
             limit.binding,
-            str(BINDING_WORDS.get(limit.binding, limit.binding)),
+            binding_words(limit.binding),
             limit.time_share,
         )
         for limit in flow_story.facts.limits

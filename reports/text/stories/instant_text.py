@@ -10,7 +10,7 @@ from ....analyze.story.instant import Instant
 from ..print_table import printable
 from .flow_story import trust
 
-# What each binding constraint means, for one instant.
+# What each binding constraint means, in a few words.
 BINDING_WORDS = {
     "cwnd_target": "cwnd, at its target (gain x BDP + extra_acked) or on the way there",
     "inflight_hi": "cwnd, capped by inflight_hi",
@@ -23,15 +23,26 @@ BINDING_WORDS = {
     "max_pacing_rate": "pacing at the application's SO_MAX_PACING_RATE",
     "policer": "pacing at the policer's rate lt_bw",
     "receive_window": "the peer's receive window",
-    "application": "the application: it had nothing to send",
-    "unknown": "unknown: no data, send buffer or small queues (no recorded signal tells which), "
+    "application": "the application",
+    "unknown": "unknown",
+}
+# What is added where there is room for a sentence.
+BINDING_MORE = {
+    "application": "it had nothing to send",
+    "unknown": "no data, send buffer or small queues (no recorded signal tells which), "
     "or a gap of the recording",
 }
 
 
+def binding_words(binding: str) -> str:
+    """Return what a binding constraint means, in full."""
+    words, more = BINDING_WORDS.get(binding, binding), BINDING_MORE.get(binding)
+    return f"{words}: {more}" if more else words
+
+
 def instant_text(flow: EventFlow, instant: Instant, names: str) -> list[str]:
     """State at one instant, what limits sending and what BBR waits for, as aligned lines."""
-    limit = BINDING_WORDS[instant.binding]
+    limit = binding_words(instant.binding)
     if not instant.after:
         limit = "unknown: the recording ends or has a gap here"
     first, *others = instant.waits

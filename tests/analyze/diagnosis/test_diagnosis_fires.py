@@ -404,6 +404,46 @@ def test_an_idle_application_is_seen_where_the_links_rate_is_not_known(alter: Al
     assert finding.cost_s == finding.values["limited_s"] > 50
 
 
+# Nobody said what the link's rate is, and no queue was sampled that shows it.
+NO_LINK = ("UPDATE runs SET setup = '{{}}' WHERE {run}", "DELETE FROM queue_samples WHERE {run}")
+
+
+def test_of_a_link_of_unknown_rate_nothing_is_said_or_priced(alter: Alter) -> None:
+    """What BBR believes in is what the window let it measure: no measure of the path."""
+    _, put = PUT["receive_window_limited"]
+    finding = ask(alter(HEALTHY, [*put, *NO_LINK]), HEALTHY, "receive_window_limited")
+    assert (finding.cost_s, finding.cost_bytes) == (None, None)
+    assert "is not known" in finding.values["most"]
+    assert "depends on" in finding.values["wanted"]
+    believes_much = "UPDATE events SET bbr_bw_s_0_v = 10 * bbr_bw_s_0_v WHERE {run}"
+    costs = [
+        ask(alter("v1_x_lt", changes), "v1_x_lt", "policer").cost_bytes
+        for changes in ([], [believes_much])
+    ]
+    assert costs[0] == costs[1]
+
+
+def test_echoes_of_a_mark_are_not_called_marks(alter: Alter) -> None:
+    """A receiver by RFC 3168 repeats ECE until the sender answers; the capture has the marks."""
+    run = "v3_x_tlp5"
+    echoed = (
+        "UPDATE events SET tp_delivered_ce = tp_delivered // 2, tp_ecn_flags = 17,"
+        " bbr_ecn_eligible = 0 WHERE {run}"
+    )
+    said = ask(alter(run, [echoed]), run, "ecn_ignored")
+    assert said.values["told"] == "ACKs with ECE told of congestion for"
+    assert "is not recorded" in said.values["marks"]
+    captured = (
+        "INSERT INTO packets BY NAME SELECT {id} AS run_id, (1000000 + k)::UINTEGER AS packet,"
+        " ({zero} + k)::UBIGINT AS ns, 99::UINTEGER AS stream, 'data' AS direction,"
+        " 1448::UINTEGER AS len, 3 AS ecn FROM range(7) t(k)",
+        "INSERT INTO streams BY NAME SELECT {id} AS run_id, 99::UINTEGER AS stream,"
+        " 'data' AS direction, 1 AS flow, 10136 AS payload_bytes",
+    )
+    said = ask(alter(run, [echoed, *captured]), run, "ecn_ignored")
+    assert "The capture shows 7 marked packets" in said.values["marks"]
+
+
 def test_the_cost_of_probing_together_is_measured(alter: Alter) -> None:
     """Two flows that keep half the path's product in flight each leave nothing of it unused."""
     finding = ask(alter(HEALTHY, clone(9)), HEALTHY, "probe_rtt_synchronised")

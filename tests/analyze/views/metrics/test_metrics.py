@@ -539,6 +539,47 @@ def test_link_rates_are_read_as_tc_writes_them(
     assert found == ([] if wanted is None else [wanted])
 
 
+# Per tenth of a second: packets of 1514 bytes that went out, and how many waited then. 99 are
+# 12 Mbit/s and 50 are 6; a queue runs empty when its link becomes faster.
+SENT = {
+    "a shaper": ("tbf", [(99, 5)] * 30, [(0, 12e6)]),
+    "a shaper that became faster": (
+        "tbf",
+        [(50, 9)] * 20 + [(60, 0), (80, 0), (99, 0)] + [(99, 8)] * 15,
+        [(0, 6e6), (2_000_000_000, 12e6)],
+    ),
+    "a shaper that became slower": (
+        "tbf",
+        [(99, 5)] * 20 + [(70, 20)] + [(50, 30)] * 20,
+        [(0, 12e6), (2_000_000_000, 6e6)],
+    ),
+    "a device that now and then holds packets": ("fq_codel", [(40, 1), (90, 0), (10, 2)] * 20, []),
+    "a device that once held them for long": ("pfifo", [(40, 3)] * 10 + [(400, 0)] * 20, []),
+    "a clock of its own": ("fq", [(99, 5)] * 30, []),
+    "too short": ("tbf", [(99, 5)] * 4, []),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_queue_that_holds_packets_tells_the_links_rate(store: Store, name: str) -> None:
+    """What its device sends meanwhile is the rate, where nobody said one."""
+    kind, looks, wanted = SENT[name]
+    store.con.execute("INSERT INTO runs BY NAME SELECT 1 AS run_id, 'r' AS run, '{}' AS setup")
+    sent = 0
+    for place, (packets, waiting) in enumerate([*looks, (0, looks[-1][1])]):
+        store.con.execute(
+            "INSERT INTO queue_samples BY NAME SELECT 1 AS run_id, ?::UBIGINT AS ns, ? AS kind,"
+            " ?::UBIGINT AS sent_bytes, ?::UBIGINT AS backlog_pkts",
+            [place * 100_000_000, kind, sent, waiting],
+        )
+        sent += packets * 1514
+    found = _rows(store, "SELECT start_ns, bits_per_s FROM link_rates ORDER BY ALL")
+    assert [row["bits_per_s"] for row in found] == pytest.approx([bits for _, bits in wanted], 0.03)
+    assert [row["start_ns"] for row in found] == pytest.approx([ns for ns, _ in wanted], abs=6e8)
+    store.con.execute("""UPDATE runs SET setup = '{"rate": "3mbit"}'""")
+    assert [row["bits_per_s"] for row in _rows(store, "FROM link_rates")] == [3e6]
+
+
 def test_a_labs_rate_and_its_changes_are_known_though_its_setup_names_a_parameter(
     store: Store,
 ) -> None:
