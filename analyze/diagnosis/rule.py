@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from ...collect.store.schema.model import Column
+from ...collect.store.schema.table import Column
 
 # What every rule's query returns, in any order; more columns are numbers for its sentences.
 COLUMNS = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...collect.store.schema.model import Column, Table
 from ...collect.store.schema.recorded_tables import FLOW, RUN_ID
+from ...collect.store.schema.table import Column, Table
 
 _SEQ = Column("seq", "INTEGER", "", "the event within its flow, see events")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collect.store.schema.model import Column
+from ...collect.store.schema.table import Column
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ filtered by it cheaply: windows are partitioned by run, so that DuckDB reads tha
 
 from __future__ import annotations
 
-from ...collect.store.schema.model import Column
+from ...collect.store.schema.table import Column
 
 RUN = Column("run", "VARCHAR", "", "the run's name, see runs")
 NS = Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC")

@@ -35,15 +35,15 @@ SIGNED = {f.column for f in EVENT_FIELDS if f.signed} | {
 
 
 class Finished(NamedTuple):
-    """What became of a batch: see loop/pairing.py for slots and findings.
+    """What became of a batch: see loop/pairing.py for slots.
 
-    `record_batch` holds the events, `findings` the indices of the slots in which something is
+    `record_batch` holds the events, `noted` the indices of the slots in which something is
     missing or odd. Per slot, `seq` is the number of the event in its flow, and `grown` how much
     tp.delivered grew since the main() before, if calls went unseen between [packets; else -1].
     """
 
     record_batch: pa.RecordBatch
-    findings: npt.NDArray[np.intp]
+    noted: npt.NDArray[np.intp]
     seq: npt.NDArray[np.int32]
     grown: npt.NDArray[np.int64]
 
@@ -88,8 +88,8 @@ class Assembler:
         number_events(count, batch.slots, flows, batch.u4, plan.main, seq, grown)
         kind = slots[:, B_KIND]
         events = np.flatnonzero(kind >= 0)
-        findings = np.flatnonzero(((kind < 0) & (kind != MOVED)) | (grown >= 0))
-        return Finished(self._record_batch(batch, events, seq), findings, seq, grown)
+        noted = np.flatnonzero(((kind < 0) & (kind != MOVED)) | (grown >= 0))
+        return Finished(self._record_batch(batch, events, seq), noted, seq, grown)
 
     def _record_batch(
         self, batch: Batch, events: npt.NDArray[np.intp], seq: npt.NDArray[np.int32]

@@ -96,7 +96,7 @@ class EventReader:
         self._lines = LineNotes(shown, salvage)
         self._source = TextSource(path, shown, salvage)
         self.header = self._read_header()
-        self.notes.extend(QualityNote(code, text) for code, text in self.header.findings)
+        self.notes.extend(QualityNote(code, text) for code, text in self.header.notes)
         self.single_rows = {
             index: SkbRows(tag) for index, tag in enumerate(self.header.tags) if tag.role == SINGLE
         }

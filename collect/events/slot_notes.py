@@ -1,4 +1,4 @@
-"""The findings of a batch in words: slots of rows that make no event, and unseen calls of main."""
+"""Notes on a batch in words: slots of rows that make no event, and unseen calls of main."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ UNPAIRED = ("half_event", "orphan_row", "duplicate_row")
 def slot_notes(
     batch: Batch, finished: Finished, plan: Plan, header: Header, memory: PairingMemory
 ) -> list[QualityNote]:
-    """Return the notes on a batch's findings, in the order of their slots."""
+    """Return the notes on a batch, in the order of their slots."""
     notes = []
-    for index in finished.findings.tolist():
+    for index in finished.noted.tolist():
         slot = batch.slots[index].tolist()
         if slot[B_KIND] >= 0:
             acked = int(batch.u4[plan.main[MAIN_ACKED] + index])
@@ -47,7 +47,7 @@ def slot_notes(
 
 
 def _words(slot: list[int], header: Header, memory: PairingMemory) -> tuple[str, str]:
-    """Return the code of a slot's finding and its sentence."""
+    """Return the code of a slot's note and its sentence."""
     kind, first, second = slot[B_KIND], slot[B_FIRST], slot[B_SECOND]
     values: dict[str, str | int]
     if kind == GAP:

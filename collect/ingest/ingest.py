@@ -56,7 +56,7 @@ class Outcome:
     flows: int
     events: int
     rows: int
-    findings: dict[str, int]
+    notes: dict[str, int]
     lost: int
     packets: int = 0
     mains: int = 0
@@ -228,7 +228,7 @@ class _Loader:
                     self.con.execute(f"INSERT INTO {rows.table} BY NAME FROM incoming_rows")
 
     def _judge(self, reader: EventReader) -> list[QualityNote]:
-        """Check the rows against the manifest; complete the findings."""
+        """Check the rows against the manifest; complete the notes."""
         manifest = self.bundle.manifest
         notes = list(reader.notes)
         if manifest.lost:

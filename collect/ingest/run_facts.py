@@ -20,12 +20,12 @@ OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario"
 
 
 def _quoted(code: str) -> str:
-    """Return a finding's sentence as an SQL string."""
+    """Return a note's sentence as an SQL string."""
     return "'" + CODES[code].replace("'", "''") + "'"
 
 
 # Exit rows stop first when the probes detach, so the mains after the last exit of a recording have
-# none: one finding per flow says so. Elsewhere each missing exit is a finding of its own.
+# none: one note per flow says so. Elsewhere each missing exit has a note of its own.
 MISSING_EXITS = f"""
 INSERT INTO capture_quality
 WITH last_exit AS (
@@ -56,11 +56,11 @@ UPDATE runs SET
   events = e.events, first_ns = e.first_ns, last_ns = e.last_ns,
   duration_ns = e.last_ns - e.first_ns,
   flows = (SELECT count(*) FROM flows WHERE run_id = $run_id),
-  findings = q.findings, missing_exits = e.incomplete
+  quality_notes = q.notes, missing_exits = e.incomplete
 FROM
   (SELECT count(*) AS events, min(ns) AS first_ns, max(ns) AS last_ns,
      count(*) FILTER (NOT complete) AS incomplete FROM events WHERE run_id = $run_id) e,
-  (SELECT count(*) AS findings FROM capture_quality WHERE run_id = $run_id) q
+  (SELECT count(*) AS notes FROM capture_quality WHERE run_id = $run_id) q
 WHERE runs.run_id = $run_id
 """
 

@@ -27,7 +27,7 @@ def load_single_file(
 ) -> tuple[int, bool]:
     """Make a run of one file; return its run_id and whether the store had it already.
 
-    `fill` loads the content under a run_id and returns what table runs has of it, and findings.
+    `fill` loads the content under a run_id and returns what table runs has of it, and its notes.
 
     Raises:
         StoreError: the name is taken, or is none.
@@ -41,8 +41,8 @@ def load_single_file(
         return known[0][0], True
     with store.transaction() as con:
         run_id = store.new_run(run, path, replace)
-        facts, findings = fill(con, run_id)
-        note(con, run_id, findings)
+        facts, notes = fill(con, run_id)
+        note(con, run_id, notes)
         nothing = dict.fromkeys(("flows", "events", "rows", "half_events", "missing_exits"), 0)
         row = {
             "run_id": run_id,
@@ -50,7 +50,7 @@ def load_single_file(
             "bundle_digest": digest,
             **nothing,
             **facts,
-            "findings": len(findings),
+            "quality_notes": len(notes),
             "salvaged": False,
             "ingested_by": version("bbrscope"),
         }
@@ -58,9 +58,9 @@ def load_single_file(
     return run_id, False
 
 
-def note(con: duckdb.DuckDBPyConnection, run_id: int, findings: dict[str, str]) -> None:
-    """Keep findings about a run as a whole, by their code."""
-    rows = ({"run_id": run_id, "kind": kind, "detail": said} for kind, said in findings.items())
+def note(con: duckdb.DuckDBPyConnection, run_id: int, notes: dict[str, str]) -> None:
+    """Keep quality notes about a run as a whole, by their code."""
+    rows = ({"run_id": run_id, "kind": kind, "detail": said} for kind, said in notes.items())
     insert(con, "capture_quality", rows)
 
 

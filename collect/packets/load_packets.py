@@ -41,10 +41,10 @@ WRONG = "what is reckoned over that time is wrong"
 
 @dataclass
 class Capture:
-    """What became of one capture: the row of table captures, and findings by their code."""
+    """What became of one capture: the row of table captures, and notes by their code."""
 
     row: dict[str, Any]
-    findings: dict[str, str]
+    notes: dict[str, str]
 
 
 def load(
@@ -79,17 +79,17 @@ def load(
     with limited(con, memory_limit=LOAD_MEMORY, threads=1):
         try:
             row = {"run_id": run_id, "name": path.name, **_stage(con, path, shown, progress)}
-            line = _Line.of(clocks).set_at(row["clock_ahead"])
-            findings = _findings(row, line)
+            line = _ClockLine.of(clocks).set_at(row["clock_ahead"])
+            notes = _notes(row, line)
             if without_flows:
                 con.execute(match.NUMBER_FLOWS)
                 con.execute(match.ADD_FLOWS, line.values() | {"run_id": run_id})
             if not without_flows:
-                findings |= _assign_owners(con, run_id, row, line)
+                notes |= _assign_owners(con, run_id, row, line)
             _match(con, run_id, row, line)
             insert(con, "captures", [row])
-            findings |= _keep_beside(con, run_id, path)
-            return Capture(row, findings | _judge(row))
+            notes |= _keep_beside(con, run_id, path)
+            return Capture(row, notes | _judge(row))
         finally:
             # After an error the transaction is void, and takes the tables with it.
             with suppress(duckdb.TransactionException):
@@ -142,7 +142,7 @@ def _drop(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _assign_owners(
-    con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], line: _Line
+    con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], line: _ClockLine
 ) -> dict[str, str]:
     """Tell whose flows the connections are; say why if no packet belongs to any."""
     con.execute(match.OWNERS, line.values() | {"run_id": run_id, "known": line.known})
@@ -163,7 +163,9 @@ def _assign_owners(
     return _worded(row, {"capture_no_owner": {"packets": facts["packets"], "why": why}})
 
 
-def _match(con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], line: _Line) -> None:
+def _match(
+    con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], line: _ClockLine
+) -> None:
     """Tell times, store the packets, and join them to the events."""
     run: dict[str, Any] = {"run_id": run_id}
     events = one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", **run)["n"]
@@ -183,7 +185,7 @@ def _match(con: duckdb.DuckDBPyConnection, run_id: int, row: dict[str, Any], lin
 
 
 @dataclass(frozen=True)
-class _Line:
+class _ClockLine:
     """CLOCK_REALTIME minus CLOCK_MONOTONIC by the manifest's readings, `offset` and `drift`.
 
     A straight line through them from `at` on for `span`; or, where the clock was set, `drift` is
@@ -198,7 +200,7 @@ class _Line:
     sudden: bool = False
 
     @classmethod
-    def of(cls, clocks: tuple[Clock, ...]) -> _Line:
+    def of(cls, clocks: tuple[Clock, ...]) -> _ClockLine:
         if not clocks:
             return cls(False)
         first, last = clocks[0], clocks[-1]
@@ -207,7 +209,7 @@ class _Line:
         span = max(1, last.realtime_ns - first.realtime_ns)
         return cls(True, first.realtime_ns, span, offset, drift)
 
-    def set_at(self, ahead: dict[str, Any]) -> _Line:
+    def set_at(self, ahead: dict[str, Any]) -> _ClockLine:
         """The same if the capture tells of one step forward that made most of the drift."""
         if ahead["count"] != 1 or not 0.9 < self.drift / 1e9 / ahead["seconds"] < 1.1:
             return self
@@ -219,7 +221,7 @@ class _Line:
         return {name: getattr(self, name) for name in names}
 
 
-def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str, Any]:
+def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _ClockLine) -> dict[str, Any]:
     """Refine the clock on the ACKs: no event can precede the packet that caused it.
 
     With the manifest's clocks, packets are moved only if they would break that rule; without, they
@@ -241,7 +243,7 @@ def _shift(row: dict[str, Any], pairs: dict[str, Any], line: _Line) -> dict[str,
     return moved | {"pairs": count, "shift_ns": shift}
 
 
-def _findings(row: dict[str, Any], line: _Line) -> dict[str, str]:
+def _notes(row: dict[str, Any], line: _ClockLine) -> dict[str, str]:
     """Say what of the capture could not be dissected; takes the counts for it out of the row."""
     counts = {name: row.pop(name) for name in COUNTED}
     back, ahead = row.pop("clock_back"), row.pop("clock_ahead")

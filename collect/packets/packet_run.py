@@ -56,7 +56,7 @@ def load_packets(
     flows = con.execute("SELECT 1 FROM flows WHERE run_id = ? LIMIT 1", [run_id]).fetchall()
     clocks = bundle.manifest.clocks
     capture = packets.load(con, run_id, path, shown, clocks, report, without_flows=not flows)
-    note(con, run_id, capture.findings)
+    note(con, run_id, capture.notes)
     return True
 
 
@@ -75,7 +75,7 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
         added = load_packets(con, run_id, bundle, progress)
         facts.without_events(con, run_id)
         con.execute(
-            "UPDATE runs SET findings = (SELECT count(*) FROM capture_quality q"
+            "UPDATE runs SET quality_notes = (SELECT count(*) FROM capture_quality q"
             " WHERE q.run_id = runs.run_id) WHERE run_id = ?",
             [run_id],
         )
@@ -108,7 +108,7 @@ def load_capture(
             "duration_ns": None if first is None else last - first,
             "packets": "{}",
         }
-        return facts_of_run, capture.findings
+        return facts_of_run, capture.notes
 
     return load_single_file(store, path, name, replace, fill)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..bundle.numbers import fitting
 from ..store.rowsets import insert
 from ..store.schema import recorded_table
-from ..store.schema.model import Column
 from ..store.schema.recorded_tables import KINDS
+from ..store.schema.table import Column
 
 if TYPE_CHECKING:
     import duckdb

@@ -75,7 +75,7 @@ def load_log(
         if not loaded.samples:
             what = "BBR's debug lines" if kind == "kernel_log" else kind
             raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WANTED[kind])
-        return _facts(loaded, kind), findings(loaded)
+        return _facts(loaded, kind), notes_on(loaded)
 
     return load_single_file(store, path, name, replace, fill)
 
@@ -88,7 +88,7 @@ def load_recorded(
     clocks: tuple[Clock, ...],
     salvage: bool = False,
 ) -> dict[str, str]:
-    """Load what ss showed while a bundle was recorded; return findings by their code.
+    """Load what ss showed while a bundle was recorded; return quality notes by their code.
 
     Call it inside a transaction, when the run's flows are loaded. With `salvage` the samples before
     the place where the file was cut off are kept.
@@ -100,7 +100,7 @@ def load_recorded(
     damage: list[str] = []
     samples = samples_ss.samples(_whole_part(path, shown, damage if salvage else None))
     loaded = load(con, run_id, samples, ahead)
-    notes = findings(loaded) | cut_off(damage)
+    notes = notes_on(loaded) | cut_off(damage)
     notes.pop("samples_v1_form", None)  # the events tell all that
     return notes
 
@@ -138,7 +138,7 @@ def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
     }
 
 
-def findings(loaded: Loaded) -> dict[str, str]:
+def notes_on(loaded: Loaded) -> dict[str, str]:
     """Say what samples lack, by code."""
     notes: dict[str, dict[str, Any]] = {}
     if loaded.untimed:

@@ -8,7 +8,7 @@ from ...probes.base.errors import BbrscopeError
 RUNS = f"""
 SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
   {ROWS_LOST} AS rows_lost,
-  half_events, missing_exits, findings, salvaged, decoded_as, bundle_digest,
+  half_events, missing_exits, quality_notes, salvaged, decoded_as, bundle_digest,
   (SELECT any_value(value) FROM host_facts h WHERE h.run_id = runs.run_id
     AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
   (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,

@@ -44,9 +44,9 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
     if bundle is not None:
         print_bundle(bundle, as_json)
         return
-    from ...collect.record.host import doctor
+    from ...collect.record.host import host_checks
 
-    report = doctor.diagnose(output.resolve())
+    report = host_checks.diagnose(output.resolve())
     if as_json:
         say(json.dumps(report.as_dict(), indent=1))
         return

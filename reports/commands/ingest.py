@@ -209,9 +209,9 @@ def describe(outcome: Outcome, store: Path) -> str:
     rung = RUNGS.get(outcome.rung or "")
     text = f"{outcome.run}: {_contents(outcome, rung)}"
     answers = f"\n  {rung.name} cannot {rung.cannot}" if rung and not rung.replays else ""
-    if not outcome.findings:
+    if not outcome.notes:
         return f"{text}, nothing missing{answers}"
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.findings.items())
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.notes.items())
     return (
         f"{text}{answers}\n  capture quality: {counts}\n"
         f'  details: bbrscope sql "FROM capture_quality JOIN runs USING (run_id) '

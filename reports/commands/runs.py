@@ -10,7 +10,7 @@ from ..options import complete_runs, format_option, store_option
 from ..text.screen import say
 
 # What people get of the columns; programs get them all.
-SHORT = "run version rung kernel seconds flows events rows_lost findings".split()
+SHORT = "run version rung kernel seconds flows events rows_lost quality_notes".split()
 
 
 @click.command()
@@ -26,8 +26,8 @@ SHORT = "run version rung kernel seconds flows events rows_lost findings".split(
 def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
     """List the runs in the store.
 
-    rung says how the run was recorded; view rungs has what each can and cannot answer. findings
-    counts what the recording lacks or what is odd in it; see table capture_quality.
+    rung says how the run was recorded; view rungs has what each can and cannot answer.
+    quality_notes counts what the recording lacks or what is odd in it; see table capture_quality.
 
     \b
     bbrscope runs

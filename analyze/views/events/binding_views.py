@@ -41,8 +41,8 @@ pacing timer fires):
 
 from __future__ import annotations
 
-from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE, SEQ
+from ....collect.store.schema.table import Column
 from ..view import View
 from ..view_parts import FLOW_WINDOW, IN_FLIGHT, MAX_BW, NS, PHASE, RUN, SOURCE, lead
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import RUN_ID
+from ....collect.store.schema.table import Column
 from ..runs.sender_views import FLOW_OR_NONE, LOCAL, REMOTE, STREAM
 from ..view_parts import RUN
 

@@ -8,7 +8,7 @@ If a flow has samples (of ss, or v2alpha's lines) and no events, they give the k
 
 from __future__ import annotations
 
-from ....collect.store.schema.model import Column
+from ....collect.store.schema.table import Column
 from ..view import View
 from .metric_columns import metric_columns
 

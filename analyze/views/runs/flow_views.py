@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....collect.store.schema.model import Column
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE
+from ....collect.store.schema.table import Column
 from ..view import View
 from ..view_parts import (
     BW_UNITS,

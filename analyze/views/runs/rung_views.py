@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....collect.bundle.rungs import LADDER
-from ....collect.store.schema.model import Column
+from ....collect.store.schema.table import Column
 from ..view import View
 
 

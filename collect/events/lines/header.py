@@ -96,14 +96,14 @@ class Tag:
 
 @dataclass(frozen=True)
 class Header:
-    """All declared tags; `findings` are (code, sentence) about what will not be stored.
+    """All declared tags; `notes` are (code, sentence) about what will not be stored.
 
     `skipped` maps the tags that are not taken (unknown ones, and N) to their columns.
     """
 
     tags: tuple[Tag, ...]
     skipped: dict[str, list[str]]
-    findings: tuple[tuple[str, str], ...] = field(default=())
+    notes: tuple[tuple[str, str], ...] = field(default=())
 
     def columns(self) -> set[str]:
         """Return the names of every recorded column."""
@@ -123,7 +123,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
     """
     tags: dict[str, Tag] = {}
     skipped: dict[str, list[str]] = {}
-    findings: list[tuple[str, str]] = []
+    notes: list[tuple[str, str]] = []
     for number, line in lines:
         name, *columns = line.split(",")
         if name in tags or name in skipped:
@@ -132,7 +132,7 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         if match is None or not _is_known(match[1], match[2]) or len(name) > MAX_TAG:
             skipped[name] = columns
             if match is None or match[1] != IDENTITY:
-                findings.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
+                notes.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
             continue
         kind, role = ROLES[match[1]]
         _check_columns(columns, f"{where}, line {number}")
@@ -144,8 +144,8 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         raise _no_events(where, [*tags, *skipped])
     numbered = _number_parts(list(tags.values()))
     _check_repeats(numbered, where)
-    findings += _unstored(numbered)
-    return Header(tuple(numbered), skipped, tuple(findings))
+    notes += _unstored(numbered)
+    return Header(tuple(numbered), skipped, tuple(notes))
 
 
 def _no_events(where: str, seen: list[str]) -> BundleError:

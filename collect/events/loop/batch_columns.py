@@ -63,7 +63,7 @@ def number_events(
 ) -> None:
     """Number the events of the first `count` slots within their flows, and check every main.
 
-    A finding gets the number of the event that follows it. `grown` becomes, for a main before
+    A note gets the number of the event that follows it. `grown` becomes, for a main before
     which calls went unseen, how much tp.delivered grew [packets], else -1.
     """
     check = main[MAIN_DELIVERED] >= 0 and main[MAIN_ACKED] >= 0

@@ -15,7 +15,7 @@ from .column_plan import I64
 
 INIT, MAIN = KINDS.index("init"), KINDS.index("main")
 
-# Slot kinds below zero are findings; those from zero on index KINDS.
+# Slot kinds below zero are notes; those from zero on index KINDS.
 HALF, ORPHAN, DUPLICATE, MOVED, GAP = -1, -2, -3, -4, -5
 
 # Why `consume` returned, besides rows.py's reasons to stop.
@@ -47,7 +47,7 @@ SOCKET_SIZE = 12
 UNKNOWN = -1
 
 # What a row of `slots` holds: the flow's index in `flows`, kind, time, line, time of exit, bits of
-# the parts seen, and two numbers for a finding.
+# the parts seen, and two numbers for a note.
 B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
 SLOT_SIZE = 8
 
@@ -66,7 +66,7 @@ NO_FLOW = -2
 
 # Rows read at once.
 BLOCK_ROWS = 512
-# A row opens at most one event and makes at most one finding.
+# A row opens at most one event and makes at most one note.
 SLOTS_PER_ROW = 2
 
 

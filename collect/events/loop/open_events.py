@@ -49,7 +49,7 @@ def new_slot(slots: I64, state: I64, kind: int, flow: int, ns: int, line: int) -
 
 @jit
 def close_event(socket: int, kinds: I64, sockets: I64, slots: I64, state: I64) -> None:
-    """Close a socket's open event; without all its entry rows it becomes a finding."""
+    """Close a socket's open event; without all its entry rows it becomes a note."""
     slot = sockets[socket, S_SLOT]
     sockets[socket, S_SLOT] = -1
     kind = slots[slot, B_KIND]
@@ -96,7 +96,7 @@ def fault_of(
 def note_fault(
     fault: int, socket: int, tag: int, ns: int, sockets: I64, slots: I64, state: I64
 ) -> None:
-    """Make a finding of a row that belongs to no event."""
+    """Make a note of a row that belongs to no event."""
     slot = new_slot(slots, state, fault, sockets[socket, S_FLOW], ns, state[LINE])
     slots[slot, B_FIRST] = tag
     slots[slot, B_SECOND] = socket

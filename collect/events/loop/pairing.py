@@ -2,7 +2,7 @@
 
 A socket's rows come in the order M0 M1 X, but rows of other sockets lie between them, rows can be
 lost, and the last event of a socket never closes. Every event takes a slot of the batch when its
-first row comes. What is missing or odd takes a slot as well, so that findings keep their place
+first row comes. What is missing or odd takes a slot as well, so that notes keep their place
 among the events.
 
 What runs once per block of rows takes tuples of arrays, what runs per row takes the arrays: numba

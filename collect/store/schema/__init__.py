@@ -6,14 +6,14 @@ created. What is concluded from them (tables of results, views) is in analyze/vi
 
 from __future__ import annotations
 
-from . import lab, packets, recorded_tables, samples
-from .model import Column, Table
+from . import lab_tables, packets, recorded_tables, samples
+from .table import Column, Table
 
 # Stores carry this number; a store with another one is not opened. Raise it with any change that
 # makes existing stores unreadable.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
-MODULES = (recorded_tables, samples, packets, lab)
+MODULES = (recorded_tables, samples, packets, lab_tables)
 
 TABLES: tuple[Table, ...] = tuple(table for module in MODULES for table in module.TABLES)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .model import Column, Table
 from .recorded_tables import FLOW, RUN_ID, SEQ
+from .table import Column, Table
 
 DIRECTIONS = ("data", "ack")
 DIRECTION_TYPE = "ENUM(" + ", ".join(f"'{name}'" for name in DIRECTIONS) + ")"

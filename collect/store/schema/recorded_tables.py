@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS, PARAMS, SKB
-from .model import Column, Table
+from .table import Column, Table
 
 # A sample is what rung tcp_probe has in place of callbacks.
 SAMPLE = "sample"
@@ -56,7 +56,7 @@ RUNS = Table(
         Column("lost_reported", "BIGINT", "rows", "rows lost as messages among the rows say"),
         Column("half_events", "BIGINT", "events", "events dropped: a row is missing"),
         Column("missing_exits", "BIGINT", "events", "events kept without their exit row"),
-        Column("findings", "BIGINT", "findings", "rows in capture_quality"),
+        Column("quality_notes", "BIGINT", "notes", "rows in capture_quality"),
         Column("salvaged", "BOOLEAN", "", "read with --salvage from a damaged file"),
         Column("packets", "VARCHAR", "JSON", "where and how packets were captured; NULL: not"),
         Column("ingested_by", "VARCHAR", "", "bbrscope's version"),
@@ -218,15 +218,15 @@ CLOCKS = Table(
 
 CAPTURE_QUALITY = Table(
     "capture_quality",
-    "What the recording lacks or what is odd in it, one row per finding.",
+    "What the recording lacks or what is odd in it, one row per note.",
     (
         RUN_ID,
         Column("flow", "INTEGER", "", "NULL: concerns the whole recording"),
         Column("seq", "INTEGER", "", "it lies before, or concerns, this event; NULL: no event"),
         Column("line", "UBIGINT", "", "line of events.csv; NULL: no line"),
         Column("ns", "UBIGINT", "ns", "when; NULL: no time"),
-        Column("kind", "VARCHAR", "", "code of the finding"),
-        Column("detail", "VARCHAR", "", "the finding in words"),
+        Column("kind", "VARCHAR", "", "code of the note"),
+        Column("detail", "VARCHAR", "", "the note in words"),
     ),
 )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .model import Column, Table
 from .recorded_tables import FLOW, RUN_ID
+from .table import Column, Table
 
 SAMPLES = Table(
     "samples",

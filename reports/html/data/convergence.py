@@ -51,7 +51,7 @@ class Convergence:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _PartLine:
     """A flow's parts by the second, None: no flow carried anything."""
 
     name: str
@@ -96,25 +96,25 @@ def _titled(panel: Panel, window_s: int, hold_s: int, when: int | None, together
     return replace(panel, title=f"{panel.title}: {answer} ({rule.replace('%', ' %')})")
 
 
-def _lines(con: duckdb.DuckDBPyConnection, run_id: int, window_s: int) -> list[_Line]:
+def _lines(con: duckdb.DuckDBPyConnection, run_id: int, window_s: int) -> list[_PartLine]:
     """Each flow's parts, in the order in which they began, while two or more were active."""
     query = f"""
 SELECT c.flow, c.stream, p.t_s, p.part, count(*) OVER (PARTITION BY p.t_s) AS flows
 FROM ({equal_parts_sql(window_s)}) p JOIN senders c ON c.run_id = p.run_id
   AND c.flow IS NOT DISTINCT FROM p.flow AND c.stream IS NOT DISTINCT FROM p.stream
 ORDER BY c.first_ns, c.flow, c.stream, p.t_s"""
-    lines: dict[tuple[int | None, int | None], _Line] = {}
+    lines: dict[tuple[int | None, int | None], _PartLine] = {}
     for row in rows(con, scoped_kept(con, query, [run_id])):
         flow, stream = row["flow"], row["stream"]
         name = sender_name(flow, stream)
-        line = lines.setdefault((flow, stream), _Line(name, []))
+        line = lines.setdefault((flow, stream), _PartLine(name, []))
         if row["flows"] > 1:
             line.parts.append((row["t_s"], row["part"]))
     return [line for line in lines.values() if line.parts]
 
 
 def _drawn(
-    lines: list[_Line], run: Run, when: int | None
+    lines: list[_PartLine], run: Run, when: int | None
 ) -> tuple[tuple[Signal, ...], dict[str, Points]]:
     signals, points = [], {}
     ends = [t for line in lines for t in (line.parts[0][0], line.parts[-1][0])]

@@ -148,7 +148,7 @@ def _render(
         "verdict": about_run.verdict(con, run, replays),
         "replays": replays,
         "rung": about_run.rung(run),
-        "findings": notes,
+        "quality_notes": notes,
         "counted": about_run.counted(con, run),
         "recording": about_run.recording(con, run),
         "manifest": about_run.manifest(con, run),

@@ -176,7 +176,7 @@ def test_a_log_of_ss_tells_what_the_events_tell_as_often_as_it_looks(
     outcome = ingest(store, path)
     assert (outcome.flows, outcome.samples) == (1, len(looks))
     assert outcome.version == ("v3" if v3 else None)
-    assert outcome.findings == ({} if v3 else {"samples_v1_form": 1})
+    assert outcome.notes == ({} if v3 else {"samples_v1_form": 1})
     rows = store.con.execute(
         "SELECT look, min_rtt_us, inflight_hi, phase, snd_cwnd, srtt_us FROM samples ORDER BY look"
     ).fetchall()
@@ -238,7 +238,7 @@ def test_without_times_looks_are_counted_and_what_is_missing_is_said(
     path.write_text(text)
     outcome = ingest(store, path)
     assert (outcome.flows, outcome.samples) == (2, 8)
-    assert outcome.findings == {"samples_untimed": 1, "samples_v1_form": 1}
+    assert outcome.notes == {"samples_untimed": 1, "samples_v1_form": 1}
     assert store.con.execute("SELECT max(look), count(ns) FROM samples").fetchall() == [(4, 0)]
     assert metrics.table(store.con, [outcome.run_id], "flow").num_rows == 0
 
@@ -276,7 +276,7 @@ def test_a_clock_that_jumps_back_is_named(store: Store, tmp_path: Path) -> None:
             for at in (5, 6, 2, 3)
         )
     )
-    assert ingest(store, path).findings["samples_backwards"] == 1
+    assert ingest(store, path).notes["samples_backwards"] == 1
 
 
 def test_a_clock_that_jumps_ahead_is_named_and_looks_at_a_slower_pace_are_not(
@@ -291,7 +291,7 @@ def test_a_clock_that_jumps_ahead_is_named_and_looks_at_a_slower_pace_are_not(
                 for at in looks
             )
         )
-        assert ("samples_gap" in ingest(store, path).findings) == (name == "jump")
+        assert ("samples_gap" in ingest(store, path).notes) == (name == "jump")
     (said,) = store.con.execute(
         "SELECT detail FROM capture_quality WHERE kind = 'samples_gap'"
     ).fetchall()[0]

@@ -258,7 +258,7 @@ def test_a_missing_half_is_a_finding_if_the_recording_admits_a_loss(
         lines = [*lines, "Lost 1 events"]
     lost = {"events_lost": 1} if admits == "manifest" else {}
     outcome = load(store, make_bundle(lines, count=admits == "counts", **lost))
-    assert outcome.findings["half_event"] == 1
+    assert outcome.notes["half_event"] == 1
     found = rows(store, "SELECT flow, line FROM capture_quality WHERE kind = 'half_event'")
     assert found == [(1, line - 1)]
     assert rows(store, "SELECT half_events, salvaged FROM runs") == [(1, False)]
@@ -290,7 +290,7 @@ def test_salvage_of_a_cut_off_file_gives_the_events_up_to_the_cut(
     lines, _ = damaged(spur_lines, "cut off")
     outcome = load(store, make_bundle(lines, "damaged"), salvage=True)
     assert 500 < outcome.events < 5266
-    assert outcome.findings["cut_off"] == 1
+    assert outcome.notes["cut_off"] == 1
     differing = rows(
         store,
         "SELECT count(*) FROM (SELECT * EXCLUDE (run_id, complete, exit_ns, exit_snd_cwnd, "
@@ -313,7 +313,7 @@ def test_exits_that_stop_are_one_finding_and_single_ones_are_their_own(
 ) -> None:
     lines, _ = without(spur_lines, "X", 100)
     outcome = load(store, make_bundle(lines))
-    assert outcome.findings == {"exits_stop": 1, "missing_exit": 1}
+    assert outcome.notes == {"exits_stop": 1, "missing_exit": 1}
     assert (
         "163 later events"
         in rows(store, "SELECT detail FROM capture_quality WHERE kind = 'exits_stop'")[0][0]
@@ -326,7 +326,7 @@ def test_a_recording_from_the_middle_of_a_flow_says_so(
     head = [line for line in spur_lines if line.startswith("#")]
     begins = next(i for i, line in enumerate(spur_lines) if i > 3000 and line.startswith("M0,"))
     outcome = load(store, make_bundle([*head, *spur_lines[begins:]]))
-    assert outcome.findings == {"exits_stop": 1, "no_init": 1}
+    assert outcome.notes == {"exits_stop": 1, "no_init": 1}
     assert rows(store, "SELECT has_init, note FROM flows") == [
         (False, "recording starts in the middle of this flow")
     ]
@@ -367,11 +367,11 @@ def test_the_kernel_recordings_load_with_exactly_the_losses_they_have(
 ) -> None:
     lossy = load(store, traces / "lossy_v3_ecn")
     assert lossy.lost == 38684
-    assert {"half_event", "orphan_row", "missing_exit", "lost_declared"} <= set(lossy.findings)
+    assert {"half_event", "orphan_row", "missing_exit", "lost_declared"} <= set(lossy.notes)
     silent = load(store, traces / "lossy_v2_one_silent_miss")
-    assert silent.findings == {"delivered_jump": 1}
+    assert silent.notes == {"delivered_jump": 1}
     assert load(store, traces / "v1_x_lt").version == "v1"
-    assert load(store, traces / "v3_x_gso2").findings == {}
+    assert load(store, traces / "v3_x_gso2").notes == {}
 
 
 @pytest.mark.slow

@@ -44,8 +44,8 @@ def test_what_sigkill_left_is_salvaged_with_its_gaps_on_record(
     loaded = load(partial(tmp_path, manifest), salvage=True)
     assert loaded.run == ("v2_x_spur" if manifest else "lab_1")
     assert 1000 < loaded.events < 8000
-    assert {"unfinished", "cut_off"} <= loaded.findings.keys()
-    assert ("no_manifest" in loaded.findings) is not manifest
+    assert {"unfinished", "cut_off"} <= loaded.notes.keys()
+    assert ("no_manifest" in loaded.notes) is not manifest
 
 
 @pytest.mark.parametrize("manifest", [True, False])
@@ -59,4 +59,4 @@ def test_without_salvage_it_is_refused_and_the_way_out_is_reported(
 
 def test_a_whole_recording_is_not_called_unfinished(tmp_path: Path) -> None:
     shutil.copytree(fixtures.path("v2_x_spur"), tmp_path / "spur")
-    assert "unfinished" not in load(tmp_path / "spur", salvage=True).findings
+    assert "unfinished" not in load(tmp_path / "spur", salvage=True).notes

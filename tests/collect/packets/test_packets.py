@@ -240,7 +240,7 @@ def test_a_capture_alone_makes_a_run_and_packing_changes_nothing(
     path.write_bytes(pack[packing](plain))
     outcome = ingest(store, path)
     assert (outcome.run, outcome.version, outcome.events) == ("alone", None, 0)
-    assert outcome.findings == {}
+    assert outcome.notes == {}
     assert outcome.packets > 20_000
     assert _one(store, "SELECT count(*), count(ns), count_if(ns = realtime_ns) FROM packets") == (
         (outcome.packets,) * 3
@@ -268,7 +268,7 @@ def test_a_capture_cut_in_the_middle_keeps_its_whole_packets_and_says_so(
         path.write_bytes(packed[: len(packed) // 2])
         whole = 0
     outcome = ingest(store, path)
-    assert outcome.findings == {"capture_cut": 1}
+    assert outcome.notes == {"capture_cut": 1}
     frames, damage = _one(store, "SELECT frames, damage FROM captures")
     assert frames == whole or (whole == 0 and frames > 1000)
     assert "cut off" in damage or "middle of a packet" in damage
@@ -283,7 +283,7 @@ def test_a_capture_too_large_for_the_memory_keeps_what_came_first_and_says_so(
     large.write_bytes(plain + 6 * plain[24:])
     monkeypatch.setattr(packets_parts, "free_memory", lambda: 40_000_000)
     outcome = ingest(store, large)
-    assert outcome.findings["capture_cut"] == 1
+    assert outcome.notes["capture_cut"] == 1
     assert 1000 < outcome.packets < 7 * 30_000
     (said,) = _one(store, "SELECT damage FROM captures")
     assert "editcap" in said
@@ -378,7 +378,7 @@ def test_a_link_that_hides_its_tcp_is_named(store: Store, tmp_path: Path) -> Non
         with pytest.raises(BundleError, match="no TCP segment"):
             ingest(store, capture(tmp_path / f"{name}.pcap", [frame] * 3, link))
     mixed = [esp, esp, ethernet(ipv4(tcp(1, 0, 2)))]
-    assert "capture_mostly_other" in ingest(store, capture(tmp_path / "m.pcap", mixed)).findings
+    assert "capture_mostly_other" in ingest(store, capture(tmp_path / "m.pcap", mixed)).notes
 
 
 def test_a_4_tuple_used_again_is_two_connections(store: Store, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
     frames = [ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10))) for k in range(6)]
     times = [(1_700_000_000 + second, 0) for second in (0, 1, 2, -3600, -3599, -3598)]
     outcome = ingest(store, capture(tmp_path / "j.pcap", frames, times=times))
-    assert outcome.findings["capture_clock_back"] == 1
+    assert outcome.notes["capture_clock_back"] == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_clock_back'")
     assert "1 packets" in said
     assert "3602" in said
@@ -427,7 +427,7 @@ def test_a_clock_that_is_set_forward_is_named_and_an_idle_time_is_not(
     """Timestamps, which the sender's clock makes, tell one from the other."""
     jumped = tmp_path / "jumped.pcap"
     jumped.write_bytes(_set_forward(pcap.read_bytes(), 15_000, seconds))
-    assert ingest(store, jumped).findings == {"capture_clock_ahead": 1}
+    assert ingest(store, jumped).notes == {"capture_clock_ahead": 1}
     (said,) = _one(store, "SELECT detail FROM capture_quality")
     assert f"set forward by {seconds}.000 s before packet 15000," in said
     frames, times = [], []
@@ -437,7 +437,7 @@ def test_a_clock_that_is_set_forward_is_named_and_an_idle_time_is_not(
         frames.append(ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10, stamps))))
         times.append((1_700_000_000 + ms // 1000, ms % 1000 * 1000))
     idle = capture(tmp_path / "idle.pcap", frames, times=times)
-    assert ingest(store, idle).findings == {"capture_no_syn": 1}
+    assert ingest(store, idle).notes == {"capture_no_syn": 1}
 
 
 def test_a_clock_that_is_set_while_recording_leaves_packets_where_they_were(
@@ -452,7 +452,7 @@ def test_a_clock_that_is_set_while_recording_leaves_packets_where_they_were(
     (bundle / "packets.pcap.zst").unlink()
     (bundle / "packets.pcap").write_bytes(_set_forward(pcap.read_bytes(), 15_000, 3600))
     outcome = ingest(store, bundle)
-    assert outcome.findings.keys() >= {"capture_clock_ahead", "clock_drift"}
+    assert outcome.notes.keys() >= {"capture_clock_ahead", "clock_drift"}
     assert outcome.matched == outcome.mains > 9000
     placed = f"SELECT sum(ns::HUGEINT) FROM packets JOIN runs USING (run_id) WHERE run = '{RUN}'"
     # The drift that there was anyhow, some us, is spread over the recording without the step.
@@ -470,7 +470,7 @@ def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: 
     outcome = ingest(store, capture(tmp_path / "odd.pcap", frames))
     assert outcome.packets == 1
     assert _one(store, "SELECT tsval, tsecr FROM packets") == (3, 4)
-    assert outcome.findings == {"capture_no_syn": 1}
+    assert outcome.notes == {"capture_no_syn": 1}
 
 
 def _decoded(**cells: str) -> list[dict[str, Any]]:
@@ -509,14 +509,14 @@ def test_a_segment_too_short_for_its_options_is_counted(store: Store, tmp_path: 
     data = bytearray(path.read_bytes()[:-12])
     struct.pack_into("<I", data, 24 + 8, len(frame) - 12)
     path.write_bytes(data)
-    assert "capture_cut_options" in ingest(store, path).findings
+    assert "capture_cut_options" in ingest(store, path).notes
 
 
 def test_two_taps_are_named(store: Store, tmp_path: Path) -> None:
     frames = [ethernet(ipv4(tcp(1 + 100 * (i // 2), 2, 16, 100))) for i in range(6)]
     times = [(1_700_000_000, 10 * i) for i in range(6)]
     outcome = ingest(store, capture(tmp_path / "two.pcap", frames, times=times))
-    assert outcome.findings["capture_doubles"] == 1
+    assert outcome.notes["capture_doubles"] == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_doubles'")
     assert "3 packets are there twice" in said
 
@@ -556,20 +556,20 @@ def test_without_tshark_events_are_loaded_and_packets_come_later(
         with pytest.raises(Exception, match="tshark is not installed"):
             ingest(store, pcap)
     assert outcome.events > 10_000
-    assert outcome.findings.pop("packets_not_dissected") == 1
+    assert outcome.notes.pop("packets_not_dissected") == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind LIKE 'packets_not%'")
     assert "apt install tshark" in said
     again = ingest(store, fixtures.path(RUN))
     assert not again.already
     assert (again.run_id, again.events) == (outcome.run_id, outcome.events)
     assert again.packets > 20_000
-    assert again.findings == outcome.findings
+    assert again.notes == outcome.notes
     assert ingest(store, fixtures.path(RUN)).already
 
 
 def test_packets_can_be_left_aside(store: Store) -> None:
     outcome = ingest(store, fixtures.path(RUN), packets=False)
-    assert (outcome.packets, outcome.findings.get("packets_not_dissected")) == (0, None)
+    assert (outcome.packets, outcome.notes.get("packets_not_dissected")) == (0, None)
     assert _one(store, "SELECT count(*) FROM captures") == (0,)
 
 
@@ -586,7 +586,7 @@ def test_without_clocks_the_acks_place_the_packets(
 ) -> None:
     bundle = _changed_bundle(tmp_path, lambda manifest: manifest.update(clocks=None))
     outcome = ingest(store, bundle)
-    assert outcome.findings["clock_from_acks"] == 1
+    assert outcome.notes["clock_from_acks"] == 1
     assert outcome.matched >= 0.99 * outcome.mains > 9000
     exact = _one(
         shipped, f"SELECT min(ns)::BIGINT FROM packets JOIN runs USING (run_id) WHERE run = '{RUN}'"
@@ -609,7 +609,7 @@ def test_wrong_clocks_are_noticed(store: Store, tmp_path: Path, wrong_ms: int) -
         assert (shift, lag > 49_000_000) == (0, True)
     else:
         assert -51_000_000 < shift < -49_000_000
-        assert outcome.findings["clock_shift"] == 1
+        assert outcome.notes["clock_shift"] == 1
         assert outcome.matched >= 0.99 * outcome.mains
 
 

@@ -171,7 +171,7 @@ def test_parts_give_what_one_tshark_gives(
     outcome, parts = _loaded(path, tmp_path, parts=True)
     assert ran == [2]
     assert parts == whole
-    assert ("capture_cut" in outcome.findings) == (kind == "cut")
+    assert ("capture_cut" in outcome.notes) == (kind == "cut")
     assert outcome.packets > 1000
 
 
@@ -217,7 +217,7 @@ def test_many_connections_need_no_more_memory_than_there_is(
         packets_parts, "free_memory", lambda: int(limit / packets_parts.MEMORY_SHARE)
     )
     outcome, _ = _loaded(path, tmp_path, parts=True)
-    assert outcome.findings == {}
+    assert outcome.notes == {}
     assert outcome.packets == 8 * _segments(recorded)
     assert ran[0] > 2
     assert 0 < max(taken) <= limit

@@ -158,7 +158,7 @@ def test_metrics_of_one_direction_show_what_there_is_and_say_what_is_missing(
     acks = [ethernet(ipv4(tcp(7, 1 + 10 * k, 16))) for k in range(100)]
     with open_store(store) as opened:
         for name, frames in (("data", data), ("acks", acks)):
-            found = ingest(opened, capture(tmp_path / name, frames)).findings
+            found = ingest(opened, capture(tmp_path / name, frames)).notes
             assert found["capture_one_way"] == 1
     (flow,) = json.loads(_run(store, "metrics", "data", "--format", "json"))
     assert (flow["pkt_segments"], flow["pkt_acked_bytes"]) == (100, None)

@@ -26,8 +26,8 @@ def test_init_takes_struct_bbr_from_its_exit_and_the_rest_from_its_entry() -> No
 
 def test_unknown_columns_and_tags_are_named_and_known_side_rows_are_not() -> None:
     found = parse("M,ns,sk,tp.color", "Z,ns,sk", "N,ns,sk,sport", "K,ns,sk")
-    assert dict(found.findings).keys() == {"unknown_column", "unknown_tag"}
-    assert "tp.color" in dict(found.findings)["unknown_column"]
+    assert dict(found.notes).keys() == {"unknown_column", "unknown_tag"}
+    assert "tp.color" in dict(found.notes)["unknown_column"]
     assert set(found.skipped) == {"Z", "N"}
     assert [(tag.name, tag.kind) for tag in found.tags] == [("M", "main"), ("K", "loss_marks")]
 
@@ -35,7 +35,7 @@ def test_unknown_columns_and_tags_are_named_and_known_side_rows_are_not() -> Non
 def test_a_tag_of_single_rows_has_no_parts() -> None:
     found = parse("M,ns,sk", "R0,ns,sk", "R1,ns,sk")
     assert [tag.name for tag in found.tags] == ["M"]
-    assert [code for code, _ in found.findings] == ["unknown_tag", "unknown_tag"]
+    assert [code for code, _ in found.notes] == ["unknown_tag", "unknown_tag"]
 
 
 @pytest.mark.parametrize(

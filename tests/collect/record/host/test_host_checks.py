@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bbrscope.collect.bundle.rungs import LADDER
 from bbrscope.collect.lab import host
-from bbrscope.collect.record.host import doctor
+from bbrscope.collect.record.host import host_checks
 
 from tests.recordings import MAIN
 
@@ -26,12 +26,12 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_topic_is_on_the_screen_and_every_problem_has_advice() -> None:
     answer = json.loads(ran("--json").stdout)
-    topics = {finding["topic"] for finding in answer["findings"]}
+    topics = {check["topic"] for check in answer["checks"]}
     assert set(TOPICS) <= topics
-    for finding in answer["findings"]:
-        assert finding["state"] in ("ok", "note", "missing")
-        if finding["state"] == "missing":
-            assert finding["advice"], finding
+    for check in answer["checks"]:
+        assert check["state"] in ("ok", "note", "missing")
+        if check["state"] == "missing":
+            assert check["advice"], check
 
 
 def test_the_best_rung_is_the_first_usable_one() -> None:
@@ -56,13 +56,13 @@ def state() -> tuple[object, ...]:
 
 def test_nothing_on_the_host_is_changed(host_alone: None) -> None:
     before = state()
-    doctor.diagnose(Path())
+    host_checks.diagnose(Path())
     assert state() == before
 
 
 def test_bbr_is_named_by_the_size_of_its_struct() -> None:
     answer = json.loads(ran("--json").stdout)
-    values = [finding["value"] for finding in answer["findings"] if finding["topic"] == "BBR"]
+    values = [check["value"] for check in answer["checks"] if check["topic"] == "BBR"]
     assert values
     for value in values:
         assert "struct bbr of" in value or "none among" in value or "unknown" in value
@@ -71,12 +71,13 @@ def test_bbr_is_named_by_the_size_of_its_struct() -> None:
 def test_lockdown_is_unknown_where_securityfs_is_not_mounted(tmp_path: Path) -> None:
     """As under `ip netns exec`, or in a container: nothing there does not mean no lockdown."""
     for securityfs in (tmp_path, tmp_path / "missing"):
-        answer = doctor.lockdown(securityfs)
+        answer = host_checks.lockdown(securityfs)
         assert (answer.state, answer.value) == ("note", "unknown: securityfs is not mounted")
         assert "mount -t securityfs" in answer.advice
     (tmp_path / "lsm").write_text("capability")
-    assert doctor.lockdown(tmp_path).value == "not in this kernel"
+    assert host_checks.lockdown(tmp_path).value == "not in this kernel"
     for mode, state in (("none", "ok"), ("integrity", "ok"), ("confidentiality", "missing")):
         text = "none integrity confidentiality".replace(mode, f"[{mode}]")
         (tmp_path / "lockdown").write_text(text)
-        assert (doctor.lockdown(tmp_path).value, doctor.lockdown(tmp_path).state) == (mode, state)
+        check = host_checks.lockdown(tmp_path)
+        assert (check.value, check.state) == (mode, state)

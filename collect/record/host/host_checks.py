@@ -43,7 +43,7 @@ class HostReport:
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
         return {
-            "findings": [vars(check) for check in self.checks],
+            "checks": [vars(check) for check in self.checks],
             "rungs": self.rungs,
             "best": self.best,
         }

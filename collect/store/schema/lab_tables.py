@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .model import Column, Table
 from .recorded_tables import RUN_ID
+from .table import Column, Table
 
 _FLOW_NO = Column("flow_no", "INTEGER", "", "the flow within its scenario, from 1")
 
