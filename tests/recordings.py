@@ -62,7 +62,7 @@ def lacks_nothing_unsaid(folder: Path, name: str) -> None:
     lacking += [call.sentence for call in accounting.exits_missing(found.as_dict())]
     if missed := report["accounting"].get("missed_runs", 0):
         lacking.append(f"the kernel skipped {missed} runs of the probes")
-    assert not lacking or report["probe"] == "kprobe", said
+    assert not lacking or report["rung"] == "kprobe", said
     assert all(sentence in said for sentence in lacking), said
     assert status == ("1\n" if lacking else "0\n"), said
 

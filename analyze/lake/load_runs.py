@@ -270,7 +270,7 @@ class _Group:
             "compared": compared,
             "exact": exact,
             "diagnosed": None if findings is None else len(findings),
-            "generation": 0,
+            "merges": 0,
         }
 
 

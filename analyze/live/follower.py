@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...collect.bundle.numbers import MAX_NS
-from ...collect.bundle.rungs import RUNGS
+from ...collect.bundle.rungs import RUNGS, named_rung
 from ...collect.events import which_bbr
 from ...collect.flight.triggers import LiveBatch
 from ...probes.base.errors import BbrscopeError
@@ -46,7 +46,7 @@ class Follower:
         if self.manifest:
             return
         self.manifest = manifest
-        rung = RUNGS.get(str(manifest.get("probe")))
+        rung = RUNGS.get(named_rung(manifest))
         if manifest.get("bbr") and (rung is None or rung.replays):
             warm.compile_loop(str(manifest["bbr"]))
 

@@ -1,4 +1,4 @@
-"""A recording that only looks: rows, or ss where nothing can be attached, and flows as they are."""
+"""A recording that writes nothing: rows, or ss where nothing can attach, and flows as they are."""
 
 from __future__ import annotations
 

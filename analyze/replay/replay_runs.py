@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...collect.bundle.rungs import RUNGS
-from ...collect.store.query import first_row
+from ...collect.store.query import first_row, rung_of
 from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr import codes, loops, params
@@ -115,10 +114,10 @@ def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
         BbrscopeError: it has packets only, was recorded on a rung without callbacks, or does not
             say what its kernel ran with.
     """
-    row = first_row(con, "SELECT run, events, rung, version FROM runs WHERE run_id = ?", run_id)
+    row = first_row(con, "SELECT run, events, version FROM runs WHERE run_id = ?", run_id)
     assert row is not None
-    run, events, name, version = row
-    rung = RUNGS.get(name or "")
+    run, events, version = row
+    rung = rung_of(con, run_id)
     if rung is not None and not rung.replays:
         raise BbrscopeError(
             f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"

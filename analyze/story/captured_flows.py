@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...collect.bundle.rungs import CAPTURE
-from ...collect.store.query import Row, rows
+from ...collect.store.query import Row, rows, rung_of
 from .clock import run_zero
 from .facts import PacketTotals, StoryFacts
 
@@ -37,8 +37,7 @@ class CapturedFlow:
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] | None:
     """Return the flows of a run of packets only, the largest first; None: it has more than that."""
-    rungs = con.execute("SELECT rung FROM runs WHERE run_id = ?", [run_id]).fetchall()
-    if rungs != [(CAPTURE.name,)]:
+    if rung_of(con, run_id) != CAPTURE:
         return None
     summaries = rows(
         con,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, Rung
-from ...collect.store.query import Row, first_row, rows
+from ...collect.store.query import Row, first_row, rows, rung_of
 from .clock import run_zero
 from .completeness import RunCompleteness, completeness_of
 
@@ -95,8 +95,7 @@ class EventFlow:
 
 def has_decisions(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
     """Tell whether the run's decisions are in the store, or its rung has none to find."""
-    run = first_row(con, "SELECT rung FROM runs WHERE run_id = ?", run_id)
-    rung = RUNGS.get(run[0] or "") if run else None
+    rung = rung_of(con, run_id)
     if rung and not rung.replays:
         return True
     row = first_row(

@@ -39,7 +39,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[RecordedFlow]:
     captured = captured_flows.flows_of(con, run_id)
     if captured is not None:
         return list(captured)
-    if sampled_flows.rung_of(con, run_id) is not None:
+    if sampled_flows.sampled_by(con, run_id) is not None:
         return list(sampled_flows.flows_of(con, run_id))
     return list(event_flows.flows_of(con, run_id))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...collect.bundle.rungs import RUNGS, SAMPLED, Rung
-from ...collect.store.query import Row, first_row, rows
+from ...collect.bundle.rungs import SAMPLED, Rung
+from ...collect.store.query import Row, rows, rung_of
 from . import changes as names
 from .changes import Change
 from .clock import run_zero
@@ -65,15 +65,15 @@ class SampledFlow:
         return bool(self.summary["acked_bytes"] < TINY_BYTES)
 
 
-def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
+def sampled_by(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
     """Return how the run was sampled; None: it is not made of samples only."""
-    row = first_row(con, "SELECT rung FROM runs WHERE run_id = ?", run_id)
-    return RUNGS[row[0]] if row and row[0] in SAMPLED else None
+    rung = rung_of(con, run_id)
+    return rung if rung and rung.name in SAMPLED else None
 
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[SampledFlow]:
     """Return the flows of a run of samples, the one that carried most first."""
-    rung = rung_of(con, run_id)
+    rung = sampled_by(con, run_id)
     assert rung is not None  # the caller asked
     records = rows(
         con, "SELECT * FROM sampled_flows WHERE run_id = ? ORDER BY acked_bytes DESC, flow", run_id

@@ -60,7 +60,7 @@ CODES = {
     "capture_unmatched": "no event could be joined to a packet of {name}",
     "capture_no_owner": "none of the {packets} packets of {name} belongs to a recorded flow: {why}",
     "samples_untimed": "{count} of {total} samples have no time: only their order is known. Let a "
-    "line with the time precede each look: date +%s.%N; ss -tin",
+    "line with the time precede each poll: date +%s.%N; ss -tin",
     "samples_backwards": "{count} samples are older than the ones before them: the clock jumped",
     "samples_gap": "{seconds:.3f} s are between two samples of a flow, {usual:.3f} s between most: "
     "the clock jumped ahead, or nobody looked; rates over that time are means",

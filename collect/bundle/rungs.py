@@ -6,6 +6,7 @@ Said once, here; `doctor`, `collect`, the manifest, ingest, `explain`, `report` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -83,3 +84,12 @@ CAPTURE = Rung(
 RUNGS = {rung.name: rung for rung in (*LADDER, PHASES, KERNEL_LOG, CAPTURE)}
 # Those whose runs have rows of table samples and no events.
 SAMPLED = ("inet_diag", "kernel_log")
+
+
+def named_rung(manifest: Mapping[str, object]) -> str:
+    """Return the rung that a bundle's manifest names, or "" if it names none.
+
+    Older bundles have it under the key `probe`.
+    """
+    name = manifest.get("rung", manifest.get("probe"))
+    return name if isinstance(name, str) else ""

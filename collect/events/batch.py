@@ -97,7 +97,7 @@ class Assembler:
         import pyarrow as pa
 
         count = len(events)
-        # Findings are rare and the open events come last: nearly always a prefix is picked.
+        # Notes are rare and the open events come last: nearly always a prefix is picked.
         pick: slice | npt.NDArray[np.intp] = (
             slice(0, count) if count == 0 or events[-1] == count - 1 else events
         )

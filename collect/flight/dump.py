@@ -60,9 +60,9 @@ def _write_parts(
         captured = written(folder.path / PACKETS, partial(packets.write_window, *real))
         counts["packets"] = {**facts["packets"], "packets_captured": captured}
     for name, text in rings.texts.items():
-        looks = written(folder.path / name, partial(text.write_window, *span))
+        polls = written(folder.path / name, partial(text.write_window, *span))
         if name.startswith("ss."):
-            counts |= {"samples": looks, "socket_samples": looks}
+            counts |= {"samples": polls, "socket_samples": polls}
     return counts
 
 

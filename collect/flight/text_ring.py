@@ -1,4 +1,4 @@
-"""The last looks of a sampler in memory: what `ss` and `tc` said."""
+"""The last polls of a sampler in memory: what `ss` and `tc` said."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pieces import PieceRing
 
 
 class TextRing:
-    """Takes one look at a time, and dates it by when it came (CLOCK_MONOTONIC, ns).
+    """Takes one poll at a time, and dates it by when it came (CLOCK_MONOTONIC, ns).
 
     A first piece that begins with `header` is the file's head, and is kept for good.
     """
@@ -27,7 +27,7 @@ class TextRing:
         return self.ring.size
 
     def write(self, data: bytes) -> None:
-        """Take a look."""
+        """Take what one poll printed."""
         with self._lock:
             if self._expected and not self._header and data.startswith(self._expected):
                 self._header = data
@@ -42,7 +42,7 @@ class TextRing:
         """Do nothing: no file is open."""
 
     def write_window(self, from_ns: int, until_ns: int, write: Callable[[bytes], None]) -> int:
-        """Write the looks of a window; return how many."""
+        """Write the polls of a window; return how many."""
         with self._lock:
             pieces = [one for one in self.ring.since(from_ns) if one.last_ns < until_ns]
         if self._header:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ...probes.base.errors import BbrscopeError, HostError
 from ...probes.packed_columns import Numbers, numbers
+from ..bundle.rungs import named_rung
 from ..lab import units
 from .beginnings import Columns
 
@@ -225,9 +226,9 @@ def needs_rung(trigger: str, manifest: Mapping[str, Any], rungs: Sequence[str]) 
     Raises:
         HostError: the recording is by another rung than these.
     """
-    if (probe := str(manifest.get("probe"))) not in rungs:
+    if (rung := named_rung(manifest)) not in rungs:
         raise HostError(
-            f"--until {trigger} never fires by {probe}: it needs {' or '.join(rungs)}",
+            f"--until {trigger} never fires by {rung}: it needs {' or '.join(rungs)}",
             "bbrscope doctor says what this host lacks; --until signal works on every rung",
         )
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ...probes.fields import column_name
 from ..bundle.bundle import Bundle, Manifest
 from ..bundle.quality import CODES
-from ..bundle.rungs import CAPTURE, PHASES, RUNGS
+from ..bundle.rungs import CAPTURE, PHASES, RUNGS, named_rung
 from ..store.schema.recorded_tables import SAMPLE
 
 if TYPE_CHECKING:
     import duckdb
 
 # Manifest keys that have columns or tables of their own; the rest goes to host_facts.
-OWN_COLUMNS = {"format", "version", "name", "bbr", "kernel", "probe", "scenario", "clocks", "lab"}
+OWN_COLUMNS = set("format version name bbr kernel rung probe scenario clocks lab".split())
 
 
 def _quoted(code: str) -> str:
@@ -135,7 +135,7 @@ def rung(manifest: Manifest, kinds: set[str]) -> str | None:
 
     None: its events are of callbacks, and the manifest names neither fentry nor kprobe.
     """
-    declared = RUNGS.get(manifest.text("probe") or "")
+    declared = RUNGS.get(named_rung(manifest.raw))
     if kinds == {SAMPLE}:
         return PHASES.name if declared == PHASES else "tcp_probe"
     return declared.name if declared and declared.replays else None

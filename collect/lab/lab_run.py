@@ -147,7 +147,7 @@ def one(point: LabPoint, place: str, captures: LabCaptures, folder: Path, say: S
             if manifest["ended"].startswith("SIG"):
                 raise InterruptedLabError
             raise HostError(f"the recording ended early: {manifest['ended']}", "bbrscope doctor")
-        if recording.rung is None and manifest["probe"] not in ("fentry", "kprobe"):
+        if recording.rung is None and manifest["rung"] not in ("fentry", "kprobe"):
             tried = [step for step in manifest["ladder"] if step["rung"] in ("fentry", "kprobe")]
             why = "; ".join(f"{step['rung']}: {step['reason']}" for step in tried)
             raise HostError(f"the probes cannot attach: {why}", "bbrscope doctor")

@@ -45,8 +45,9 @@ LAKE_RUNS = Table(
     ),
 )
 _PLACES = ("tables", "paths", "rows_in", "sizes")
-# A merged file holds runs of one day and host; the newer of two rows of a run counts.
-_GENERATION = "generation"
+# A merged file holds runs of one day and host; of two rows of a run, the one merged more often
+# counts.
+_MERGES = "merges"
 _SAFE = re.compile(r"[A-Za-z0-9_.%@+=/-]+")
 
 
@@ -86,7 +87,7 @@ def manifest_schema() -> pa.Schema:
             ("paths", pa.list_(pa.string())),
             ("rows_in", pa.list_(pa.int64())),
             ("sizes", pa.list_(pa.int64())),
-            (_GENERATION, pa.int64()),
+            (_MERGES, pa.int64()),
         ]
     )
 
@@ -135,7 +136,7 @@ def known_runs(place: LakePlace) -> set[int]:
 
 
 def _age(row: Row) -> tuple[int, str]:
-    return row[_GENERATION], row["manifest_file"]
+    return row[_MERGES], row["manifest_file"]
 
 
 def _read(place: LakePlace, name: str) -> list[Row]:

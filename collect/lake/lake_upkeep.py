@@ -174,7 +174,7 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
                 "paths": [files[table][0] for table in row["tables"]],
                 "sizes": [files[table][1] for table in row["tables"]],
                 "bytes": sum(shares),
-                "generation": max(each["generation"] for each in rows) + 1,
+                "merges": max(each["merges"] for each in rows) + 1,
             }
         )
     return result

@@ -233,7 +233,7 @@ ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the fi
 # Whoever is killed leaves this: ingest --salvage reads it.
 cat > "$work/manifest.json" <<EOF
 {"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
- "constants": {"HZ": null}, "probe": "$rung", "events": null, "unfinished": true}
+ "constants": {"HZ": null}, "rung": "$rung", "events": null, "unfinished": true}
 EOF
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
@@ -337,7 +337,7 @@ cat > "$work/manifest.json" <<EOF
  "sysctls": {$sysctls}, "module_params": {$params},
  "clocks": {"start": ${start:-null}, "end": ${end:-${start:-null}}, "drift_measured": false},
  "accounting": {"probes": {$probes}, "lost": $lost, "reported_lost_rows": $told, "complete": $complete},
- "events": {$counts}, "events_lost": $lost, "packets": $packets, "probe": "$rung",
+ "events": {$counts}, "events_lost": $lost, "packets": $packets, "rung": "$rung",
  "ladder": [$ladder], "command_status": $status,
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF

@@ -20,7 +20,7 @@ MOST_PERIOD_S = 60.0
 
 
 class Periodic(Protocol):
-    """A sampler: it looks every `period_s` seconds, which may be made longer."""
+    """A sampler: it polls every `period_s` seconds, which may be made longer."""
 
     period_s: float
     name: str
@@ -28,11 +28,11 @@ class Periodic(Protocol):
 
 @dataclass(frozen=True)
 class Used:
-    """Seconds of CPU up to `ns`: of all, and of them what the looks of ss and tc took."""
+    """Seconds of CPU up to `ns`: of all, and of them what polling by ss and tc took."""
 
     ns: int
     all_s: float
-    looks_s: float
+    polls_s: float
 
 
 class CpuLimit:
@@ -40,7 +40,7 @@ class CpuLimit:
 
     What counts is bpftrace (`tracer`), this process with the tools that it called, further `pids`,
     and the probes' own time inside the kernel where it counts that. Where the tools took most of
-    it the `samplers` look half as often; else SIGWINCH to bpftrace halves the flows that are
+    it the `samplers` poll half as often; else SIGWINCH to bpftrace halves the flows that are
     recorded. `notes` has what was said of it, `share` is N where one of N flows is left.
     """
 
@@ -63,14 +63,14 @@ class CpuLimit:
         if last is not None:
             percent = 100 * (now.all_s - last.all_s) * SECOND_NS / (now.ns - last.ns)
             if percent > self.percent:
-                self._back_off(percent, now.looks_s - last.looks_s > (now.all_s - last.all_s) / 2)
+                self._back_off(percent, now.polls_s - last.polls_s > (now.all_s - last.all_s) / 2)
 
-    def _back_off(self, percent: float, by_looks: bool) -> None:
+    def _back_off(self, percent: float, by_polls: bool) -> None:
         slower = [one for one in self.samplers if one.period_s < MOST_PERIOD_S]
-        if by_looks and slower:
+        if by_polls and slower:
             for one in slower:
                 one.period_s *= 2
-            self._note(percent, f"half as many looks at {' and '.join(one.name for one in slower)}")
+            self._note(percent, f"half as many polls by {' and '.join(one.name for one in slower)}")
         elif self.share < MOST_SHARE:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.tracer, signal.SIGWINCH)
@@ -88,11 +88,11 @@ class CpuLimit:
     def used(self, now_ns: int) -> Used:
         """What the recording took of the CPU so far."""
         own = os.times()
-        looks = own.children_user + own.children_system
-        processes = own.user + own.system + looks + sum(map(cpu_s, self.pids))
+        polls = own.children_user + own.children_system
+        processes = own.user + own.system + polls + sum(map(cpu_s, self.pids))
         runs = bpf_stats.programs(self.tracer)
         in_kernel = sum(one.get("run_time_ns", 0) for one in runs) / SECOND_NS
-        return Used(now_ns, processes + in_kernel, looks)
+        return Used(now_ns, processes + in_kernel, polls)
 
 
 def cpu_s(pid: int) -> float:

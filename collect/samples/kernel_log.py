@@ -65,16 +65,16 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
     The time is the one in brackets, which printk prints (dmesg, kern.log) as does ``journalctl -k
     -o short-monotonic``, else one that the line begins with.
     """
-    look = 0
+    poll = 0
     for line in lines:
         line = line[:MAX_LINE]
         match = LINE.search(line)
         if match is None:
             continue
-        look += 1
+        poll += 1
         before = line[: match.start()]
         ends = Ends(None, None, match["address"], int(match["port"]) & 0xFFFF)
-        yield Sample(ends, None, look, _time(before), _values(match))
+        yield Sample(ends, None, poll, _time(before), _values(match))
 
 
 def _time(before: str) -> tuple[int, str] | None:

@@ -34,14 +34,14 @@ class Sample:
         ends: whose it is.
         cookie: the socket's cookie (ss prints it as sk:), which tells connections of the same
             ends apart; None: not printed.
-        look: number of the look at all flows, or of the line.
+        poll: number of the call of ss, which shows all flows, or of the line.
         time: ns and the clock they are of, ``monotonic`` or ``realtime``; None: not recorded.
         values: columns of table samples.
     """
 
     ends: Ends
     cookie: str | None
-    look: int
+    poll: int
     time: tuple[int, str] | None
     values: dict[str, Any]
 
@@ -114,7 +114,7 @@ def load(
             life = connections.life_of(sample, ns)
             _note(loaded, life, sample, ns)
             values = {name: fitting(each, *types[name]) for name, each in sample.values.items()}
-            yield {"run_id": run_id, "flow": life.flow, "look": sample.look, "ns": ns, **values}
+            yield {"run_id": run_id, "flow": life.flow, "poll": sample.poll, "ns": ns, **values}
 
     insert(con, "samples", rows())
     insert(con, "flows", (_flow_row(run_id, *entry) for entry in connections.fresh))

@@ -22,7 +22,7 @@ COUNTERS = (
     "backlog_bytes",
     "backlog_pkts",
 )
-# Ten looks a second for two days; at 100 bytes of memory each in DuckDB.
+# Ten polls a second for two days; at 100 bytes of memory each in DuckDB.
 MAX_SAMPLES = 2_000_000
 MAX_COLUMNS = 64
 MOST_DIGITS = 19

@@ -105,12 +105,12 @@ _BBR_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def samples(lines: Iterable[str]) -> Iterator[Sample]:
-    """Yield the flows under BBR, look by look; everything else in the log is passed over.
+    """Yield the flows under BBR, poll by poll; everything else in the log is passed over.
 
-    A look at all flows begins with a time on a line of its own, with ss's line of headings, or,
+    A poll of all flows begins with a time on a line of its own, with ss's line of headings, or,
     where there is neither, when flows come again.
     """
-    look, seen = 1, set[tuple[Ends, str | None]]()
+    poll, seen = 1, set[tuple[Ends, str | None]]()
     stamp: tuple[int, str] | None = None
     head: tuple[Ends, str | None, tuple[int, str] | None] | None = None
     for line in lines:
@@ -120,10 +120,10 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
         indented = line[:1] in " \t" if begin is None else line[begin[2] : begin[2] + 2] == " \t"
         if begin is not None and not rest:
             stamp, head = begin[:2], None
-            look, seen = look + bool(seen), set()
+            poll, seen = poll + bool(seen), set()
             continue
         if rest.startswith(("State ", "Recv-Q ", "Netid ")):
-            look, seen, head = look + bool(seen), set(), None
+            poll, seen, head = poll + bool(seen), set(), None
             continue
         when = begin[:2] if begin else stamp
         ends = None if indented else _ends(rest)
@@ -138,9 +138,9 @@ def samples(lines: Iterable[str]) -> Iterator[Sample]:
         if values is None:
             continue
         if (ends, name) in seen:
-            look, seen = look + 1, set()
+            poll, seen = poll + 1, set()
         seen.add((ends, name))
-        yield Sample(ends, name, look, when, values)
+        yield Sample(ends, name, poll, when, values)
 
 
 def _ends(text: str) -> Ends | None:

@@ -58,19 +58,19 @@ _UNSET = {"snd_ssthresh": 0x7FFFFFFF, "tcp_min_rtt_us": 0xFFFFFFFF}
 
 def samples(lines: Iterable[str]) -> Iterator[Sample]:
     """Yield the snapshots of BBR flows; whatever else is there is passed over."""
-    for look, line in enumerate(lines, 1):
+    for poll, line in enumerate(lines, 1):
         if MARK not in line:
             continue
         try:
             record = json.loads(line)
-            sample = _sample(record.get("Snapshot", record), look)
+            sample = _sample(record.get("Snapshot", record), poll)
         except (ValueError, TypeError, LookupError, AttributeError, struct.error, RecursionError):
             continue
         if sample is not None:
             yield sample
 
 
-def _sample(snapshot: dict[str, Any], look: int) -> Sample | None:
+def _sample(snapshot: dict[str, Any], poll: int) -> Sample | None:
     attributes: list[str | None] = snapshot.get("Attributes") or []
     bbr = _attribute(attributes, _BBR_INFO)
     if len(bbr) < _BBR.size:
@@ -79,7 +79,7 @@ def _sample(snapshot: dict[str, Any], look: int) -> Sample | None:
     values = {"source": SOURCE, **_tcp_info(_attribute(attributes, _TCP_INFO)), **_bbr_info(bbr)}
     ends = _ends(message)
     cookie = message[44:52].hex()
-    return Sample(ends, cookie, look, (_ns(snapshot["Timestamp"]), "realtime"), values)
+    return Sample(ends, cookie, poll, (_ns(snapshot["Timestamp"]), "realtime"), values)
 
 
 def _attribute(attributes: list[str | None], number: int) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..bundle.rungs import RUNGS, Rung
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -32,6 +34,12 @@ def first_row(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> tuple
 def run_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     """Return the names of a store's runs by run_id, in the order in which they were ingested."""
     return dict(con.execute("SELECT run_id, run FROM runs ORDER BY run_id").fetchall())
+
+
+def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
+    """Return the rung by which a run was recorded; None: no such run, or it names none."""
+    row = first_row(con, "SELECT rung FROM runs WHERE run_id = ?", run_id)
+    return RUNGS.get(row[0] or "") if row else None
 
 
 def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> Row:

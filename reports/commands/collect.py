@@ -304,7 +304,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
     """
     from ...collect.record.output.accounting import is_empty, trouble
 
-    say(f"{path}: {_contents(manifest)} by {manifest['probe']}", err=True)
+    say(f"{path}: {_contents(manifest)} by {manifest['rung']}", err=True)
     say(f"  ended: {manifest['ended']}", err=True)
     for note in manifest["notes"]:
         say(f"  note: {note}", err=True)
@@ -324,7 +324,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
 
 def _contents(manifest: dict[str, Any]) -> str:
     """Return how much was recorded, in words."""
-    if manifest["probe"] == "inet_diag":
+    if manifest["rung"] == "inet_diag":
         return f"{plural(manifest['samples'], 'sample')} of all flows"
     events = sum(
         rows

@@ -10,8 +10,8 @@ import click
 from ...probes.base.errors import BbrscopeError
 from ..text.screen import say
 
-# What of a manifest --json prints.
-BUNDLE_FACTS = ("probe", "ended", "ladder", "accounting", "completeness", "settings_changed")
+# What of a manifest --json prints, besides the rung.
+BUNDLE_FACTS = ("ended", "ladder", "accounting", "completeness", "settings_changed")
 MARKS = {"ok": "ok", "note": "--", "missing": "NO"}
 
 
@@ -69,6 +69,7 @@ def print_bundle(folder: Path, as_json: bool) -> None:
         BbrscopeError: events were lost, or rows make no sense.
     """
     from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
+    from ...collect.bundle.rungs import named_rung
     from ...collect.record.output import accounting
 
     raw = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}").raw
@@ -77,7 +78,8 @@ def print_bundle(folder: Path, as_json: bool) -> None:
         raw = raw | {"completeness": _completeness(folder / EVENTS)}
     problems = accounting.trouble(raw)
     if as_json:
-        document: dict[str, object] = {name: raw.get(name) for name in BUNDLE_FACTS}
+        document: dict[str, object] = {"rung": named_rung(raw)}
+        document |= {name: raw.get(name) for name in BUNDLE_FACTS}
         say(json.dumps(document | {"problems": problems}, indent=1))
     else:
         say("\n".join(accounting.lines(raw)))

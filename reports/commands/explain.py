@@ -104,7 +104,7 @@ def command(request: ExplainRequest) -> None:
     request = request.checked()
     with open_replayed(request.store, request.run) as opened:
         run_id = opened.run_id(request.run)
-        if rung := sampled_flows.rung_of(opened.con, run_id):
+        if rung := sampled_flows.sampled_by(opened.con, run_id):
             _explain_samples(request, sampled_flows.flows_of(opened.con, run_id), rung)
         elif (captured := captured_flows.flows_of(opened.con, run_id)) is not None:
             _explain_packets(request, captured)

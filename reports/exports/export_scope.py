@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ...analyze.story import names as naming
 from ...analyze.story.event_flows import EventFlow
 from ...analyze.story.flow_stories import RecordedFlow, flows_of
-from ...collect.bundle.rungs import RUNGS
-from ...collect.store.query import one
+from ...collect.store.query import rung_of
 from ...probes.base.errors import BbrscopeError
 
 if TYPE_CHECKING:
@@ -71,13 +70,12 @@ class ExportScope:
         known = [flow for flow in self.flows if isinstance(flow, EventFlow)]
         if known and len(known) == len(self.flows):
             return known
-        (rung,) = one(self.con, "SELECT rung FROM runs WHERE run_id = ?", self.run_id).values()
+        rung = rung_of(self.con, self.run_id)
         if not self.flows:
             raise BbrscopeError(f"{self.run} has no flow", "choose another run: bbrscope runs")
-        cannot = RUNGS[rung].cannot if rung in RUNGS else "tell decisions"
+        by = f"{rung.name}, which cannot {rung.cannot}" if rung else "unknown means"
         raise BbrscopeError(
-            f"{self.run} has no decisions to {to}: it was recorded by {rung}, which cannot"
-            f" {cannot}",
+            f"{self.run} has no decisions to {to}: it was recorded by {by}",
             "record the sender with `bbrscope collect`, which sees them",
         )
 

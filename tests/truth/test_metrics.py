@@ -228,7 +228,7 @@ def test_time_limited_by_buffers_is_what_ss_printed(tmp_path: Path) -> None:
         printed = "".join(f" {name}:{ms}ms({ms / 50:.1f}%)" for name, ms in limits if ms)
         number = text.count("# monotonic") + 1
         text += f"# monotonic_ns {number * 10**9}\n{line}{printed}\n"
-    bundle = write_bundle(tmp_path / "ss", None, probe="inet_diag")
+    bundle = write_bundle(tmp_path / "ss", None, rung="inet_diag")
     (bundle / "ss.txt.zst").write_bytes(zstandard.compress(text.encode()))
     with open_store(tmp_path / "s.duckdb") as store:
         ingest(store, bundle)

@@ -46,7 +46,7 @@ FLOW_STEPS = View(
     (
         RUN_ID,
         FLOW,
-        Column("seq", "INTEGER", "", "the event, see events; or samples.look"),
+        Column("seq", "INTEGER", "", "the event, see events; or samples.poll"),
         Column("ns", "BIGINT", "ns", "see events or samples"),
         Column("is_ack", "BOOLEAN", "", "an event of kind main"),
         Column("phase", "VARCHAR", "", "phase that it found, see phases; NULL: a sample"),
@@ -85,7 +85,7 @@ FROM events e JOIN runs r USING (run_id)
 JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
 WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq)
 UNION ALL
-SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss,
+SELECT s.run_id, s.flow, s.poll, s.ns::BIGINT, false, NULL, s.mss,
   frame_bytes(s.mss::BIGINT, f.remote_address), {_increase("s.bytes_acked")},
   {_increase("s.delivered")}, {_increase(f"coalesce(s.lost, {_printed('total_retrans')})")},
   {_increase("s.delivered_ce")}, coalesce(s.rtt_us, s.srtt_us),
@@ -96,7 +96,7 @@ SELECT s.run_id, s.flow, s.look, s.ns::BIGINT, false, NULL, s.mss,
   held
 FROM samples s JOIN flows f ON f.run_id = s.run_id AND f.flow = s.flow AND f.events = 0
 WHERE s.ns IS NOT NULL
-WINDOW w AS (PARTITION BY s.run_id, s.flow ORDER BY s.ns, s.look)
+WINDOW w AS (PARTITION BY s.run_id, s.flow ORDER BY s.ns, s.poll)
 """,
     shared=True,
 )

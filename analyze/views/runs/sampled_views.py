@@ -7,7 +7,7 @@ from ....collect.store.schema.table import Column
 from ..view import View
 from ..view_parts import FLOW_T_NS, RUN, T_NS, times
 
-# What gains tell is the mode; between looks a second apart the phases of PROBE_BW come and go.
+# What gains tell is the mode; between polls a second apart the phases of PROBE_BW come and go.
 MODE = "CASE WHEN s.phase LIKE 'PROBE_BW%' THEN 'PROBE_BW' ELSE s.phase END"
 
 SAMPLED_MODES = View(

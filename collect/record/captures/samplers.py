@@ -24,7 +24,7 @@ QUEUE_HEADER = (
 class Sampler(threading.Thread):
     """Calls `take` every `period_s` until stopped and appends what it returns.
 
-    `looks` counts the calls that returned anything, `rows` the lines among it that are no comment.
+    `polls` counts the calls that returned anything, `rows` the lines among it that are no comment.
     """
 
     def __init__(self, name: str, output: Output, period_s: float, take: Callable[[], str]) -> None:
@@ -32,7 +32,7 @@ class Sampler(threading.Thread):
         self.output = output
         self.period_s = period_s
         self.take = take
-        self.looks = 0
+        self.polls = 0
         self.rows = 0
         self.error: OSError | None = None
         self._stopping = threading.Event()
@@ -56,11 +56,11 @@ class Sampler(threading.Thread):
         with self._writing:
             if not self._closed:
                 self.output.write(text.encode())
-                self.looks += 1
+                self.polls += 1
                 self.rows += sum(not line.startswith("#") for line in text.splitlines())
 
     def stop(self) -> None:
-        """End the file; a look that does not come to an end is left alone, and its text dropped."""
+        """End the file; a poll that does not come to an end is left alone, and its text dropped."""
         self._stopping.set()
         self.join(JOIN_S)
         with self._writing:

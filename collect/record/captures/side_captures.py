@@ -100,9 +100,9 @@ class SideCaptures:
         return self.samplers[SS].rows if SS in self.samplers else 0
 
     @property
-    def looks(self) -> int:
+    def polls(self) -> int:
         """How many times ss was asked."""
-        return self.samplers[SS].looks if SS in self.samplers else 0
+        return self.samplers[SS].polls if SS in self.samplers else 0
 
     def written(self) -> int:
         """Compressed bytes so far."""

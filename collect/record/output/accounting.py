@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ....probes.base.errors import BundleError
 from ...bundle.exits import CALLS, MissingExits
+from ...bundle.rungs import named_rung
 
 if TYPE_CHECKING:
     from ..tracer import TracerEnd
@@ -152,7 +153,7 @@ def counted(number: object) -> str:
 
 
 def _lines(manifest: dict[str, Any]) -> Iterator[str]:
-    yield f"recorded by {manifest.get('probe')}; ended: {manifest.get('ended') or 'unknown'}"
+    yield f"recorded by {named_rung(manifest)}; ended: {manifest.get('ended') or 'unknown'}"
     for step in manifest.get("ladder") or []:
         yield f"  {step['rung']} {step['outcome']}: {step['reason']}"
     accounting = manifest.get("accounting")
@@ -169,7 +170,7 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
     if done is not None:
         summary = f"{int(done['events']):,} numbered events of {int(done['sockets']):,} sockets: "
         summary += f"{int(done['sequence_missing']):,} numbers missing"
-        if manifest.get("probe") != "tcp_probe":
+        if named_rung(manifest) != "tcp_probe":
             summary += (
                 f"; tp.delivered does not add up at {int(done['chain_breaks']):,} calls of main()"
             )

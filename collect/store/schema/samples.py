@@ -13,7 +13,10 @@ SAMPLES = Table(
         RUN_ID,
         FLOW,
         Column(
-            "look", "INTEGER", "", "number of the look at all flows (ss), or of the line; from 1"
+            "poll",
+            "INTEGER",
+            "",
+            "from 1: the call of ss, which shows all flows, or the line",
         ),
         Column("ns", "UBIGINT", "ns", "CLOCK_MONOTONIC, or CLOCK_REALTIME: see runs.decoded_as"),
         Column("source", "VARCHAR", "", "ss, kernel_log or tcp_info"),

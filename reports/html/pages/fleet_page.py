@@ -6,6 +6,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...text.column_headings import heading, words_and_unit
 from ...text.print_table import cell
 from ...text.quantities import fine_share, quantity
 from . import frame
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
     from ....analyze.lake.fleet import Answer
 
-# How a measured column is headed and written, by the end of its name: its unit and its digits.
-_UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("_s", ", s", lambda value: f"{value:,.1f}" if value >= 0.05 else f"{value:.2g}"),
-    ("_bytes", "", lambda value: quantity(value, "B")),
-    ("_mbps", ", Mbit/s", lambda value: f"{value:.3g}"),
-    ("share_of_time", "", fine_share),
+# How a measured column is written, by the end of its name.
+_WRITTEN: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_s", lambda value: f"{value:,.1f}" if value >= 0.05 else f"{value:.2g}"),
+    ("_bytes", lambda value: quantity(value, "B")),
+    ("_mbps", lambda value: f"{value:.3g}"),
+    ("share_of_time", fine_share),
 )
 # Columns of the table of changes: shares, and of them a difference's ends.
 _SHARES = ("before", "now")
@@ -60,15 +61,14 @@ def _shown(answer: Answer, reports: Mapping[str, str]) -> dict[str, object]:
 
 
 def _head(column: str) -> str:
-    """A column's name in words, with the unit of its numbers.
+    """A column's heading, with the unit where the cells are bare numbers.
 
     >>> _head("cost_s"), _head("short_bytes"), _head("v1_mbps"), _head("share_of_time")
     ('cost, s', 'short', 'v1, Mbit/s', 'share of time')
     """
-    for end, unit, _ in _UNITS:
-        if column.endswith(end) and column != end:
-            return column.removesuffix(end).replace("_", " ") + unit
-    return column.replace("_", " ") + (", points" if column in _POINTS else "")
+    if column.endswith("_bytes"):
+        return words_and_unit(column)[0]
+    return heading(column) + (", points" if column in _POINTS else "")
 
 
 def _text(column: str, value: object) -> str:
@@ -80,7 +80,7 @@ def _text(column: str, value: object) -> str:
         return f"{100 * value:+.2g}"
     if column == "p":
         return f"{value:.2g}"
-    written = [write for end, _, write in _UNITS if column.endswith(end)]
+    written = [write for end, write in _WRITTEN if column.endswith(end)]
     return written[0](value) if written else cell(value)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....analyze.study import claims
+from ...text.column_headings import heading
 from ...text.print_table import cell, listed
 from ...text.quantities import plural
 from ..charts import study_charts, vega
@@ -31,19 +32,6 @@ STATES = {
 }
 # What a column of a figure is headed with: of x and y, the axes' titles say the units.
 _FIGURE_HEADS = {"t": "time, s", "lo": "least", "hi": "most", "n": "runs"}
-# The ends of columns' names that are units.
-_UNITS = {
-    "s": "s",
-    "ms": "ms",
-    "us": "us",
-    "ns": "ns",
-    "mbps": "Mbit/s",
-    "bps": "bit/s",
-    "bytes": "bytes",
-    "packets": "packets",
-    "percent": "%",
-    "bdp": "BDP",
-}
 
 
 @dataclass(frozen=True)
@@ -121,17 +109,6 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     return facts
 
 
-def _head(column: str) -> str:
-    """Return a column's name in words, with the unit of its numbers.
-
-    >>> _head("goodput_mbps"), _head("rtt_mean_ms"), _head("flow_no"), _head("jain")
-    ('goodput, Mbit/s', 'rtt mean, ms', 'flow no', 'jain')
-    """
-    name, _, unit = column.rpartition("_")
-    words = (name if name and unit in _UNITS else column).replace("_", " ")
-    return f"{words}, {_UNITS[unit]}" if name and unit in _UNITS else words
-
-
 def _figure_heads(figure: Figure) -> dict[str, str]:
     """Return what the columns of a figure's rows are headed with, where it is not their name."""
     axes = {"x": figure.x, "y": figure.y, "value": figure.value}
@@ -149,7 +126,7 @@ def table(rows: pa.Table, heads: Mapping[str, str] | None = None) -> TextTable:
         for kind in first.schema.types
     ]
     lines = [list(line) for line in zip(*columns, strict=True)]
-    shown = [(heads or {}).get(name) or _head(name) for name in rows.column_names]
+    shown = [(heads or {}).get(name) or heading(name) for name in rows.column_names]
     return TextTable(shown, right, lines, rows.num_rows - first.num_rows)
 
 

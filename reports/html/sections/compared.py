@@ -13,6 +13,7 @@ from ....analyze.views.phase_names import PHASES
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
 from ....collect.store.schema.recorded_tables import ROWS_LOST
+from ...text.column_headings import words_and_unit
 from ...text.quantities import number_of, plural, seconds
 from ..data import document, select
 from ..data.document import Document, PlacedChart
@@ -35,9 +36,6 @@ MOST_DRAWN, MOST_FLOWS = compared_stills.MOST_DRAWN, 6
 MOST_BINS = 200
 # So many runs stand side by side in the table of numbers; more stand one below the other.
 MOST_BESIDE = 7
-_UNITS = ("us", "mbps", "packets", "s")
-# Words of names that are written otherwise in text.
-_AS_SPOKEN = {"rtt": "RTT", "ce": "CE", "pkt": "packet", "rwnd": "receive window", "jain": "Jain"}
 # A change of less than this is not coloured, and what never changes by more is not listed.
 WORTH_TELLING = 0.1
 
@@ -296,9 +294,7 @@ def heading(quantity: compare.Quantity) -> str:
     >>> heading(compare.Quantity("metric", "rtt_p50_us", "us", "median RTT"))
     'RTT p50'
     """
-    name, _, unit = quantity.name.rpartition("_")
-    words = (name if unit in _UNITS else quantity.name).split("_")
-    return " ".join(_AS_SPOKEN.get(word, word) for word in words)
+    return words_and_unit(quantity.name)[0]
 
 
 def _metrics(

@@ -11,7 +11,7 @@ from ....analyze.story.facts import StoryFacts
 from ....analyze.views.runs.sender_views import SAME_SENDER
 from ....collect.store.query import Row, rows
 from ...text.quantities import fine_share, quantity, share
-from ...text.stories.instant_text import BINDING_WORDS
+from ...text.stories.instant_text import limit_words
 from ..data.select import Run
 from ..data.sender_name import sender_name
 
@@ -39,7 +39,8 @@ class FlowLine:
     """How a flow did; cells are text with the unit of their heading, or their own.
 
     Attributes:
-        flow: None: a connection that only packets tell of.
+        flow: number of its section on the page; None: only packets tell of this connection.
+        name: what the line is called, below the heading Flow.
     """
 
     flow: int | None
@@ -98,7 +99,7 @@ def _line(row: Row, facts: StoryFacts | None) -> FlowLine:
     p50, p95, p99 = (_milliseconds(row[f"{source}rtt_{rank}_us"]) for rank in _RANKS)
     return FlowLine(
         row["flow"],
-        sender_name(row["flow"], row["stream"]),
+        sender_name(None, row["stream"]) if row["flow"] is None else str(row["flow"]),
         UNKNOWN if goodput is None else quantity(goodput * 1e6, "bit/s"),
         UNKNOWN if row["share"] is None else share(row["share"]),
         _share(row["pkt_retransmission_rate"]),
@@ -129,8 +130,7 @@ def _limit(facts: StoryFacts | None) -> str:
     if facts is None or not facts.limits:
         return UNKNOWN
     most = facts.limits[0]
-    words = BINDING_WORDS.get(most.binding, most.binding)
-    return f"{words} ({share(most.time_share)} of the time)"
+    return f"{limit_words(most.binding).short} ({share(most.time_share)} of the time)"
 
 
 def _jain(con: duckdb.DuckDBPyConnection, run_id: int) -> str:

@@ -8,7 +8,7 @@ from ....analyze.story.captured_flows import CapturedFlow
 from ....analyze.story.flow_stories import FlowStory
 from ....analyze.story.sampled_flows import SampledFlow
 from ...text.stories.captured_story import BEYOND
-from ...text.stories.instant_text import binding_words
+from ...text.stories.instant_text import limit_words
 from ...text.stories.prose import Prose, TimedText
 from ...text.stories.story_prose import StoryWords, totals
 from .links import At, Linked
@@ -54,7 +54,7 @@ def limits(flow_story: FlowStory) -> list[LimitBar]:
     return [
         LimitBar(
             limit.binding,
-            binding_words(limit.binding),
+            limit_words(limit.binding).full,
             limit.time_share,
         )
         for limit in flow_story.facts.limits

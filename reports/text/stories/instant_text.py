@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ....analyze.story import names as naming
@@ -10,39 +11,50 @@ from ....analyze.story.instant import Instant
 from ..print_table import printable
 from .flow_story import trust
 
-# What each binding constraint means, in a few words.
-BINDING_WORDS = {
-    "cwnd_target": "cwnd, at its target (gain x BDP + extra_acked) or on the way there",
-    "inflight_hi": "cwnd, capped by inflight_hi",
-    "inflight_hi_headroom": "cwnd, capped by inflight_hi less headroom",
-    "inflight_lo": "cwnd, capped by inflight_lo",
-    "probe_rtt": "cwnd, capped by PROBE_RTT",
-    "recovery": "cwnd, cut by loss recovery",
-    "pacing_bw_lo": "pacing at bw_lo",
-    "pacing_max_bw": "pacing at max_bw x gain",
-    "max_pacing_rate": "pacing at the application's SO_MAX_PACING_RATE",
-    "policer": "pacing at the policer's rate lt_bw",
-    "receive_window": "the peer's receive window",
-    "application": "the application",
-    "unknown": "unknown",
-}
-# What is added where there is room for a sentence.
-BINDING_MORE = {
-    "application": "it had nothing to send",
-    "unknown": "no data, send buffer or small queues (no recorded signal tells which), "
-    "or a gap of the recording",
+
+@dataclass(frozen=True)
+class LimitWords:
+    """What a binding constraint is called, and what it means where there is room for it."""
+
+    short: str
+    meaning: str = ""
+
+    @property
+    def full(self) -> str:
+        """Both."""
+        return f"{self.short}: {self.meaning}" if self.meaning else self.short
+
+
+# By `limits.binding`, for one instant.
+_LIMIT_WORDS = {
+    "cwnd_target": LimitWords("cwnd, at its target (gain x BDP + extra_acked) or on the way there"),
+    "inflight_hi": LimitWords("cwnd, capped by inflight_hi"),
+    "inflight_hi_headroom": LimitWords("cwnd, capped by inflight_hi less headroom"),
+    "inflight_lo": LimitWords("cwnd, capped by inflight_lo"),
+    "probe_rtt": LimitWords("cwnd, capped by PROBE_RTT"),
+    "recovery": LimitWords("cwnd, cut by loss recovery"),
+    "pacing_bw_lo": LimitWords("pacing at bw_lo"),
+    "pacing_max_bw": LimitWords("pacing at max_bw x gain"),
+    "max_pacing_rate": LimitWords("pacing at the application's SO_MAX_PACING_RATE"),
+    "policer": LimitWords("pacing at the policer's rate lt_bw"),
+    "receive_window": LimitWords("the peer's receive window"),
+    "application": LimitWords("the application", "it had nothing to send"),
+    "unknown": LimitWords(
+        "unknown",
+        "no data, send buffer or small queues (no recorded signal tells which), "
+        "or a gap of the recording",
+    ),
 }
 
 
-def binding_words(binding: str) -> str:
-    """Return what a binding constraint means, in full."""
-    words, more = BINDING_WORDS.get(binding, binding), BINDING_MORE.get(binding)
-    return f"{words}: {more}" if more else words
+def limit_words(binding: str) -> LimitWords:
+    """Return the words of a binding constraint, at worst its own name."""
+    return _LIMIT_WORDS.get(binding, LimitWords(binding))
 
 
 def instant_text(flow: EventFlow, instant: Instant, names: str) -> list[str]:
     """State at one instant, what limits sending and what BBR waits for, as aligned lines."""
-    limit = binding_words(instant.binding)
+    limit = limit_words(instant.binding).full
     if not instant.after:
         limit = "unknown: the recording ends or has a gap here"
     first, *others = instant.waits

@@ -27,7 +27,7 @@ SPAN_S = 3
 def test_decisions_as_they_come_are_those_of_the_replay(shipped_path: Path) -> None:
     for name in ("v2_x_spur", "v3_x_tlp5"):
         bundle, follower, taken = fixtures.path(name), Follower(), Counter[tuple[int, ...]]()
-        follower.begin({**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"})
+        follower.begin({**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"})
         coming = list(batches(bundle))
         if name == "v3_x_tlp5":  # it ends where the rows do: no silence tells that all have come
             coming = coming[:-SILENT]
@@ -104,7 +104,7 @@ NEVER = ("signal", "rate<1kbit/10s", "losses>=100000/1s", "sql:tp_delivered < 0"
 
 def test_triggers_fire_when_it_happens_and_not_else() -> None:
     bundle = fixtures.path("v2_x_spur")
-    document = {**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"}
+    document = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
     watchers = watchers_of([*FIRES, *NEVER])
     for _, watcher in watchers:
         watcher.begin(document)
@@ -127,7 +127,7 @@ def test_triggers_fire_when_it_happens_and_not_else() -> None:
 )
 def test_a_trigger_that_would_never_fire_is_refused(rung: str, deaf: list[str]) -> None:
     """fentry and kprobe alone see decisions; phases lack most ACKs, inet_diag has no events."""
-    document = {"probe": rung, "constants": {"HZ": 250}}
+    document = {"rung": rung, "constants": {"HZ": 250}}
     for text, watcher in watchers_of([*FIRES, "signal"]):
         if text not in deaf:
             watcher.begin(document)

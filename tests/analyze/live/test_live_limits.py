@@ -23,7 +23,7 @@ WHERE run = ? AND e.next_kind = 'main'
 def test_limits_and_phases_are_those_of_the_view(shipped_path: Path) -> None:
     for name in ("v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"):
         bundle, follower = fixtures.path(name), Follower()
-        follower.begin({**json.loads((bundle / "manifest.json").read_text()), "probe": "fentry"})
+        follower.begin({**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"})
         last: dict[int, dict[str, int]] = {}
         found: dict[int, tuple[str, str]] = {}
         for batch in batches(bundle):

@@ -70,7 +70,7 @@ def stored(store: Store) -> dict[str, Any]:
         "params": "SELECT * FROM params ORDER BY flow",
         "replays": "SELECT * EXCLUDE (first_divergence) FROM replays ORDER BY flow, mode",
         "flows": "SELECT * EXCLUDE (netns, retransmits) FROM flows ORDER BY flow",
-        "findings": "SELECT kind, seq FROM capture_quality ORDER BY kind, seq",
+        "quality_notes": "SELECT kind, seq FROM capture_quality ORDER BY kind, seq",
     }
     return {name: store.con.execute(query).fetchall() for name, query in queries.items()}
 

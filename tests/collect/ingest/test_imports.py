@@ -113,7 +113,7 @@ def test_a_kernel_log_tells_what_the_events_of_the_same_flow_tell(
     assert outcome.samples == len(mains) > 9000
     rows = store.con.execute(
         "SELECT ns, phase, inflight_hi, inflight_lo, bw_lo, min_rtt_us, snd_cwnd, delivered, lost"
-        " FROM samples ORDER BY look"
+        " FROM samples ORDER BY poll"
     ).fetchall()
     cycle = ("UP", "DOWN", "CRUISE", "REFILL")
     for row, had in zip(rows, mains, strict=True):
@@ -178,7 +178,7 @@ def test_a_log_of_ss_tells_what_the_events_tell_as_often_as_it_looks(
     assert outcome.version == ("v3" if v3 else None)
     assert outcome.notes == ({} if v3 else {"samples_v1_form": 1})
     rows = store.con.execute(
-        "SELECT look, min_rtt_us, inflight_hi, phase, snd_cwnd, srtt_us FROM samples ORDER BY look"
+        "SELECT poll, min_rtt_us, inflight_hi, phase, snd_cwnd, srtt_us FROM samples ORDER BY poll"
     ).fetchall()
     for number, (row, had) in enumerate(zip(rows, looks, strict=True), 1):
         high = None if had["bbr_inflight_hi"] == UNSET or not v3 else had["bbr_inflight_hi"]
@@ -239,7 +239,7 @@ def test_without_times_looks_are_counted_and_what_is_missing_is_said(
     outcome = ingest(store, path)
     assert (outcome.flows, outcome.samples) == (2, 8)
     assert outcome.notes == {"samples_untimed": 1, "samples_v1_form": 1}
-    assert store.con.execute("SELECT max(look), count(ns) FROM samples").fetchall() == [(4, 0)]
+    assert store.con.execute("SELECT max(poll), count(ns) FROM samples").fetchall() == [(4, 0)]
     assert metrics.table(store.con, [outcome.run_id], "flow").num_rows == 0
 
 
@@ -254,7 +254,7 @@ def test_a_port_used_again_is_another_flow(store: Store, tmp_path: Path) -> None
         )
     )
     ingest(store, path)
-    assert store.con.execute("SELECT flow FROM samples ORDER BY look").fetchall() == [
+    assert store.con.execute("SELECT flow FROM samples ORDER BY poll").fetchall() == [
         (1,),
         (1,),
         (2,),

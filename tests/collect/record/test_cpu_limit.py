@@ -73,7 +73,7 @@ def test_where_the_looks_take_most_they_become_rarer_before_flows_do() -> None:
     for number in range(2):
         limit.check(number * CHECK_NS)
     assert sampler.period_s == MOST_PERIOD_S
-    assert limit.notes[0].endswith("half as many looks at ss")
+    assert limit.notes[0].endswith("half as many polls by ss")
     assert limit.share == 1
 
 

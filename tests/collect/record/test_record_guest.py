@@ -261,7 +261,7 @@ def test_the_rung_and_the_reason_are_in_the_manifest(guest: Path) -> None:
 
 def test_a_function_that_is_not_there_costs_one_rung(guest: Path) -> None:
     document = manifest(guest / "kprobe")
-    assert document["probe"] == "kprobe"
+    assert document["rung"] == "kprobe"
     failed, used = document["ladder"]
     assert (failed["rung"], failed["outcome"]) == ("fentry", "failed")
     assert "bbr_undone" in failed["reason"]
@@ -272,7 +272,7 @@ def test_a_function_that_is_not_there_costs_one_rung(guest: Path) -> None:
 def test_without_btf_the_last_rung_is_left_and_says_why(guest: Path) -> None:
     said = (guest / "typeless.said").read_text()
     assert (guest / "typeless.status").read_text() == "0\n", said
-    assert manifest(guest / "typeless")["probe"] == "inet_diag"
+    assert manifest(guest / "typeless")["rung"] == "inet_diag"
     assert "BTF" in said
 
 

@@ -184,7 +184,7 @@ class TestTracepoint:
         out = tmp_path / "run"
         done = ran("--rung", "tcp_probe", "-d", "2.5", "--port", str(traffic.port), "-o", str(out))
         document = manifest(out)
-        assert document["probe"] == "tcp_probe"
+        assert document["rung"] == "tcp_probe"
         accounting = document["accounting"]
         assert isinstance(accounting, dict)
         counts = accounting["probes"]["T"]
@@ -445,7 +445,7 @@ def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) 
         done = ran(*words, "-o", str(out))
     assert done.returncode == 0, done.stderr
     document = manifest(out)
-    assert document["probe"] == "inet_diag"
+    assert document["rung"] == "inet_diag"
     assert "nothing can be replayed" in str(document["answers"])
     samples = text(out / "ss.txt.zst")
     assert samples.count("# monotonic_ns") >= 2
@@ -517,7 +517,7 @@ def test_without_root_it_says_so_and_records_what_ss_shows(tmp_path: Path) -> No
         assert done.returncode == 1, done.stderr
         assert "is empty: no socket had BBR" in done.stderr
         assert "not root" in done.stderr
-        assert manifest(here / "run")["probe"] == "inet_diag"
+        assert manifest(here / "run")["rung"] == "inet_diag"
         assert refused.returncode == 1
         assert "not root" in refused.stderr
         assert denied.returncode == 1

@@ -98,7 +98,7 @@ class TestBpftraceThatDoesNotFit:
             done = failed(collect(*QUICK, "-o", str(tmp_path / "run")), env=env)
         assert done.returncode == 0, done.stderr
         kept = manifest(tmp_path / "run")
-        assert kept["probe"] == "inet_diag"
+        assert kept["rung"] == "inet_diag"
         ladder = kept["ladder"]
         assert isinstance(ladder, list)
         assert any("syntax error" in step["reason"] for step in ladder)
@@ -166,7 +166,7 @@ def test_a_kernel_without_btf_is_reported(rung: str, tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
     else:
         assert done.returncode == 0, done.stderr
-        assert manifest(tmp_path / "run")["probe"] == "inet_diag"
+        assert manifest(tmp_path / "run")["rung"] == "inet_diag"
 
 
 def test_a_command_that_is_there_but_cannot_run_ends_it(tmp_path: Path) -> None:

@@ -227,11 +227,11 @@ def test_of_two_bbrs_only_the_chosen_one_is_recorded(
     row = manifest(v2 / name)
     assert row["bbr"] == bbr
     store = tmp_path / "store.duckdb"
-    if row["probe"] == "fentry":
+    if row["rung"] == "fentry":
         replays_exactly(v2 / name, store)
     else:
         bbrscope("ingest", "--store", str(store), str(v2 / name))
-        assert row["probe"] == "tcp_probe"
+        assert row["rung"] == "tcp_probe"
         assert "bbr_cwnd_event" in said
     if how == "told":
         # Both ends are here. ss, the witness, sees the sockets of either BBR: they have no events.

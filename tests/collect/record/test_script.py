@@ -47,7 +47,7 @@ class TestOnThisKernel:
         done = recorded(collector, out, "-i", "lo")
         assert done.returncode == 5, done.stderr
         document = manifest(out)
-        assert (document["probe"], document["command_status"]) == ("tcp_probe", 5)
+        assert (document["rung"], document["command_status"]) == ("tcp_probe", 5)
         counts = document["accounting"]["probes"]["T"]
         assert counts["attempted"] == counts["recorded"] > 50
         assert counts["lost_rows"] == 0

@@ -25,7 +25,7 @@ STARTUP, DRAIN, CRUISE, UP, PROBE_RTT = (
 
 
 def store_of(folder: Path, text: str, lines: list[str] | None = None) -> Store:
-    bundle = write_bundle(folder / "sampled", lines, probe="inet_diag")
+    bundle = write_bundle(folder / "sampled", lines, rung="inet_diag")
     (bundle / "ss.txt.zst").write_bytes(zstandard.compress(text.encode()))
     store = open_store(folder / "s.duckdb")
     ingest(store, bundle)
@@ -87,7 +87,7 @@ def test_a_bundle_without_any_bbr_sample_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path / "sampled", None, probe="inet_diag")
+    bundle = write_bundle(tmp_path / "sampled", None, rung="inet_diag")
     whole = zstandard.compress(ss_text([CRUISE] * 5000).encode())
     (bundle / "ss.txt.zst").write_bytes(whole[: len(whole) // 2])
     with open_store(tmp_path / "s.duckdb") as store, pytest.raises(BundleError, match="sampled"):

@@ -41,7 +41,7 @@ class Replayed:
     def __init__(self, bundle: Path) -> None:
         self.follower, self.flows = Follower(), LiveFlows()
         document = json.loads((bundle / "manifest.json").read_text())
-        self.follower.begin({**document, "probe": "fentry"})
+        self.follower.begin({**document, "rung": "fentry"})
         self.batches = list(batches(bundle))
 
     def tick(self) -> LiveBatch:
@@ -139,7 +139,7 @@ def test_the_choice_stays_with_its_flow_and_on_the_screen(session: Replayed) -> 
 def test_the_story_is_reported_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
     printer, bundle = StoryPrinter(), fixtures.path("v2_x_spur")
     document = json.loads((bundle / "manifest.json").read_text())
-    printer.begin({**document, "probe": "fentry"})
+    printer.begin({**document, "rung": "fentry"})
     for number, batch in enumerate(batches(bundle)):
         printer.say_change(printer.follower.take(batch))
         said = capsys.readouterr().out

@@ -22,7 +22,7 @@ from bbrscope.reports.cli import main
 MakeBundle = Callable[..., Path]
 HEAD = ["#T0,ns,sk,seqno,tp.delivered,bbr.rtt_cnt", "#T1,ns,sk,bbr.mode"]
 LOSSY: dict[str, Any] = {
-    "probe": "tcp_probe",
+    "rung": "tcp_probe",
     "events_lost": 3,
     "ended": "bpftrace ended by itself (signal 9)",
     "ladder": [{"rung": "fentry", "outcome": "ruled out", "reason": "no fentry here"}],
@@ -105,7 +105,7 @@ def test_a_recording_without_exits_is_not_complete_wherever_it_is_asked(
     """As kprobes on arm64 recorded once; such a bundle says nothing of exits by itself."""
     whole = {"probes": {"M": {"attempted": 3, "recorded": 3, "cut": 0, "lost": 0}}}
     document = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
-    bundle = make_bundle(calls(exits=False), probe="kprobe", **document)
+    bundle = make_bundle(calls(exits=False), rung="kprobe", **document)
     status, out, err = ran(capsys, "doctor", "--bundle", str(bundle))
     assert status == 1
     assert "main() was recorded at entry 3 times and at exit 0 times" in out
@@ -176,7 +176,7 @@ def test_doctor_is_content_with_a_whole_bundle(
 ) -> None:
     whole = {"probes": {"T": {"attempted": 3, "recorded": 3, "cut": 0, "lost": 0}}}
     document = {"accounting": whole | {"missed_runs": 0, "complete": True}, "ended": "duration"}
-    bundle = make_bundle(rows([0, 1, 2]), probe="tcp_probe", **document)
+    bundle = make_bundle(rows([0, 1, 2]), rung="tcp_probe", **document)
     assert ran(capsys, "doctor", "--bundle", str(bundle))[0] == 0
     status, out, _ = ran(capsys, "doctor", "--json", "--bundle", str(bundle))
     assert status == 0
@@ -186,7 +186,7 @@ def test_doctor_is_content_with_a_whole_bundle(
 def test_doctor_finds_what_the_manifest_does_not_admit(
     make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bundle = make_bundle(rows([0, 1, 5]), probe="tcp_probe")
+    bundle = make_bundle(rows([0, 1, 5]), rung="tcp_probe")
     status, _, err = ran(capsys, "doctor", "--bundle", str(bundle))
     assert status == 1
     assert "3 sequence numbers are missing" in err

@@ -108,7 +108,7 @@ def test_what_sigkill_leaves_says_what_it_is_and_holds_the_events(tmp_path: Path
         document = json.loads((left / "manifest.json").read_text())
         assert document["unfinished"]
         assert document["events"] is None
-        assert (document["name"], document["probe"]) == ("run", "tcp_probe")
+        assert (document["name"], document["rung"]) == ("run", "tcp_probe")
         assert document["clocks"]["end"]["monotonic_ns"] > 0
         assert text_so_far(left / "events.csv.zst").count("\nT,") > 50
         again = ran("--rung", "inet_diag", "-d", "1", "-o", str(out))
