@@ -87,15 +87,15 @@ def width(name: str) -> int:
 
 def whole_words(values: dict[str, str], layout: Layout) -> dict[str, tuple[str, Sequence[str]]]:
     """The words of struct bbr that hold several fields each: column -> (expression, fields)."""
-    found: dict[str, tuple[str, Sequence[str]]] = {}
+    words: dict[str, tuple[str, Sequence[str]]] = {}
     for number in range(layout.size * 8 // WORD_BITS):
         start = number * WORD_BITS
         leaves = [leaf for leaf in layout.leaves if start <= leaf.bit_offset < start + WORD_BITS]
         names = [f"bbr.{leaf.path}" for leaf in leaves if f"bbr.{leaf.path}" in values]
         if len(names) > 1 and is_whole(leaves, start):
             column = column_of(widths(leaves, start, values))
-            found[column] = f"$words->w{number}", names
-    return found
+            words[column] = f"$words->w{number}", names
+    return words
 
 
 def bits_of(leaf: Leaf) -> int:

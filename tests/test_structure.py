@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 # A room imports from itself and from those before it.
 ROOMS = ("probes", "collect", "analyze", "reports")
 LONGEST_MODULE = 400
+# Without the docstring.
+LONGEST_FUNCTION = 60
 
 # Folders of tests of no room: against raw rows and ground truth, and campaigns over all commands.
 TESTS_OF_ALL = frozenset({"truth", "fuzz", "kills"})
@@ -159,16 +161,28 @@ def test_tests_are_in_the_folders_of_the_code_they_test() -> None:
     assert {str(folder) for folder in rooms if not list((ROOT / folder).glob("*.py"))} == set()
 
 
-def test_sizes_of_functions_are_known(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = [
-        (node.end_lineno or node.lineno) - node.lineno + 1
-        for module in MODULES.values()
+def size(function: Function) -> int:
+    """Lines of a function, without its docstring and the functions inside it."""
+    inside = [node for node in ast.walk(function) if isinstance(node, Function)][1:]
+    docstring = function.body[:1] if ast.get_docstring(function) else []
+    left_out = {
+        line
+        for node in [*inside, *docstring]
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return len(set(range(function.lineno, (function.end_lineno or 0) + 1)) - left_out)
+
+
+def test_functions_are_short() -> None:
+    sizes = {
+        f"{path}:{node.lineno} {node.name}": size(node)
+        for path, module in MODULES.items()
         for node in functions(module)
-    ]
-    p90 = quantiles(sizes, n=10)[-1]
-    with capsys.disabled():
-        print(f"\n{len(sizes)} functions: median {median(sizes)}, p90 {p90:.0f}, max {max(sizes)}")
-    assert len(sizes) > 1_000
+    }
+    assert len(sizes) > 3_000
+    assert median(sizes.values()) <= 7
+    assert quantiles(sizes.values(), n=10)[-1] <= 22
+    assert {name for name, lines in sizes.items() if lines > LONGEST_FUNCTION} == set()
 
 
 def test_no_result_is_left_open() -> None:

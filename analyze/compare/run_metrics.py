@@ -33,7 +33,7 @@ def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None
     return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})
 
 
-def scoped_kept(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
+def scoped_stored(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
     """Return what scoped() does, for whole runs; materialized views are read from stored rows."""
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
     return narrowed_query(query, f"({chosen})", materialized_tables(con, run_ids))

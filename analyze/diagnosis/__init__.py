@@ -1,4 +1,4 @@
-"""What is wrong with a flow, and how one knows: rules over the store, one file each.
+"""What is wrong with a flow, and what shows it: rules over the store, one file each.
 
 A rule (``rules/<name>.toml``) is words and one query. The query answers with one row per flow that
 has the trouble (columns: `rule.COLUMNS`, and the numbers that the rule's sentences name). A rule

@@ -322,7 +322,7 @@ class Prepared:
         if len(self.run_ids) > 1:
             query = _of_each(query, run_ids)
         for row in rows(self.con, query, **values) if run_ids else ():
-            yield int(row.pop(_ASKED, self.run_ids[0])), row
+            yield int(row.pop(_OF_RUN, self.run_ids[0])), row
 
 
 def prepare(
@@ -375,7 +375,7 @@ def _make(
         con.execute(f"CREATE TEMP TABLE these_{name} AS {query}", values)
 
 
-_ASKED = "asked_run_id"
+_OF_RUN = "asked_run_id"
 
 
 def _of_each(query: str, run_ids: Sequence[int]) -> str:
@@ -386,13 +386,13 @@ def _of_each(query: str, run_ids: Sequence[int]) -> str:
     words = set(re.findall(r"\w+", query))
     tables = [
         f"this_{name} AS NOT MATERIALIZED"
-        f" ({_of_one(name, f'these_{name}')} WHERE run_id = {_ASKED})"
+        f" ({_of_one(name, f'these_{name}')} WHERE run_id = {_OF_RUN})"
         for name in TABLES
         if f"this_{name}" in words
     ]
     own = f"WITH {', '.join(tables)} SELECT * FROM ({query})" if tables else query
     listed = ", ".join(f"({int(run_id)})" for run_id in run_ids)
-    return f"SELECT {_ASKED}, answer.* FROM (VALUES {listed}) t({_ASKED}), LATERAL ({own}) answer"
+    return f"SELECT {_OF_RUN}, answer.* FROM (VALUES {listed}) t({_OF_RUN}), LATERAL ({own}) answer"
 
 
 def _of_one(name: str, source: str) -> str:

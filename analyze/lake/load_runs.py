@@ -70,11 +70,11 @@ def file_bundles(lake: str, paths: Sequence[Path], options: AddOptions) -> list[
     """
     place = open_place(lake)
     results: dict[Path, Filed] = {}
-    waiting: dict[Path, _Found] = {}
+    waiting: dict[Path, _NewBundle] = {}
     known = manifest.known_runs(place)
     for path in paths:
         there = _look(path, options, known)
-        if isinstance(there, _Found):
+        if isinstance(there, _NewBundle):
             waiting[path] = there
         else:
             results[path] = there
@@ -90,7 +90,7 @@ def file_bundles(lake: str, paths: Sequence[Path], options: AddOptions) -> list[
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NewBundle:
     """A bundle that the lake lacks: its run's name, and its number in the lake."""
 
     run: str
@@ -98,24 +98,24 @@ class _Found:
 
 
 def _of_different_names(
-    bundles: Mapping[Path, _Found],
-) -> tuple[dict[Path, _Found], dict[Path, _Found]]:
+    bundles: Mapping[Path, _NewBundle],
+) -> tuple[dict[Path, _NewBundle], dict[Path, _NewBundle]]:
     """Divide bundles into those that one store can hold, and the others."""
     numbers: dict[str, int] = {}
-    for found in bundles.values():
-        numbers.setdefault(found.run, found.number)
+    for bundle in bundles.values():
+        numbers.setdefault(bundle.run, bundle.number)
     first = {path: one for path, one in bundles.items() if numbers[one.run] == one.number}
     return first, {path: one for path, one in bundles.items() if path not in first}
 
 
-def _look(path: Path, options: AddOptions, known: set[int]) -> Filed | _Found:
+def _look(path: Path, options: AddOptions, known: set[int]) -> Filed | _NewBundle:
     """Return what to say of a bundle that is in the lake or cannot be opened; or what it is."""
     try:
         run, digest = name_and_digest(path, options.kind, options.salvage)
     except BbrscopeError as error:
         return Filed(path, refused=error)
     number = manifest.run_id_of(digest)
-    return Filed(path, run, already=True) if number in known else _Found(run, number)
+    return Filed(path, run, already=True) if number in known else _NewBundle(run, number)
 
 
 class _Group:
@@ -130,7 +130,7 @@ class _Group:
         self.small: dict[str, pa.Table] = {}
         self.agreement: dict[int, tuple[int, int]] = {}
 
-    def load(self, bundles: Mapping[Path, _Found]) -> None:
+    def load(self, bundles: Mapping[Path, _NewBundle]) -> None:
         """Load bundles of different names."""
         with self.store.joined() as spoilt:
             self._load_each(bundles, spoilt)
@@ -138,10 +138,10 @@ class _Group:
             self.results, self.loaded, self.events = {}, {}, {}
             self._load_each(bundles, lambda: False)
 
-    def _load_each(self, bundles: Mapping[Path, _Found], stop: Callable[[], bool]) -> None:
-        for path, found in bundles.items():
+    def _load_each(self, bundles: Mapping[Path, _NewBundle], stop: Callable[[], bool]) -> None:
+        for path, bundle in bundles.items():
             try:
-                self.loaded[path] = self._load_one(path, found.number)
+                self.loaded[path] = self._load_one(path, bundle.number)
             except BbrscopeError as error:
                 if stop():
                     return

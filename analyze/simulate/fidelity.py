@@ -110,15 +110,15 @@ def compare(
 
 def _of_milestones(outcomes: Sequence[SeedOutcome]) -> dict[str, Interval]:
     """[5 %, median, 95 %] of the seeds that came to it; NaN where fewer than half did."""
-    made = {}
+    intervals = {}
     for column in DONE:
         values = np.array([one.milestones.values[column.name] for one in outcomes])
         there = values[~np.isnan(values)]
         if 2 * len(there) < len(values):
             there = np.array([np.nan])
         low, middle, high = (float(each) for each in np.quantile(there, (0.05, 0.5, 0.95)))
-        made[column.name] = (low, middle, high)
-    return made
+        intervals[column.name] = (low, middle, high)
+    return intervals
 
 
 def as_markdown(rows: list[Compared]) -> str:

@@ -29,7 +29,7 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """Changes of the path in us since `origin` [ns, CLOCK_MONOTONIC], by their time."""
     ahead = _ahead_ns(con, info.run_id)
-    made: list[Change] = []
+    changes: list[Change] = []
     for name, text in words.items():
         if not name.startswith("change "):
             continue
@@ -39,15 +39,15 @@ def changes_of(
             # When it was really made: a traffic generator takes a while to begin.
             at_us = round((float(change["uptime_s"]) * 1e9 - ahead - origin) / 1000)
         if "rate" in change:
-            made.append((at_us, "rate", units.rate(change["rate"])))
+            changes.append((at_us, "rate", units.rate(change["rate"])))
         elif "what" in change:
-            made.append((at_us, str(change["what"]), float(change["value"])))
+            changes.append((at_us, str(change["what"]), float(change["value"])))
     if words.get("outage"):
         at, _, seconds = words["outage"].partition(":")
         nominal = round(float(at) * 1e6)
         begun = _silence_us(con, info.run_id, origin, flow, nominal)
-        made.append((begun, "down", float(seconds) * 1e6))
-    return tuple(sorted((max(at, 0), what, value) for at, what, value in made))
+        changes.append((begun, "down", float(seconds) * 1e6))
+    return tuple(sorted((max(at, 0), what, value) for at, what, value in changes))
 
 
 def _ahead_ns(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:

@@ -30,5 +30,5 @@ def run_zero(con: duckdb.DuckDBPyConnection, run_id: int) -> int | None:
     The view `run_clocks` is the one place that says which instant it is.
     """
     query = f"SELECT zero_ns FROM ({narrowed(RUN_CLOCKS, f'({int(run_id)})')})"
-    found = first_row(con, query)
-    return int(found[0]) if found and found[0] is not None else None
+    row = first_row(con, query)
+    return int(row[0]) if row and row[0] is not None else None

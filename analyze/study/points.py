@@ -6,7 +6,7 @@ points          rows of lab_runs, and what all flows of the run reached together
 point_flows     rows of lab_flows, with the kernel's metrics of the flow
 point_seconds   rows of lab_intervals
 point_links     the bottleneck's rate over time
-alone           the flow of each point that has one flow, with the point's path
+single_flows    the flow of each point that has one flow, with the point's path
 firsts          the first repetition of each point, and its facet: the name that figures show
 
 `over_time` has more, for figures.
@@ -118,8 +118,8 @@ FROM steps WHERE start_s IS NOT NULL AND rate_mbps IS NOT NULL
 WINDOW w AS (PARTITION BY run_id ORDER BY start_s)
 """
 
-_ALONE = """
-CREATE OR REPLACE TEMP TABLE alone AS
+_SINGLE_FLOWS = """
+CREATE OR REPLACE TEMP TABLE single_flows AS
 SELECT p.run_id, p.rate_mbps, p.rtt_ms, p.buffer_bytes, p.buffer_bdp, p.loss,
   f.* EXCLUDE (run_id)
 FROM points p JOIN point_flows f USING (run_id) WHERE p.flows = 1
@@ -196,7 +196,7 @@ def make(store: Store, chosen: Chosen) -> None:
     con.execute(_LABELS)
     con.execute(_LINKS)
     con.execute(_POINTS.format(payload=PAYLOAD, frame=FRAME))
-    for statement in (_SECONDS, _ALONE, _FIRSTS):
+    for statement in (_SECONDS, _SINGLE_FLOWS, _FIRSTS):
         con.execute(statement)
     for name, query in over_time.VIEWS.items():
         con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")

@@ -109,8 +109,8 @@ class Bundle:
 
     def packets(self) -> Path | None:
         """Return the packet capture, if there is one."""
-        found = (self.optional(name) for name in PACKET_FILES)
-        return next((path for path in found if path is not None), None)
+        paths = (self.optional(name) for name in PACKET_FILES)
+        return next((path for path in paths if path is not None), None)
 
     def attachments(self) -> list[Path]:
         """Return the small files that are kept as they are, by name."""

@@ -1,4 +1,4 @@
-"""Which numbers are believed: what comes in from anybody's file passes here, whatever it is of.
+"""Checks on the numbers of files that anybody may have made: manifests, samples, captures, logs.
 
 DuckDB, Arrow and the kernel's own types hold 64 bits, and views subtract times from each other.
 """

@@ -69,7 +69,7 @@ class Beginnings:
         for line in notes.splitlines(keepends=True):
             self.note(line, columns)
 
-    def hear(self, data: bytes) -> None:
+    def note_alive(self, data: bytes) -> None:
         """Note that the sockets of these rows are alive: their beginnings are forgotten last.
 
         Below half of `most` nothing is near to being forgotten, and the rows are not looked at.

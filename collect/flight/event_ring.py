@@ -71,7 +71,7 @@ class EventRing:
         """Make a piece of what waits."""
         data = b"".join(self._waiting)
         self._waiting, self._size = [], 0
-        self.beginnings.hear(data)
+        self.beginnings.note_alive(data)
         notes = b"".join(TELLING.findall(data))
         self.ring.add(self._first_ns, self.newest_ns, data, notes)
 

@@ -209,7 +209,7 @@ class LossBurst(FlowWatcher):
         return f"socket {sk} lost {lost} packets within {self.span_ns / 1e9:g} s"
 
 
-class SignalAlone(FlowWatcher):
+class SignalOnly(FlowWatcher):
     """`signal`: SIGUSR1, which writes a dump whatever else is waited for."""
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
@@ -240,7 +240,7 @@ def of_rows(text: str) -> Watcher | None:
         BbrscopeError: its numbers are not understood.
     """
     if text == "signal":
-        return SignalAlone(text)
+        return SignalOnly(text)
     if text == "rto":
         return Timeouts(text)
     if match := RATE.fullmatch(text):

@@ -176,8 +176,8 @@ def _s3() -> pafs.FileSystem:
 def _check_mark(place: LakePlace, create: bool) -> None:
     from pyarrow.fs import FileType
 
-    found = place.files.get_file_info(place.full(MARK)).type == FileType.File
-    if not found:
+    marked = place.files.get_file_info(place.full(MARK)).type == FileType.File
+    if not marked:
         if not create:
             raise StoreError(
                 f"there is no lake at {place.shown}", "make one: bbrscope lake add DIR BUNDLE..."

@@ -19,7 +19,7 @@ from .capture_blocks import NAMES, SECRETS, CaptureBlock, blocks
 from .capture_file import PCAP_MAGICS, pieces
 
 # More than this was not written by hand; the first of them are kept.
-MOST_KEPT = 10_000
+MOST_ENTRIES = 10_000
 MOST_TEXT = 2_000
 # Records of a block of names: the end, an IPv4 and an IPv6 address with their names.
 _END, _SIZES = 0, {1: 4, 2: 16}
@@ -75,9 +75,9 @@ def beside_packets(path: Path) -> BesidePackets:
 
 def _add(others: BesidePackets, block: CaptureBlock) -> None:
     others.secrets += block.kind == SECRETS
-    if len(others.comments) < MOST_KEPT:
+    if len(others.comments) < MOST_ENTRIES:
         others.comments += [(block.frame, text[:MOST_TEXT]) for text in block.comments()]
-    if block.kind == NAMES and len(others.names) < MOST_KEPT:
+    if block.kind == NAMES and len(others.names) < MOST_ENTRIES:
         others.names += _names(block)
 
 

@@ -181,37 +181,37 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) 
 
 @jit
 def sort_records(
-    text: Any, end: int, state: Any, links: Any, records: Any, groups: Any, found: Any
+    text: Any, end: int, state: Any, links: Any, records: Any, groups: Any, frame: Any
 ) -> int:
     """Find the records of text[:end] and their groups; return how many.
 
     The group is -1 for a BLOCK, which the files of all groups need.
 
-    Rows of `records` are AT to RECORD_BIG. found[4] becomes the position after the last, found[5]
+    Rows of `records` are AT to RECORD_BIG. frame[4] becomes the position after the last, frame[5]
     what stopped it, if not the end.
     """
     at = 0
     count = 0
     what = PARTIAL
     while at < end and count < len(records):
-        what = record_at(text, at, end, state, links, found)
+        what = record_at(text, at, end, state, links, frame)
         if what in (PARTIAL, STRANGE):
             break
-        records[count, AT], records[count, SIZE] = at, found[0]
+        records[count, AT], records[count, SIZE] = at, frame[0]
         records[count, KEPT] = -1
         records[count, RECORD_BIG] = state[BIG]
         groups[count] = -1
         if what == PACKET:
-            groups[count], stop = group_of(text, found[1], found[2], found[3])
-            records[count, CAPTURED] = found[2] - found[1]
+            groups[count], stop = group_of(text, frame[1], frame[2], frame[3])
+            records[count, CAPTURED] = frame[2] - frame[1]
             # Blocks of pcapng are whole words.
-            captured = (stop - found[1] + 3) // 4 * 4
-            if captured < found[2] - found[1]:
+            captured = (stop - frame[1] + 3) // 4 * 4
+            if captured < frame[2] - frame[1]:
                 records[count, KEPT] = captured
-        at += found[0]
+        at += frame[0]
         count += 1
-    found[4] = at
-    found[5] = what
+    frame[4] = at
+    frame[5] = what
     return count
 
 

@@ -88,7 +88,7 @@ def load(
                 notes |= _assign_owners(con, run_id, row, line)
             _match(con, run_id, row, line)
             insert(con, "captures", [row])
-            notes |= _keep_beside(con, run_id, path)
+            notes |= _keep_other_blocks(con, run_id, path)
             return Capture(row, notes | _judge(row))
         finally:
             # After an error the transaction is void, and takes the tables with it.
@@ -96,14 +96,14 @@ def load(
                 _drop(con)
 
 
-def _keep_beside(con: duckdb.DuckDBPyConnection, run_id: int, path: Path) -> dict[str, str]:
+def _keep_other_blocks(con: duckdb.DuckDBPyConnection, run_id: int, path: Path) -> dict[str, str]:
     """Keep what a pcapng holds beside packets, but for secrets; say what there is."""
-    found = beside_packets(path)
-    if not found:
+    others = beside_packets(path)
+    if not others:
         return {}
     name = f"{path.name} beside its packets"
-    insert(con, "attachments", [{"run_id": run_id, "name": name, "text": found.text()}])
-    return _worded({"name": path.name}, {"capture_beside": found.counts()})
+    insert(con, "attachments", [{"run_id": run_id, "name": name, "text": others.text()}])
+    return _worded({"name": path.name}, {"capture_beside": others.counts()})
 
 
 def _stage(
@@ -115,16 +115,16 @@ def _stage(
     """Dissect the capture into temporary tables; return what is known of it already."""
     folder = Path(one(con, match.STORE)["path"]).parent
     with Parts(path, shown, folder, progress) as parts:
-        found = _dissect(con, parts)
+        outcome = _dissect(con, parts)
     if parts.sorted is not None and one(con, match.SHARED)["shared"]:
         # A connection that is there both plainly and in some tunnel, say, or in fragments.
         _drop(con)
         with Parts(path, shown, folder, progress, whole=True) as parts:
-            found = _dissect(con, parts)
+            outcome = _dissect(con, parts)
     staged = one(con, match.STAGED)
     gaps = staged.pop("gaps")
     staged["clock_ahead"] = one(con, match.AHEAD, gaps=gaps) if gaps else {"count": 0}
-    return staged | found | {"tshark": tshark_version()}
+    return staged | outcome | {"tshark": tshark_version()}
 
 
 def _dissect(con: duckdb.DuckDBPyConnection, parts: Parts) -> dict[str, Any]:
@@ -248,38 +248,38 @@ def _notes(row: dict[str, Any], line: _ClockLine) -> dict[str, str]:
     counts = {name: row.pop(name) for name in COUNTED}
     back, ahead = row.pop("clock_back"), row.pop("clock_ahead")
     other = row["frames"] - row["packets"]
-    found: dict[str, dict[str, Any]] = {}
+    notes: dict[str, dict[str, Any]] = {}
     if row["damage"] is not None:
-        found["capture_cut"] = {"what": row["damage"]}
+        notes["capture_cut"] = {"what": row["damage"]}
     if not row["packets"]:
-        found["capture_no_tcp"] = {"frames": row["frames"]}
+        notes["capture_no_tcp"] = {"frames": row["frames"]}
     elif other > row["packets"]:
-        found["capture_mostly_other"] = {"other": other, "frames": row["frames"]}
+        notes["capture_mostly_other"] = {"other": other, "frames": row["frames"]}
     if back["count"]:
-        found["capture_clock_back"] = back | {"then": WRONG}
+        notes["capture_clock_back"] = back | {"then": WRONG}
     if ahead["count"]:
         then = "the manifest's clocks place its packets" if line.sudden else WRONG
-        found["capture_clock_ahead"] = ahead | {"then": then}
+        notes["capture_clock_ahead"] = ahead | {"then": then}
     for name, count in counts.items():
         if count:
-            found[f"capture_{name}"] = {"count": count}
-    return _worded(row, found)
+            notes[f"capture_{name}"] = {"count": count}
+    return _worded(row, notes)
 
 
 def _judge(row: dict[str, Any]) -> dict[str, str]:
     """Say how far the capture and the events can be joined."""
     drift, shift, clock = row.get("drift_ns") or 0, row.get("shift_ns") or 0, row["clock"]
-    found: dict[str, dict[str, Any]] = {}
+    notes: dict[str, dict[str, Any]] = {}
     if abs(drift) > TOLERATED_DRIFT_NS:
-        found["clock_drift"] = {"drift": drift / 1e6}
+        notes["clock_drift"] = {"drift": drift / 1e6}
     if clock == "manifest" and shift < 0:
-        found["clock_shift"] = {"shift": -shift / 1e6, "pairs": row["pairs"]}
+        notes["clock_shift"] = {"shift": -shift / 1e6, "pairs": row["pairs"]}
     if clock == "acks":
-        found["clock_from_acks"] = {"pairs": row["pairs"]}
+        notes["clock_from_acks"] = {"pairs": row["pairs"]}
     if clock == "none" or (row.get("mains") and not row.get("mains_matched")):
-        found["capture_unmatched"] = {}
-    return _worded(row, found)
+        notes["capture_unmatched"] = {}
+    return _worded(row, notes)
 
 
-def _worded(row: dict[str, Any], found: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {code: CODES[code].format(name=row["name"], **values) for code, values in found.items()}
+def _worded(row: dict[str, Any], notes: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {code: CODES[code].format(name=row["name"], **values) for code, values in notes.items()}

@@ -21,7 +21,7 @@ STORE = """
 SELECT coalesce(path, current_setting('temp_directory')) AS path FROM duckdb_databases()
 WHERE database_name = current_database()"""
 
-# Fields as `packets_text` has them; stream as the tshark of a part numbered it, plus 2**32 times
+# Fields as `tshark_text` has them; stream as the tshark of a part numbered it, plus 2**32 times
 # that part.
 STAGE = "CREATE TEMP TABLE staged_packets AS FROM incoming_frames"
 

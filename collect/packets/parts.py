@@ -139,7 +139,7 @@ class Parts(Closing):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the capture's TCP segments, some ten thousand at a time; parts come mixed.
 
-        Columns are those of `packets_text`; stream has the part's number in its upper 32 bits.
+        Columns are those of `tshark_text`; stream has the part's number in its upper 32 bits.
 
         Raises:
             BundleError: it is no capture that tshark understands, or cannot be read.

@@ -1,4 +1,4 @@
-"""Which fields tshark is asked for, and what becomes of each: data for `packets_text.decode`."""
+"""Which fields tshark is asked for, and what becomes of each: data for `tshark_text.decode`."""
 
 from __future__ import annotations
 

@@ -149,73 +149,105 @@ def decode(text: Any, end: int, plan: Any, columns: Columns, born: Any, state: A
     count = 0
     at = 0
     state[BORN] = 0
-    first_time = len(numbers)
-    first_list = first_time + len(seconds)
-    first_text = first_list + len(lists)
+    first_text = len(numbers) + len(seconds) + len(lists)
     cells = np.zeros((len(texts), 2), np.int64)
     while at < end:
         state[FRAMES] += 1
         cells[:] = 0
-        quotes = False
         for kind in range(len(lists)):
             list_ends[kind, count + 1] = list_ends[kind, count]
-        for index in range(len(plan)):
-            stop = at
-            several = False
-            while text[stop] != TAB and text[stop] != NEWLINE:
-                several |= text[stop] == COMMA
-                stop += 1
-            if stop > at:
-                kind, place = plan[index, 0], plan[index, 1]
-                start = last_of(text, at, stop) if several and kind != NUMBERS else at
-                if kind == NUMBER:
-                    value = number_at(text, start, stop)
-                    if value >= 0 and value <= plan[index, 2]:
-                        numbers[place, count] = value
-                        known[place, count] = 1
-                elif kind == FLAG:
-                    flags[place, count] = 1
-                elif kind == SECONDS:
-                    value = nanoseconds_at(text, start, stop)
-                    if value >= 0:
-                        seconds[place, count] = value
-                        known[first_time + place, count] = 1
-                elif kind == TEXT:
-                    cells[place, 0] = start
-                    cells[place, 1] = stop
-                elif kind == QUOTE:
-                    quotes = True
-                else:
-                    filled = list_numbers(text, at, stop, lists, place, list_ends[place, count])
-                    if filled >= 0:
-                        list_ends[place, count + 1] = filled
-                        known[first_list + place, count] = 1
-            at = stop
-            if text[stop] == NEWLINE:
-                break
-            at += 1
-        while text[at] != NEWLINE:
-            at += 1
-        at += 1
+        at, quotes = decode_line(text, at, plan, columns, count, cells)
         if known[STREAM, count]:
-            while state[STREAMS] <= numbers[STREAM, count] and state[BORN] < len(born):
-                born[state[BORN]] = state[FRAMES]
-                state[BORN] += 1
-                state[STREAMS] += 1
+            note_births(numbers[STREAM, count], born, state)
         if quotes or not known[STREAM, count] or not known[SEQ_RAW, count]:
             known[:, count] = 0
             flags[:, count] = 0
             continue
         packet[count] = state[FRAMES]
         for place in range(len(texts)):
-            done = text_ends[place, count]
-            for source in range(cells[place, 0], cells[place, 1]):
-                texts[place, done] = text[source]
-                done += 1
-            text_ends[place, count + 1] = done
-            known[first_text + place, count] = cells[place, 1] > cells[place, 0]
+            start, stop = cells[place, 0], cells[place, 1]
+            text_ends[place, count + 1] = append_text(
+                text, start, stop, texts[place], text_ends[place, count]
+            )
+            known[first_text + place, count] = stop > start
         count += 1
     return count
+
+
+@jit
+def decode_line(
+    text: Any, at: int, plan: Any, columns: Columns, row: int, cells: Any
+) -> tuple[int, bool]:
+    """Decode the line at `at` into a row of columns; of texts, `cells` gets start and end.
+
+    Returns where the next line begins, and whether this one is a segment quoted by ICMP.
+    """
+    _, numbers, seconds, known, lists, list_ends, _, _, flags = columns
+    first_time = len(numbers)
+    first_list = first_time + len(seconds)
+    quotes = False
+    for index in range(len(plan)):
+        stop = at
+        several = False
+        while text[stop] != TAB and text[stop] != NEWLINE:
+            several |= text[stop] == COMMA
+            stop += 1
+        if stop > at:
+            kind, place = plan[index, 0], plan[index, 1]
+            start = last_of(text, at, stop) if several and kind != NUMBERS else at
+            if kind == NUMBER:
+                value = number_at(text, start, stop)
+                if value >= 0 and value <= plan[index, 2]:
+                    numbers[place, row] = value
+                    known[place, row] = 1
+            elif kind == FLAG:
+                flags[place, row] = 1
+            elif kind == SECONDS:
+                value = nanoseconds_at(text, start, stop)
+                if value >= 0:
+                    seconds[place, row] = value
+                    known[first_time + place, row] = 1
+            elif kind == TEXT:
+                cells[place, 0] = start
+                cells[place, 1] = stop
+            elif kind == QUOTE:
+                quotes = True
+            else:
+                filled = list_numbers(text, at, stop, lists, place, list_ends[place, row])
+                if filled >= 0:
+                    list_ends[place, row + 1] = filled
+                    known[first_list + place, row] = 1
+        at = stop
+        if text[stop] == NEWLINE:
+            break
+        at += 1
+    return next_line(text, at), quotes
+
+
+@jit
+def next_line(text: Any, at: int) -> int:
+    """Return where the line after the one at `at` begins."""
+    while text[at] != NEWLINE:
+        at += 1
+    return at + 1
+
+
+@jit
+def note_births(stream: int, born: Any, state: Any) -> None:
+    """Note the frame under way for the connections up to `stream` that no frame named before."""
+    while state[STREAMS] <= stream and state[BORN] < len(born):
+        born[state[BORN]] = state[FRAMES]
+        state[BORN] += 1
+        state[STREAMS] += 1
+
+
+@jit
+def append_text(text: Any, at: int, end: int, column: Any, filled: int) -> int:
+    """Append text[at:end] to a column of texts; return its new end."""
+    for source in range(at, end):
+        column[filled] = text[source]
+        filled += 1
+    return filled
 
 
 @jit

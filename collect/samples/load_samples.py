@@ -71,8 +71,8 @@ _MOST = {"packets": 0xFFFFFFFF, "us": 0xFFFFFFFF, "bytes": 1 << 53, "bit/s": 1 <
 _MOST_MSS = 0xFFFF
 
 
-def believed(column: Column) -> tuple[str, int | None]:
-    """Return a column's type, and the largest number that is believed (None: all it holds)."""
+def type_and_limit(column: Column) -> tuple[str, int | None]:
+    """Return a column's type, and the largest number taken from a file (None: all it holds)."""
     return column.type, _MOST_MSS if column.name == "mss" else _MOST.get(column.unit)
 
 
@@ -106,7 +106,7 @@ def load(
     connections = _Connections(con, run_id)
     loaded = Loaded()
     columns = recorded_table("samples").columns
-    types = {column.name: believed(column) for column in columns}
+    types = {column.name: type_and_limit(column) for column in columns}
 
     def rows() -> Iterator[dict[str, Any]]:
         for sample in samples:

@@ -27,7 +27,7 @@ READERS: dict[str, Callable[[Iterable[str]], Iterator[Sample]]] = {
     "kernel_log": samples_kernel_log.samples,
     "tcp_info": tcp_info_archive.samples,
 }
-_WANTED = {
+_WAYS_OUT = {
     "ss": "let it have what `ss -tin` prints while BBR flows send: while date +%s.%N; do "
     "ss -tin; sleep 0.1; done > ss.log",
     "kernel_log": "v2alpha prints them with its module parameter debug_with_printk: "
@@ -74,7 +74,7 @@ def load_log(
             raise BundleError(f"{path}: {error}", "unpack what can be read of it first") from error
         if not loaded.samples:
             what = "BBR's debug lines" if kind == "kernel_log" else kind
-            raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WANTED[kind])
+            raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WAYS_OUT[kind])
         return _facts(loaded, kind), notes_on(loaded)
 
     return load_single_file(store, path, name, replace, fill)

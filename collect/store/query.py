@@ -26,9 +26,9 @@ def first_row(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> tuple
     those of `Recordings.sql`, until it has executed something else.
     """
     result = con.execute(query, values)
-    found = result.fetchmany(1)
+    first = result.fetchmany(1)
     result.fetchall()
-    return found[0] if found else None
+    return first[0] if first else None
 
 
 def run_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:

@@ -383,14 +383,14 @@ def _check_version(store: Store) -> None:
     other = "name another file with --store"
     if meta.get("format") != FORMAT:
         raise StoreError(f"{store.path} is a DuckDB file, but not a store of bbrscope", other)
-    found, wanted = int(meta.get("schema_version", "0")), schema.SCHEMA_VERSION
-    if found > wanted:
+    has, wanted = int(meta.get("schema_version", "0")), schema.SCHEMA_VERSION
+    if has > wanted:
         raise StoreError(
-            f"{store.path} has schema version {found}; this bbrscope reads version {wanted}",
+            f"{store.path} has schema version {has}; this bbrscope reads version {wanted}",
             f"it was made by {meta.get('created_by', 'a newer bbrscope')}: upgrade, or {other}",
         )
-    if found < wanted:
+    if has < wanted:
         raise StoreError(
-            f"{store.path} has the old schema version {found}; this bbrscope reads {wanted}",
+            f"{store.path} has the old schema version {has}; this bbrscope reads {wanted}",
             f"ingest the bundles again into a new store, or {other}",
         )

@@ -1,4 +1,4 @@
-"""``bbrscope diagnose``: what is wrong with a run's flows, how one knows, what to try."""
+"""``bbrscope diagnose``: what is wrong with a run's flows, what shows it, and what to try."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ def command(
     output_format: str,
     names: str,
 ) -> None:
-    """Say what is wrong with RUN's flows, how one knows, and what to try.
+    """Say what is wrong with RUN's flows, what shows it, and what to try.
 
-    Without RUN, of all; what was not replayed yet is replayed first. Findings come ranked by what
-    they cost: seconds lost, or bytes that could have been carried. Each is a rule that held: SQL
-    over the recording, with the numbers that show it, times in seconds since the first flow began,
-    the decisions behind it, what usually causes it, what to try, who described it. No finding is an
-    answer, too: it says which rules were checked, and which could not be for lack of data.
-    Of many runs a summary is printed: findings by what they cost in all, and the worst run of each.
+    Without RUN, all runs are diagnosed; those that were not replayed yet are replayed first.
+    Findings are ranked by their cost: seconds lost, or bytes that could have been carried. Each
+    comes from a rule, which is SQL over the recording, and has the numbers that show it, times in
+    seconds since the first flow began, the decisions behind it, its usual cause, what to try, and
+    who described it. Below the findings stands which rules were checked, and which could not be for
+    lack of data. Of many runs a summary is printed: findings by their cost over all runs, and the
+    worst run of each.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
     them, cost_s, cost_bytes, severity, confidence, t0_s, t1_s), checks (found, clear, not

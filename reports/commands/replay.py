@@ -106,7 +106,7 @@ def _replay_and_print(request: ReplayRequest) -> bool:
     def say_translated(text: str) -> None:
         say(translate(text, request.names))
 
-    printer = None if request.as_json else agreement.Teller(say_translated, request.fields)
+    printer = None if request.as_json else agreement.AgreementText(say_translated, request.fields)
     with open_store(request.store) as opened:
         run_ids, documents = _chosen(opened, request.runs)
         for refused in documents if printer is not None else ():
@@ -142,7 +142,10 @@ def _replayable(opened: Store) -> tuple[list[int], list[Document]]:
 
 
 def _replay(
-    opened: Store, run_ids: list[int], request: ReplayRequest, printer: agreement.Teller | None
+    opened: Store,
+    run_ids: list[int],
+    request: ReplayRequest,
+    printer: agreement.AgreementText | None,
 ) -> tuple[list[str], bool]:
     """Replay runs and store the results; return the JSON of each if asked, and if all are exact."""
     from ...analyze.replay import keep_results as results

@@ -82,7 +82,7 @@ class ReportRequest:
 @click.option(
     "--where",
     metavar="SQL",
-    help="Compare the runs of which this holds: a condition over the columns of the table runs.",
+    help="Compare the runs that meet this condition over the columns of table runs.",
 )
 @click.option(
     "--between",

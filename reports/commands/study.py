@@ -1,4 +1,4 @@
-"""``bbrscope study``: what a scenario's runs say, beside what its source says."""
+"""``bbrscope study``: what a scenario's runs measured, against what its source claims."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StudyRequest:
 )
 @gather(StudyRequest)
 def command(request: StudyRequest) -> None:
-    """Judge what the runs of SCENARIO say, beside what its source says.
+    """Compare what the runs of SCENARIO measured with what its source claims.
 
     Each claim of the source gets a verdict: reproduced, not reproduced, or not comparable, with the
     numbers that were measured, or what would have to be run. The report has the source's own

@@ -39,7 +39,7 @@ _WHOLE = {
     "kB": (1e3, BYTES, ""),
     "packets": (1.0, COUNT, ""),
 }
-_ASKED = 20_000
+_AT_ONCE = 20_000
 
 _ACKS = """
 SELECT seq, packet, coalesce(packet_ns, ns)::BIGINT AS ns, acked_sacked, losses, rtt_us, snd_una
@@ -131,9 +131,9 @@ class _RunWriter:
             self._losses(self._track(group, LOSSES), flow, seqs)
 
     def _acks(self, track: int, flow: EventFlow, seqs: list[int]) -> None:
-        for at in range(0, len(seqs), _ASKED):
+        for at in range(0, len(seqs), _AT_ONCE):
             values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-            records = self.scope.con.execute(_ACKS, values | {"seqs": seqs[at : at + _ASKED]})
+            records = self.scope.con.execute(_ACKS, values | {"seqs": seqs[at : at + _AT_ONCE]})
             for seq, packet, ns, acked, losses, rtt_us, una in records.fetchall():
                 arguments: dict[str, Argument] = {
                     "acked_sacked": acked or 0,
@@ -151,7 +151,7 @@ class _RunWriter:
         values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
         decided = {ns: seq for seq, ns in seqs.items()}
         records = self.scope.con.execute(_LOSSES, values | {"first": first, "last": last})
-        while some := records.fetchmany(_ASKED):
+        while some := records.fetchmany(_AT_ONCE):
             for ns, start, end, segments, repair in some:
                 arguments: dict[str, Argument] = {
                     "skb_seq": start or 0,

@@ -1,4 +1,4 @@
-"""Telling how a replay agreed with the kernel."""
+"""How a replay agreed with the kernel, as text: a line per flow and mode, and what differs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from ...analyze.replay.replay_runs import FlowReplay
 
 # Gaps named one by one; the others are counted.
-_GAPS_TOLD = 5
+_MOST_GAPS = 5
 
 
 @dataclass(frozen=True)
-class Teller:
-    """Tells runs line by line to `say`; `fields` asks for the agreement of every single field."""
+class AgreementText:
+    """Writes runs line by line to `say`; `fields` asks for the agreement of every field."""
 
     say: Callable[[str], None]
     fields: bool
 
     def run(self, flows: list[FlowReplay]) -> None:
-        """Tell one run: as which BBR it was decoded, why, and how its flows agree in both modes."""
+        """Write one run: as which BBR it was decoded, why, and how its flows agree in each mode."""
         if not flows:
             return
         info = flows[0].info
@@ -63,8 +63,8 @@ class Teller:
             self.say("    starts in the middle of the flow: replayed from its first full state")
         if flow.missing:
             self.say(f"    the recording lacks {', '.join(flow.missing)}")
-        for gap in flow.gaps[:_GAPS_TOLD]:
+        for gap in flow.gaps[:_MOST_GAPS]:
             self.say(f"    gap after line {lines[gap.index]}: {gap.kind}: {gap.detail}")
-        if len(flow.gaps) > _GAPS_TOLD:
-            more = len(flow.gaps) - _GAPS_TOLD
+        if len(flow.gaps) > _MOST_GAPS:
+            more = len(flow.gaps) - _MOST_GAPS
             self.say(f"    ... {more} more gaps (bbrscope sql 'FROM gaps')")

@@ -124,12 +124,12 @@ def _part(
 
 
 def _flow(run: select.Run, number: int | None) -> select.ReportFlow:
-    found = [flow for flow in run.flows if number in (None, flow.number)]
-    if not found:
+    flows = [flow for flow in run.flows if number in (None, flow.number)]
+    if not flows:
         there = ", ".join(str(flow.number) for flow in run.flows) or "none"
         wanted = "flow with events" if number is None else f"flow {number}"
         raise BbrscopeError(f"{run.row['run']} has no {wanted}", f"it has {there}: --flow N")
-    return found[0]
+    return flows[0]
 
 
 def _panel(
@@ -147,8 +147,8 @@ def _panel(
         select.load_queue(con, run, end)
         panel, points = QUEUE, run.queue
     elif name == convergence.KEY:
-        found = convergence.load(con, run)
-        panel, points = (found.panel, found.points) if found else (convergence.CONVERGENCE, {})
+        drawn = convergence.load(con, run)
+        panel, points = (drawn.panel, drawn.points) if drawn else (convergence.CONVERGENCE, {})
     else:
         shared = shares.load(con, run, least=1)
         points = shared.points(run) if shared else {}

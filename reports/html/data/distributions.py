@@ -141,14 +141,14 @@ GROUP BY ALL ORDER BY c.run_id, c.flow, value
 def _inflights(
     con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], window: tuple[float, float]
 ) -> list[Distribution]:
-    held: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    by_flow: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows(con, scoped(_INFLIGHTS, run_ids), **_ends(window)):
-        held.setdefault((row["run_id"], row["flow"]), []).append(row)
+        by_flow.setdefault((row["run_id"], row["flow"]), []).append(row)
     return _ordered(
         run_ids,
         [
-            Distribution(*key, _name(found[0]), _weighted(found, PROBABILITIES))
-            for key, found in held.items()
+            Distribution(*key, _name(samples[0]), _weighted(samples, PROBABILITIES))
+            for key, samples in by_flow.items()
         ],
     )
 
@@ -172,15 +172,15 @@ def _goodput(
     runs = [load_run(con, run_id) for run_id in run_ids]
     longest = max((int(run.row["duration_ns"] or 0) for run in runs), default=0)
     size = min(max(bin_ns(longest, _MOST_BINS), BINS_NS[3]), shares.SECOND_NS)
-    made = []
+    flows = []
     for run in runs:
         shared = shares.load(con, run, least=1, size_ns=size)
         for share in shared.flows if shared else []:
             values = shared.whole_bins(share, window) if shared else np.array([])
             if len(values):
                 rates = np.quantile(values * 8e3 / size, PROBABILITIES)
-                made.append(Distribution(int(run.row["run_id"]), share.flow, share.name, rates))
-    return Distributions(QUANTITIES["goodput"], made, size)
+                flows.append(Distribution(int(run.row["run_id"]), share.flow, share.name, rates))
+    return Distributions(QUANTITIES["goodput"], flows, size)
 
 
 def _ordered(run_ids: Sequence[int], unordered: list[Distribution]) -> list[Distribution]:

@@ -94,7 +94,7 @@ def _document(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, drawn: i
     """The charts of all flows together, and of each flow."""
     end = answer.world.setup.duration_us / 1e6
     data: dict[str, object] = {"t0": 0.0, "t1": end, "window": [0.0, end]}
-    made = Document(data | {"flows": [], "panels": [], "specs": {}})
+    page = Document(data | {"flows": [], "panels": [], "specs": {}})
     lane = rules if len(rules) <= _LANE_LETTERS else "other"
     rules = rules if len(rules) <= _CHIP_LETTERS else "other rules"
     courses = _Courses(
@@ -103,15 +103,15 @@ def _document(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, drawn: i
         [run.over_time for run in answer.other_runs],
     )
     panels = [with_bands(quantity, rules) for quantity in TOGETHER]
-    made.strip = _placed(made, panels, courses.points(TOGETHER, None), {}, end)
+    page.strip = _placed(page, panels, courses.points(TOGETHER, None), {}, end)
     own, other = typical(answer.own_runs).over_time, typical(answer.other_runs).over_time
     for flow in range(drawn):
         points = courses.points((INFLIGHT, *BOUNDS, WINDOW), flow)
         runs = {"recorded": recorded, "own rules": own, lane: other}
         lanes = _lanes({name: run.phases[flow] for name, run in runs.items()}, recorded.step_us)
         panels = [with_bands(INFLIGHT, rules), bounds_panel(rules), with_bands(WINDOW, rules)]
-        made.shown.append(_placed(made, panels, points, lanes, end))
-    return made
+        page.shown.append(_placed(page, panels, points, lanes, end))
+    return page
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ class _Courses:
 
     def points(self, quantities: Sequence[CourseQuantity], flow: int | None) -> dict[str, Points]:
         """Points of each quantity's signals, of one flow; None: of all together."""
-        made: dict[str, Points] = {}
+        by_signal: dict[str, Points] = {}
         for quantity in quantities:
             recorded, *own = (
                 _values(run, flow, quantity.name) for run in (self.recorded, *self.own)
             )
             other = [_values(run, flow, quantity.name) for run in self.other]
-            made |= _points(quantity, self.recorded.step_us, recorded, band(own), band(other))
-        return made
+            by_signal |= _points(quantity, self.recorded.step_us, recorded, band(own), band(other))
+        return by_signal
 
 
 def _values(run: OverTime, flow: int | None, name: str) -> Array:
@@ -139,14 +139,14 @@ def _values(run: OverTime, flow: int | None, name: str) -> Array:
 
 
 def _placed(
-    made: Document,
+    page: Document,
     panels: Sequence[Panel],
     points: dict[str, Points],
     lanes: dict[str, Spans],
     end: float,
 ) -> list[PlacedChart]:
-    index = len(made.data["flows"])
-    made.data["flows"].append(
+    index = len(page.data["flows"])
+    page.data["flows"].append(
         {
             "flow": index or None,
             "end": end,
@@ -155,9 +155,9 @@ def _placed(
             "gaps": document.packed_gaps([]),
         }
     )
-    shown = document.lanes_shown(made, lanes, index, _LANES_TITLE)
+    shown = document.lanes_shown(page, lanes, index, _LANES_TITLE)
     for panel in panels:
-        shown += document.panel_shown(made, panel, points, index, index)
+        shown += document.panel_shown(page, panel, points, index, index)
     return shown
 
 
@@ -167,18 +167,18 @@ def _points(
     """Whole numbers of the quantity's scale, by signal; rates, RTTs and means lie mid-step."""
     t = step_us * np.arange(len(recorded), dtype=np.int64)
     t = t + (step_us // 2 if quantity.mid_step else step_us)
-    made = {}
+    by_signal = {}
     lines = {"recorded": recorded, "own": own.middle, "other": other.middle}
     for source, values in lines.items():
         if np.isfinite(values).any():
             whole = _whole(values, quantity.per_value)
-            made[f"{quantity.name}-{source}"] = Points(t, whole, len(t), True)
+            by_signal[f"{quantity.name}-{source}"] = Points(t, whole, len(t), True)
     for source, one in (("own", own), ("other", other)):
         if np.isfinite(one.high).any() and quantity.alone:
             high, low = (_whole(edge, quantity.per_value) for edge in (one.high, one.low))
             key = f"{quantity.name}-{source}-{AREA}"
-            made[key] = Points(t, high, len(t), True, np.where(high < 0, 0, high - low))
-    return made
+            by_signal[key] = Points(t, high, len(t), True, np.where(high < 0, 0, high - low))
+    return by_signal
 
 
 def _whole(values: Array, per_value: int) -> Array:

@@ -227,13 +227,13 @@ def _entry(one: DrawnRun) -> dict[str, Any]:
 
 def _domains(drawn: list[DrawnRun]) -> dict[str, tuple[float, float]]:
     """The range of each panel's values over all runs."""
-    found: dict[str, list[float]] = {}
+    tops_by_panel: dict[str, list[float]] = {}
     for one in drawn:
         for panel in one.panels:
             for signal in select.drawn(panel, one.points):
                 top = float(one.points[signal.key].v.max()) * signal.scale
-                found.setdefault(panel.key, []).append(top)
-    return {key: (0.0, max(tops)) for key, tops in found.items() if max(tops) > 0}
+                tops_by_panel.setdefault(panel.key, []).append(top)
+    return {key: (0.0, max(tops)) for key, tops in tops_by_panel.items() if max(tops) > 0}
 
 
 def _over(drawn: list[DrawnRun]) -> list[tuple[Panel, dict[str, Points]]]:

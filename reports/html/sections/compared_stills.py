@@ -84,17 +84,17 @@ def _distribution(
     con: duckdb.DuckDBPyConnection, key: str, run_ids: Sequence[int], runs: dict[int, str]
 ) -> tuple[Still, altair.LayerChart] | None:
     """A line per flow of the RTT, as long as they can be told apart; else boxes."""
-    found = distributions.load(con, key, run_ids)
-    lines = lines_of(found, runs)
+    data = distributions.load(con, key, run_ids)
+    lines = lines_of(data, runs)
     if not lines:
         return None
-    title = f"{found.quantity.title} of every flow"
+    title = f"{data.quantity.title} of every flow"
     if key == "rtt" and len(lines) <= MOST:
-        about = f"share {found.quantity.about} up to each value"
+        about = f"share {data.quantity.about} up to each value"
         still = Still(key, title, about, f"{title}: {about}", CDF_HEIGHT + _AXIS, lines)
-        return still, cdf_chart(found, lines)
+        return still, cdf_chart(data, lines)
     still = Still(key, title, BOX_ABOUT, f"{title}: {BOX_ABOUT}", BOX_HEIGHT * len(lines) + _AXIS)
-    return still, box_chart(found.title, lines, found.from_zero)
+    return still, box_chart(data.title, lines, data.from_zero)
 
 
 def lines_of(shown: Distributions, runs: dict[int, str]) -> list[Line]:

@@ -12,7 +12,7 @@ from bbrscope.collect.bundle.numbers import MAX_NS, fitting, load_json
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.packets.tshark_text import nanoseconds_at
 from bbrscope.collect.samples import ss_log
-from bbrscope.collect.samples.load_samples import believed
+from bbrscope.collect.samples.load_samples import type_and_limit
 from bbrscope.collect.samples.log_times import at_start
 from bbrscope.collect.store.schema.samples import SAMPLES
 from bbrscope.collect.store.store import open_store
@@ -64,7 +64,7 @@ def test_a_number_that_no_connection_has_is_left_out() -> None:
         f"\t bbr cwnd:10 bbr:(bw:9e+30bps,mrtt:40) {numbers}",
     ]
     [sample] = ss_log.samples(lines)
-    table = {column.name: believed(column) for column in SAMPLES.columns}
+    table = {column.name: type_and_limit(column) for column in SAMPLES.columns}
     kept = {name: fitting(value, *table[name]) for name, value in sample.values.items()}
     assert kept["sacked"] == 7
     assert {kept[name] for name in ("bytes_acked", "unacked", "mss", "bw")} == {None}
