@@ -50,7 +50,7 @@ def _write_parts(
     rings: Rings, window: Covered, folder: RecordingFolder, facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the files; return the manifest's counts of what is in them."""
-    counts: dict[str, Any] = {"events": {}, "samples": 0, "socket_samples": 0}
+    counts: dict[str, Any] = {"events": {}, "polls": 0, "socket_samples": 0}
     span = window.from_ns, window.until_ns
     if (events := rings.events) is not None:
         counts["events"] = written(folder.path / EVENTS, partial(events.write_window, *span))
@@ -62,7 +62,7 @@ def _write_parts(
     for name, text in rings.texts.items():
         polls = written(folder.path / name, partial(text.write_window, *span))
         if name.startswith("ss."):
-            counts |= {"samples": polls, "socket_samples": polls}
+            counts |= {"polls": polls, "socket_samples": polls}
     return counts
 
 

@@ -325,7 +325,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
 def _contents(manifest: dict[str, Any]) -> str:
     """Return how much was recorded, in words."""
     if manifest["rung"] == "inet_diag":
-        return f"{plural(manifest['samples'], 'sample')} of all flows"
+        return f"{plural(manifest['polls'], 'poll')} of all flows"
     events = sum(
         rows
         for tag, rows in manifest["events"].items()

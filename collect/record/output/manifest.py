@@ -108,7 +108,7 @@ class ManifestWriter:
             "command_status": command_status,
             "packets": packets,
             "notes": notes,
-            "samples": side.polls,
+            "polls": side.polls,
             "socket_samples": side.socket_samples,
             "clocks": clocks.describe(self.begin, clocks.sample()),
             "settings_changed": self._changes(),
