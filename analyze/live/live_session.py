@@ -11,7 +11,7 @@ from ...collect.record.captures import samplers
 from ...collect.record.host import clocks
 from ...collect.record.output.live_rows import ORDER_NS
 from ...collect.record.output.manifest import ManifestWriter
-from ...collect.record.output.outputs import Discarded, OutputsInMemory
+from ...collect.record.output.outputs import Discarded, FilelessOutputs
 from ...collect.record.plan import RecordingPlan
 from ...collect.record.watching import Watching
 from ...collect.samples.ss_log import samples
@@ -26,7 +26,7 @@ class LiveSession:
 
     def __init__(self, plan: RecordingPlan, say: Callable[[str], None]) -> None:
         self.plan = plan
-        self.watching = Watching(plan, OutputsInMemory(lambda _name: Discarded()), say)
+        self.watching = Watching(plan, FilelessOutputs(lambda _name: Discarded()), say)
         self.follower = Follower()
         self.flows = LiveFlows()
         self._looked_ns = 0

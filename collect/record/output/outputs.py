@@ -66,7 +66,7 @@ class Discarded:
         """Nothing to end."""
 
 
-class OutputsInMemory:
+class FilelessOutputs:
     """Outputs that `make` makes, by name: those of a recording that leaves no files."""
 
     def __init__(self, make: Callable[[str], Output]) -> None:

@@ -10,6 +10,8 @@ import pytest
 from bbrscope.collect.bundle.rungs import RUNGS
 from bbrscope.reports.cli import main
 
+from tests.page_data import data_of
+
 RUN = "v3_x_tlp5_sampled"
 Command = Callable[..., tuple[int, str, str]]
 
@@ -94,9 +96,7 @@ def test_the_report_draws_what_is_there_and_says_what_is_not(
     assert status == 0
     assert "Recorded by tcp_probe" in html
     assert "Nothing can be replayed" in html
-    data = json.loads(
-        html.split('<script id="data" type="application/json">')[1].split("</script>")[0]
-    )
+    data = data_of(html)
     drawn = {signal["key"] for flow in data["flows"] for signal in flow["signals"]}
     assert {"pacing", "max_bw", "cwnd", "inflight", "srtt", "min_rtt"} <= drawn
     assert not drawn & {"sample", "rtt"}
@@ -142,7 +142,7 @@ def test_the_report_of_samples_of_ss_draws_them(command: Command, tmp_path: Path
     assert "12 samples by inet_diag" in html
     assert "Time per phase" not in html
     assert "None" not in html.split("<main>")[0]
-    data = json.loads(html.split('type="application/json">')[1].split("</script>")[0])
+    data = data_of(html)
     (flow, _everything) = data["flows"]
     drawn = {signal["key"] for signal in flow["signals"]}
     drawn_of_ss = "sample pacing max_bw inflight cwnd srtt min_rtt base_rtt"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,13 +25,7 @@ from bbrscope.reports.html.sections import about_run
 from click.testing import CliRunner
 
 from tests.packed_columns import unpack
-
-
-def data_of(html: str) -> dict[str, Any]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
-    assert found
-    loaded: dict[str, Any] = json.loads(found[1])
-    return loaded
+from tests.page_data import data_of
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bbrscope.analyze.views.materialize import forget
@@ -17,14 +15,9 @@ from bbrscope.reports.html.charts import beside
 from bbrscope.reports.html.sections import compared
 from click.testing import CliRunner, Result
 
+from tests.page_data import data_of
+
 RUNS = ("v2_single_1bdp", "v3_x_tlp5", "v1_x_lt")
-
-
-def data_of(html: str) -> dict[str, Any]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
-    assert found
-    loaded: dict[str, Any] = json.loads(found[1])
-    return loaded
 
 
 @pytest.fixture(scope="module")
