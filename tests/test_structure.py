@@ -112,7 +112,7 @@ def test_no_class_has_the_name_of_another() -> None:
 
 
 def test_no_file_has_the_name_of_another_but_those_of_commands() -> None:
-    # The command line loads reports/commands/X.py for the command X; its room may be called X, too.
+    # The command line loads a command by its file; its room may have a file of the same name.
     commands = [path for path in MODULES if path.startswith("reports/commands/")]
     without = [
         path
