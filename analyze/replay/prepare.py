@@ -77,9 +77,11 @@ def prepare(
     has_exit = ~np.ma.getmaskarray(columns["exit_ns"])[start:]
     kind, ns, seq = recorded["kind"], recorded["ns"], recorded["seq"]
 
-    states = _states(recorded)
+    states = _states({name: columns[name][start:] for name in STATE_COLUMNS}, kind == INIT)
     events = _events(recorded)
     fill_controls(events, recorded, has_exit)
+    if len(kind) and kind[-1] == INIT and not has_exit[-1]:
+        events["ctl"]["has_next"][-1] = 0  # what it left, nobody saw
     fill_hidden_inputs(events, recorded, has_exit, states[1:], version, params)
     return FlowEvents(
         states,
@@ -111,12 +113,17 @@ def has_values(column: Array) -> bool:
     return bool((~np.ma.getmaskarray(column)).any())
 
 
-def _states(columns: dict[str, Array]) -> Array:
-    """The recorded states before each event, and a last row for what nobody recorded."""
-    n = len(columns["kind"])
+def _states(columns: dict[str, Array], is_init: Array) -> Array:
+    """The recorded states before each event, and a last row for what nobody recorded.
+
+    Of init, the state after it: where its exit was not recorded, the next event found the same.
+    """
+    n = len(is_init)
     states = np.zeros((n + 1, len(STATE_COLUMNS)), np.int64)
     for index, name in enumerate(STATE_COLUMNS):
-        states[:n, index] = columns[name].astype(np.int64)
+        states[:n, index] = _zero_filled(columns[name]).astype(np.int64)
+        lacking = np.flatnonzero(is_init & np.ma.getmaskarray(columns[name]))
+        states[lacking, index] = states[np.minimum(lacking + 1, n - 1), index]
     return states
 
 

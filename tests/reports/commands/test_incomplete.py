@@ -92,3 +92,13 @@ def test_what_cannot_be_reported_is_said(damage: str, words: str, store: Path) -
     (name,) = [name for name in NAMES if name.endswith(f".{damage}")]
     done = run("explain", "--store", store, "--", name)
     assert words in done.out, done.out[:1500]
+
+
+def test_an_init_whose_exit_was_not_recorded_is_compared_with_what_the_next_event_found(
+    store: Path,
+) -> None:
+    (first,) = [name for name in NAMES if name.endswith(".no_exit_of_init")]
+    (all_exits,) = [name for name in NAMES if name.endswith(".no_exits")]
+    done = run("replay", "--store", store, "--", first, all_exits)
+    assert (done.status, done.failure) == (0, ""), done.out
+    assert "diverge" not in done.out
