@@ -14,8 +14,9 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
-from .closed_loop import LEAST_SEEDS, Interval, check_fit, intervals, outcomes_of
+from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of
 from .course import recorded_course
+from .known_errors import TOLERANCES, Interval
 from .milestones import milestones
 from .recorded_world import recorded_world
 
@@ -40,11 +41,16 @@ class ComparedColumn:
     percent: bool = False
 
 
+def _reached(name: str, heading: str, digits: int) -> ComparedColumn:
+    tolerance = TOLERANCES[name]
+    return ComparedColumn(name, heading, digits, tolerance.share, tolerance.room)
+
+
 REACHED = (
-    ComparedColumn("goodput_mbps", "goodput, Mbit/s", 2, 0.03),
-    ComparedColumn("lost_packets", "packets lost", 0, 0.15, 10),
-    ComparedColumn("rtt_p50_ms", "RTT median, ms", 1, 0.05),
-    ComparedColumn("rtt_p95_ms", "RTT 95 %, ms", 1, 0.05),
+    _reached("goodput_mbps", "goodput, Mbit/s", 2),
+    _reached("lost_packets", "packets lost", 0),
+    _reached("rtt_p50_ms", "RTT median, ms", 1),
+    _reached("rtt_p95_ms", "RTT 95 %, ms", 1),
 )
 DONE = (
     ComparedColumn("startup_end_s", "STARTUP's end, s", 3, 0.1),

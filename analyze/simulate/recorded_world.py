@@ -41,6 +41,7 @@ class RecordedWorld:
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
         begins_within: a flow had delivered a window and more before the recording began.
+        scenario: the manifest's set-up without BBR's versions; empty: there is none.
     """
 
     run: str
@@ -49,16 +50,24 @@ class RecordedWorld:
     recorded: dict[str, float]
     fitted: dict[str, Any]
     begins_within: bool = False
+    scenario: str = ""
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the path was written down, and not fitted from the recording alone."""
+        return bool(self.fitted["source"] != FROM_RECORDING)
 
 
-def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
-    """The world of a run.
+def recorded_world(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, *, alone: bool = False
+) -> RecordedWorld:
+    """The world of a run; `alone`: fitted from the recording, whatever is written down of it.
 
     Raises:
         BbrscopeError: the path is not known, or the recording has no inputs.
     """
     try:
-        return _recorded_world(con, info)
+        return _recorded_world(con, info, alone)
     except (ValueError, KeyError, TypeError, OverflowError, ScenarioError) as error:
         raise BbrscopeError(
             f"{info.run}: the path cannot be fitted: the manifest's set-up is not understood"
@@ -67,12 +76,14 @@ def recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWor
         ) from None
 
 
-def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWorld:
-    words = _words(con, info.run_id)
+def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) -> RecordedWorld:
+    written = _words(con, info.run_id)
+    words = {} if alone else written
     flows, origin = _flows(con, info, words)
     lost, sent = _losses(con, info)
     mss, headers = _segment(con, info)
-    path, source = _path(con, info, words, lost, sent, mss + headers)
+    described = None if alone else _described(con, info, words)
+    path, source = described or (_measured(con, info, lost, sent, mss + headers), FROM_RECORDING)
     path = replace(path, mss=mss, headers=headers)
     check_path(path)
     first = busy_flows(con, info)[0]
@@ -97,7 +108,16 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo) -> RecordedWo
     }
     recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
-    return RecordedWorld(info.run, info.version, setup, recorded, fitted, within)
+    scenario = _scenario(written)
+    return RecordedWorld(info.run, info.version, setup, recorded, fitted, within, scenario)
+
+
+def _scenario(words: Mapping[str, str]) -> str:
+    """The set-up without BBR's versions, and without when its changes were really made."""
+    kept = {name: text for name, text in words.items() if not name.startswith("change ")}
+    controls = kept.get("ccs", "").split()
+    kept["ccs"] = " ".join(name if name in LOSS_BASED else "bbr" for name in controls)
+    return ", ".join(f"{name} {text}" for name, text in sorted(kept.items())) if words else ""
 
 
 def _begins_within(con: duckdb.DuckDBPyConnection, info: RunInfo) -> bool:
@@ -140,15 +160,10 @@ def _segment(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
     return (int(rows[0][0]), int(rows[0][1] - rows[0][0])) if rows else (MSS, HEADERS)
 
 
-def _path(
-    con: duckdb.DuckDBPyConnection,
-    info: RunInfo,
-    words: Mapping[str, str],
-    lost: int,
-    sent: int,
-    frame: int,
-) -> tuple[PathSetup, str]:
-    """The path, and where it is known from."""
+def _described(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
+) -> tuple[PathSetup, str] | None:
+    """The path, and who wrote it down; None: nobody did."""
     lab = first_row(
         con,
         "SELECT rate_bps, rtt_us, buffer_bytes, loss, aqm FROM lab_runs WHERE run_id = ?",
@@ -162,11 +177,11 @@ def _path(
             )
         return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
-        return _described(words), "the manifest's set-up"
-    return _measured(con, info, lost, sent, frame), FROM_RECORDING
+        return _of_words(words), "the manifest's set-up"
+    return None
 
 
-def _described(words: Mapping[str, str]) -> PathSetup:
+def _of_words(words: Mapping[str, str]) -> PathSetup:
     rate_text = words["rate"]
     return PathSetup(
         rate_bps=int(rate_text) if rate_text.isdigit() else units.rate(rate_text),

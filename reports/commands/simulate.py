@@ -62,9 +62,14 @@ class SimulateRequest:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--fidelity", is_flag=True, help="Compare with the recordings in the store instead.")
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Predict recordings in the store from each other instead, as what-if does.",
+)
 @store_option
 @gather(SimulateRequest)
-def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
+def command(request: SimulateRequest, fidelity: bool, pairs: bool, store: Path) -> None:
     """Simulate flows over a path: the estimator decides, a sender like Linux's obeys.
 
     SCENARIO is one of `bbrscope lab list` (its first point; --set chooses another), or leave it
@@ -83,9 +88,13 @@ def command(request: SimulateRequest, fidelity: bool, store: Path) -> None:
     bbrscope simulate --cc bbr-prime,./mybbr.py
     bbrscope simulate song-single-buffer --set buffer=0.5bdp --cc v3
     bbrscope simulate --fidelity
+    bbrscope simulate --pairs
     """
     if fidelity:
         _compare(store)
+        return
+    if pairs:
+        _predict_pairs(store, request.as_json)
         return
     setup = _setup(request)
     from ...analyze.simulate.fidelity_notes import statement
@@ -132,6 +141,36 @@ def _compare(store: Path) -> None:
     say("probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2 points (shares of")
     say("the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go too high where")
     say("they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
+
+
+def _predict_pairs(store: Path, as_json: bool) -> None:
+    """Print each recording of the store predicted from the others of its scenario."""
+    from ...analyze.simulate import known_errors, recorded_pairs
+    from ...analyze.views.store_with_views import open_store
+    from ...probes.base.errors import BbrscopeError
+    from ..text.progress_bar import progress
+
+    with open_store(store, read_only=True) as opened:
+        runs = {name: opened.run_id(name) for name in opened.runs()}
+        pairs = recorded_pairs.recorded_pairs(opened.con, runs)
+    if not pairs:
+        raise BbrscopeError(
+            "no two recordings of one scenario under different versions",
+            "ingest recordings whose manifests have the same set-up",
+        )
+    errors = []
+    with progress(len(pairs), "predicting") as advance:
+        for error in recorded_pairs.known_errors(pairs):
+            errors += [error] if error else []
+            advance(1)
+    if as_json:
+        say(known_errors.as_json(errors))
+        return
+    say(recorded_pairs.as_markdown(errors))
+    say("kernel: [5 %, median, 95 %] expected of it; bold: its value lies outside. What is known")
+    say("of a scenario is left out of its own intervals. A difference is one beyond 3 % (goodput),")
+    say("15 % or 10 packets (losses), 5 % (RTTs). Predictions from paths that are refused are not")
+    say("there")
 
 
 def _setup(request: SimulateRequest) -> Setup:

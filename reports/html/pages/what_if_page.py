@@ -77,14 +77,15 @@ def build(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, names: str =
 
 def _row(answer: ClosedLoopAnswer, name: str) -> dict[str, object]:
     digits = 0 if name == "lost_packets" else 2
-    own, other = (
+    own, simulated, other = (
         [f"{value:.{digits}f}" for value in interval[name]]
-        for interval in (answer.own, answer.other)
+        for interval in (answer.own, answer.simulated, answer.other)
     )
     return {
         "name": QUANTITY_WORDS[name],
         "recorded": f"{answer.world.recorded[name]:.{digits}f}",
         "own": own,
+        "simulated": simulated,
         "other": other,
         "verdict": answer.verdicts[name],
     }

@@ -25,7 +25,7 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     words = ["--set", "high_gain=300", "--json"]
     printed = bbrscope("what-if", "sim", *words, store=store, plain=False)
     answer = json.loads(printed)
-    assert set(answer) == {"run", "fitted", "own", "other", "verdict"}
+    assert set(answer) == {"run", "fitted", "own", "other", "other_simulated", "verdict"}
     assert answer["fitted"]["rate_mbps"] == 5
     assert answer["fitted"]["buffer_packets"] == 30
     metrics = {"goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms"}
@@ -35,6 +35,10 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
         assert low <= middle <= high
         recorded = answer["own"][metric]["recorded"]
         assert math.isclose(recorded, middle, rel_tol=0.1, abs_tol=3)
+        # A kernel's interval holds the seeds', and has their median.
+        low, middle, high = answer["other"][metric]
+        seeds = answer["other_simulated"][metric]
+        assert low <= seeds[0] <= middle == seeds[1] <= seeds[2] <= high
     program = (
         "import bbrscope, json, sys; lab = bbrscope.open(sys.argv[1]);"
         " print(json.dumps(lab.what_if('sim', {'high_gain': 300}).as_json()))"
@@ -51,6 +55,8 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     bbrscope("report", "sim", *words, store=store, plain=False)
     text = html.unescape(page.read_text())
     low, _, high = answer["other"]["rtt_p95_ms"]
+    assert f"{low:.2f} to {high:.2f}" in text
+    low, _, high = answer["other_simulated"]["rtt_p95_ms"]
     assert f"{low:.2f} to {high:.2f}" in text
     assert answer["verdict"].rpartition("Fidelity: ")[2] in text
 

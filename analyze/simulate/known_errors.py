@@ -1,0 +1,237 @@
+"""How far the engine is from kernels, as measured, and the intervals and verdicts that follow.
+
+What a kernel would do differs from a simulation of it for three reasons: chance (the spread over
+the seeds), what is wrong in this recording's world (its own rules come out beside what was
+recorded), and what is wrong in the engine. The last is measured: `known_errors.json` has pairs of
+kernels' recordings of one scenario, each predicted from the other (`bbrscope simulate --pairs
+--json` writes it). The interval of the first two is widened until it holds LEVEL of those
+pairs: conformalized quantile regression (Romano, Patterson, Candes 2019), with each scenario
+counting the same (Dunn, Wasserman, Ramdas 2022). It assumes nothing of the errors' distribution,
+and has no setting. A recording's own scenario is left out, so that it is judged by others alone.
+
+Values are compared in a scale in which an error is as likely at small values as at large ones: the
+logarithm of goodput and RTTs, twice the square root of a count of losses (Anscombe 1948).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+LEVEL = 0.90
+Interval = tuple[float, float, float]
+_FILE = "known_errors.json"
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What counts as no difference: the larger of `share` of a value and `room`, in its unit."""
+
+    share: float
+    room: float = 0.0
+
+    def sign(self, value: float, other: float) -> int:
+        """Whether `other` is less than, the same as, or more than `value`: -1, 0 or 1."""
+        apart = other - value
+        near = abs(apart) <= max(self.share * abs(value), self.room)
+        return 0 if near else int(math.copysign(1, apart))
+
+
+TOLERANCES = {
+    "goodput_mbps": Tolerance(0.03),
+    "lost_packets": Tolerance(0.15, 10),
+    "rtt_p50_ms": Tolerance(0.05),
+    "rtt_p95_ms": Tolerance(0.05),
+}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A quantity of one recording, predicted from another, and what the kernel came to.
+
+    `recorded` and `own` are of the recording that it is predicted from: what was recorded, and the
+    median over the seeds under its own rules. `simulated` is [5 %, median, 95 %] over the seeds.
+    """
+
+    kernel: float
+    recorded: float
+    own: float
+    simulated: Interval
+
+
+@dataclass(frozen=True)
+class KnownError:
+    """One pair of kernels' recordings: `run` predicted from `source`, in the same scenario.
+
+    `described`: the path came from the manifest's set-up, not from the recording alone.
+    """
+
+    scenario: str
+    source: str
+    run: str
+    described: bool
+    predicted: Mapping[str, Predicted]
+
+
+def as_json(errors: Sequence[KnownError]) -> str:
+    """The errors as `known_errors.json` has them: a list, with one pair a line."""
+    return "[\n" + ",\n".join(json.dumps(asdict(error)) for error in errors) + "\n]"
+
+
+@cache
+def shipped() -> tuple[KnownError, ...]:
+    """The errors that were measured with this engine."""
+    rows = json.loads(resources.files(__package__).joinpath(_FILE).read_text())
+    return tuple(_known_error(row) for row in rows)
+
+
+def _known_error(row: dict[str, object]) -> KnownError:
+    values = row["predicted"]
+    assert isinstance(values, dict)
+    predicted = {
+        name: Predicted(one["kernel"], one["recorded"], one["own"], tuple(one["simulated"]))
+        for name, one in values.items()
+    }
+    words = str(row["scenario"]), str(row["source"]), str(row["run"])
+    return KnownError(*words, bool(row["described"]), predicted)
+
+
+def of_others(
+    errors: Sequence[KnownError], scenario: str, run: str, described: bool
+) -> list[KnownError]:
+    """Errors to judge a recording by: of paths known as well as its own, and of other scenarios."""
+    left_out = {scenario} | {e.scenario for e in errors if run in (e.source, e.run)}
+    return [e for e in errors if e.described == described and e.scenario not in left_out]
+
+
+def expected(
+    name: str, simulated: Interval, recorded: float, own: float, errors: Sequence[KnownError]
+) -> Interval:
+    """Between what a kernel's run lies with LEVEL, and the median over the seeds.
+
+    Args:
+        name: one of METRICS.
+        simulated: [5 %, median, 95 %] over the seeds.
+        recorded, own: what was recorded, and the median over the seeds under the recorded rules.
+        errors: what is known of the engine; empty: nothing.
+    """
+    low, high = _with_own_error(name, simulated, recorded, own)
+    by = _widening(name, errors)
+    low, high = _unscaled(name, low - by), _unscaled(name, high + by)
+    # Scaling to and fro moves a value by its last digits.
+    return min(low, simulated[0]), simulated[1], max(high, simulated[2])
+
+
+def _with_own_error(
+    name: str, simulated: Interval, recorded: float, own: float
+) -> tuple[float, float]:
+    """The seeds' interval, and around its median at least the own rules' error; scaled."""
+    low, middle, high = (_scaled(name, value) for value in simulated)
+    error = abs(_scaled(name, recorded) - _scaled(name, own))
+    return min(low, middle - error), max(high, middle + error)
+
+
+def _widening(name: str, errors: Sequence[KnownError]) -> float:
+    """By how much intervals are widened at both ends to hold LEVEL of the pairs; scaled."""
+    if not errors:
+        return 0.0
+    pairs = Counter(error.scenario for error in errors)
+    beyond = np.array([_beyond(name, error.predicted[name]) for error in errors])
+    weights = np.array([1 / pairs[error.scenario] for error in errors]) / len(pairs)
+    # Of n pairs and the one to come, all alike, LEVEL is a little more than of the n alone.
+    share = min(1.0, LEVEL * (1 + 1 / len(errors)))
+    order = np.argsort(beyond)
+    reached = np.cumsum(weights[order])
+    place = min(int(np.searchsorted(reached, share - 1e-9)), len(order) - 1)
+    return max(0.0, float(beyond[order][place]))
+
+
+def _beyond(name: str, one: Predicted) -> float:
+    """How far beyond its interval the kernel's value lies, negative: within it; scaled."""
+    low, high = _with_own_error(name, one.simulated, one.recorded, one.own)
+    kernel = _scaled(name, one.kernel)
+    return max(low - kernel, kernel - high)
+
+
+def _scaled(name: str, value: float) -> float:
+    if name == "lost_packets":
+        return 2 * math.sqrt(max(value, 0.0) + 3 / 8)
+    return math.log(max(value, _LEAST))
+
+
+def _unscaled(name: str, value: float) -> float:
+    if name == "lost_packets":
+        return max(0.0, max(value, 0.0) ** 2 / 4 - 3 / 8)
+    return math.exp(value)
+
+
+def difference(name: str, recorded: float, other: Interval) -> int:
+    """Whether a kernel under the other rules would have come to less, the same or more: -1, 0, 1.
+
+    Args:
+        other: between what it lies, and the median over the seeds; see `expected`.
+    """
+    low, middle, high = other
+    return 0 if low <= recorded <= high else TOLERANCES[name].sign(recorded, middle)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often predictions of one quantity were right, of `pairs`.
+
+    Attributes:
+        agree: the kernel's value lies within the seeds' interval, or within the tolerance.
+        in_seeds, in_interval: it lies within the seeds' interval; within the one that is printed.
+        right: the verdict (less, the same, more) is the true one.
+        false, wrong, missed: a difference was named where the kernels' is within the tolerance;
+            one of the wrong sign; and none where there is one.
+    """
+
+    pairs: int
+    agree: int
+    in_seeds: int
+    in_interval: int
+    right: int
+    false: int
+    wrong: int
+    missed: int
+
+
+def coverage(name: str, errors: Sequence[KnownError]) -> Coverage:
+    """Judge each pair by the pairs of other scenarios: what holds on recordings never seen."""
+    counted: Counter[str] = Counter()
+    for error in errors:
+        others = of_others(errors, error.scenario, error.source, error.described)
+        counted.update(_judged(name, error.predicted[name], others))
+    return Coverage(
+        len(errors),
+        *(counted[each] for each in ("agree", "in_seeds", "in_interval")),
+        *(counted[each] for each in ("right", "false", "wrong", "missed")),
+    )
+
+
+def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str]:
+    """What holds of a prediction, by the names of Coverage."""
+    interval = expected(name, one.simulated, one.recorded, one.own, others)
+    true = TOLERANCES[name].sign(one.recorded, one.kernel)
+    said = difference(name, one.recorded, interval)
+    in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
+    near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0
+    held = {
+        "agree": in_seeds or near,
+        "in_seeds": in_seeds,
+        "in_interval": interval[0] <= one.kernel <= interval[2],
+        "right": said == true,
+        "false": said != 0 and true == 0,
+        "wrong": said * true < 0,
+        "missed": said == 0 and true != 0,
+    }
+    return [word for word, holds in held.items() if holds]
