@@ -4,19 +4,34 @@
     python tests/bench/probe_cost.py [MORE.bt ...]
 
 The same loopback flow is sent beside each program: a count alone, a one-line script on
-tcp:tcp_probe, and what `collect` writes for this host as it is, for 1 flow of 100,000 and for
-phase changes; programs of one's own are measured, too. Per run of the probe: time in the kernel
-(BPF_ENABLE_STATS) and of bpftrace in user space. tests/bench/collect_cost.py measures the whole
-recording in a guest, by instructions.
+tcp:tcp_probe, and what `collect` writes for this host as it is: both rows that main() prints on an
+ACK, attached to that tracepoint (some hosts have no fentry), the state in one row, 1 flow of
+100,000, and phase changes; programs of one's own are measured, too. Per run of the probe: time in
+the kernel (BPF_ENABLE_STATS) and of bpftrace in user space, with the flow as fast as it can, so
+that bpftrace is awake already, and paced, so that the first row of an ACK wakes it.
+tests/bench/collect_cost.py measures the whole recording in a guest, by instructions.
 
-Measured on Linux 6.18, bpftrace 0.17, a busy machine of two CPUs: a count 0.2 us, one line 13.6 us
-and 22 us in user space, the state 14.6 us and 23 us (1.1 times one line), a flow that --sample
-leaves out 0.1 us, --phases 0.8 us. The same state in rows of one field per value takes 36 us and
-40 us (2.6 times). What won: several fields per word (probes/shared_words.py), and so one row per
-event in place of two or three. What lost: reading struct bbr by 64-bit words and printing its
-fields 35 to 37 us, so it is values and rows that cost, not reads; buf() 23 to 24 us, but 65 us in
-user space; bpftrace -B full saves nothing to speak of; a variable of a struct's type, in which
-bpftrace 0.17 keeps the pointer, so that each field is read by itself as before.
+Measured on Linux 6.18, a busy machine of two CPUs, paced and fast, in us in the kernel:
+
+    bpftrace                 a count     one line     both rows    left out    --phases
+    0.17.0 (Debian 12)     0.4   0.2   17.1  23.3   24.7  24.5    0.4   0.1    0.9  1.0
+    0.23.2 (Debian 13)     0.3   0.1   10.6   4.0   10.9   4.7    0.3   0.1    1.1  1.0
+
+So an ACK costs 1.0 to 1.5 times one line: waking bpftrace is what is dear, and the first row pays
+for it whatever it holds. In user space both rows take 16 to 42 us, one line 8 to 20 us. A guest
+that counts instructions sees 4.5 times (tests/bench/collect_cost.py): there waking is 2.9 of 22 us
+and reading 54 fields is 9, here waking is 7 of 11 us and the reads are lost in the noise.
+
+What won: several fields per word (probes/shared_words.py), and so one row per event in place of
+two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed
+field by field after reading it by 64-bit words, 35 to 37 us, so it is values and rows that cost,
+not reads; buf(), 23 to 24 us, but 65 us in user space; bpftrace -B full, which saves nothing to
+speak of; a variable of a struct's type, in which bpftrace keeps the pointer (0.17 and 0.23), so
+that each field is read by itself as before. A copy in a map, @copy[cpu] = *(struct window *)$sk,
+is one read and its fields are loads, but the map costs what that saves: 3.0 to 3.2 us for 2.1 to
+2.8 us with 0.23, fast; with 0.17 16 us for 17 us for struct bbr alone, and a copy of tcp_sock does
+not fit on its stack of 512 bytes. A struct in a tuple
+is one read, too, but 0.17 takes its fields for pointers, and 0.23 aborts.
 """
 
 from __future__ import annotations
@@ -30,19 +45,59 @@ import time
 from pathlib import Path
 
 from bbrscope.collect.record.cpu_limit import cpu_s
-from bbrscope.collect.record.host import bpf_stats, bpftrace
+from bbrscope.collect.record.host import bpf_stats, bpftrace, ladder, survey, target
+from bbrscope.collect.record.plan import RecordingPlan
+from bbrscope.probes.attach import Attach
+from bbrscope.probes.program import Program
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 COLLECT = [sys.executable, "-c", MAIN, "collect", "--rung", "tcp_probe", "--print-probe"]
-SHORT = {
-    "count": "tracepoint:tcp:tcp_probe { @n = count(); }",
-    "one line": 'tracepoint:tcp:tcp_probe { printf("%d %d\\n", pid, args->snd_cwnd); }',
-}
-OPTIONS = {"state": [], "left out": ["--sample", "1/100000"], "phases": ["--phases"]}
 FLOW = """
 iperf3 -s -p 5399 -1 > /dev/null & sleep 0.3
-iperf3 -c 127.0.0.1 -p 5399 -b 20M -l 1000 -t 4 -C bbr > /dev/null; wait
+iperf3 -c 127.0.0.1 -p 5399 -C bbr $FLOW > /dev/null; wait
 """
+FLOWS = {"paced": "-b 20M -l 1000 -t 4", "fast": "-t 2"}
+OPTIONS = {"state": [], "left out": ["--sample", "1/100000"], "phases": ["--phases"]}
+
+
+class AtTracepoint(Attach):
+    """Attaches main()'s probes to tcp_probe; the rate sample is read from the socket's memory."""
+
+    def point(self, _function: str, _is_exit: bool = False, _module: str = "") -> str:
+        return self.trace("tcp_probe")[0]
+
+    def read_argument(self, _name: str, _position: int) -> str:
+        return self.trace("tcp_probe")[1]
+
+
+class MainOnly(Program):
+    """What runs on an ACK."""
+
+    def probes(self) -> list[str]:
+        return [self.main_exit(), self.main_entry(), self.destroyed_socket()]
+
+
+def both_rows() -> str:
+    """The program that prints main()'s two rows at tcp_probe."""
+    host = survey.survey(RecordingPlan(Path()))
+    assert host.bpftrace, host.problems
+    assert host.target
+    assert host.types
+    attach = AtTracepoint(**vars(ladder.attach_with(host.bpftrace, host.target, "fentry")))
+    kernel = target.program_host(host.target, host.types)
+    return MainOnly(host.target.version, kernel, attach).text()
+
+
+def one_line(tool: bpftrace.Bpftrace) -> dict[str, str]:
+    """The short programs, as this bpftrace writes them."""
+    line = f'printf("%d %d\\n", pid, {tool.argument}snd_cwnd);'
+    return {
+        name: f"tracepoint:tcp:tcp_probe {{ {text} }}"
+        for name, text in {
+            "count": "@n = count();",
+            "one line": line,
+        }.items()
+    }
 
 
 def runs(pid: int) -> dict[int, tuple[int, int]]:
@@ -51,7 +106,7 @@ def runs(pid: int) -> dict[int, tuple[int, int]]:
 
 
 def measure(name: str, program: Path) -> None:
-    """Send the flow beside a program, and print what a run of its busiest probe took."""
+    """Send the flows beside a program, and print what a run of its probes took."""
     words = ["bpftrace", "-B", "line", str(program)]
     environment = bpftrace.environment(64 << 20, False)
     with subprocess.Popen(
@@ -60,30 +115,31 @@ def measure(name: str, program: Path) -> None:
         while not runs(process.pid) and process.poll() is None:
             time.sleep(0.3)
         time.sleep(2)
-        before, user_s = runs(process.pid), cpu_s(process.pid)
-        subprocess.run(["sh", "-c", FLOW], check=True)
-        time.sleep(1)
-        after, user_s = runs(process.pid), cpu_s(process.pid) - user_s
+        for kind, options in FLOWS.items():
+            before, user_s = runs(process.pid), cpu_s(process.pid)
+            subprocess.run(["sh", "-c", FLOW], check=True, env={**os.environ, "FLOW": options})
+            time.sleep(1)
+            after, user_s = runs(process.pid), cpu_s(process.pid) - user_s
+            spent = [(n - before[p][0], t - before[p][1]) for p, (n, t) in after.items()]
+            count, kernel_ns = max(spent)[0], sum(time_ns for _, time_ns in spent)
+            row = f"{kernel_ns / count / 1000:8.2f} us{1e6 * user_s / count:8.1f} us"
+            print(f"{name:<12}{kind:<8}{row}", flush=True)
         process.send_signal(signal.SIGINT)
-    spent = [(t - before[p][1], n - before[p][0]) for p, (n, t) in after.items() if p in before]
-    time_ns, count = max(spent)
-    print(f"{name:<12}{time_ns / count / 1000:8.2f} us{1e6 * user_s / count:8.1f} us", flush=True)
 
 
 def main() -> None:
     counting = bpf_stats.enable()
     assert counting is not None, "needs root and Linux 5.8"
-    print(f"{'per run':<12}{'kernel':>11}{'bpftrace':>11}")
+    print(f"{'per run':<20}{'kernel':>11}{'bpftrace':>11}")
+    programs = one_line(bpftrace.find()) | {"both rows": both_rows()}
+    for kind, options in OPTIONS.items():
+        programs[kind] = subprocess.check_output([*COLLECT, *options], text=True)
+    programs |= {Path(path).stem: Path(path).read_text() for path in sys.argv[1:]}
     with tempfile.TemporaryDirectory() as name:
-        program = Path(name) / "program.bt"
-        for kind, text in SHORT.items():
-            program.write_text(text)
-            measure(kind, program)
-        for kind, options in OPTIONS.items():
-            program.write_bytes(subprocess.check_output([*COLLECT, *options]))
-            measure(kind, program)
-    for path in sys.argv[1:]:
-        measure(Path(path).stem, Path(path))
+        for kind, text in programs.items():
+            path = Path(name) / "program.bt"
+            path.write_text(text)
+            measure(kind, path)
     os.close(counting)
 
 
