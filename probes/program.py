@@ -15,6 +15,7 @@ from . import bbr_layout as layout
 from . import shared_words
 from .attach import Attach, Host
 from .bbr_versions import EXIT, Version
+from .flow_share import BACKED_OFF, is_in_share
 from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
 
 # Longer than the processing of one packet.
@@ -117,7 +118,7 @@ class Program:
         return [
             f"  $of = {self.moment} > @since[0] || {self.attach.clock} > @since[0] + {GRACE_NS}"
             " ? @share[0] : @share[1];",
-            "  if ((uint64)$sk->__sk_common.skc_hash % $of != 0) { return; }",
+            f"  if (!({is_in_share('$of', BACKED_OFF)})) {{ return; }}",
         ]
 
     @property
@@ -173,8 +174,7 @@ class Program:
 
     def introduce(self) -> list[str]:
         """Say of a socket that is older than the recording who it is."""
-        identity = self.print_identity("N", (), MAX_HEADER)
-        return ["  if ($n == 0) {", indent(identity), "  }"]
+        return ["  if ($n == 0) {", indent(self.print_identity("N", (), MAX_HEADER)), "  }"]
 
     @property
     def state(self) -> list[str]:
@@ -353,7 +353,7 @@ class Program:
         return probe(comment, point, ['  printf("+over\\n");'])
 
     def back_off(self) -> str:
-        """SIGWINCH: from now on record about half of these flows, chosen by skc_hash."""
+        """SIGWINCH: from now on record about half of these flows."""
         of = self.attach.argument
         ours = f"(uint64){of}pid == @self[0] && {of}sig == {SIGWINCH}"
         body = [

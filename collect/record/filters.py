@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...probes.base.errors import HostError
 from ...probes.fields import FIELDS
+from ...probes.flow_share import ASKED, is_in_share
 from ...probes.program import probe
 from .host.helpers import output_of
 
@@ -100,7 +101,7 @@ def condition(filters: Filters, argument: str) -> Condition:
         [f"{COMMON}.skc_net.net->ns.inum == {namespace(filters.netns)}"] if filters.netns else [],
         [OF_PROCESS] if filters.pids else [],
         # Set before BBR's first call, and never changed (inet_ehash_insert(), inet_hash_connect()).
-        [f"{COMMON}.skc_hash % {filters.sample} == 0"] if filters.sample > 1 else [],
+        [is_in_share(str(filters.sample), ASKED)] if filters.sample > 1 else [],
     ]
     parts = ["(" + " || ".join(group) + ")" for group in groups if group]
     probes = owner_probe(filters.pids, argument)
