@@ -48,13 +48,17 @@ def number(text: str) -> int | None:
         return None
 
 
-def _facts(con: duckdb.DuckDBPyConnection, run_id: int, scope: str) -> dict[str, int]:
-    """The recorded settings of one scope that are numbers."""
+def _facts(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, dict[str, int]]:
+    """The recorded settings that are numbers, by scope and name."""
     recorded = con.execute(
-        "SELECT name, value FROM host_facts WHERE run_id = ? AND scope = ?", [run_id, scope]
+        "SELECT scope, name, value FROM host_facts WHERE run_id = ?", [run_id]
     ).fetchall()
-    numbers = {name: number(value) for name, value in recorded if value is not None}
-    return {name: value for name, value in numbers.items() if value is not None}
+    scopes: dict[str, dict[str, int]] = {}
+    for scope, name, value in recorded:
+        numeric = None if value is None else number(value)
+        if numeric is not None:
+            scopes.setdefault(scope, {})[name] = numeric
+    return scopes
 
 
 def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[str, Any]:
@@ -67,7 +71,8 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
         BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed; or the run is a
             simulation whose manifest has a parameter (`rules`) that this bbrscope does not know.
     """
-    return _of_settings(lambda scope: _facts(con, run_id, scope), flavour)
+    recorded = _facts(con, run_id)
+    return _of_settings(lambda scope: recorded.get(scope, {}), flavour)
 
 
 def of_manifest(manifest: Mapping[str, Any], flavour: str) -> dict[str, Any]:

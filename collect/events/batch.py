@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from ...probes.fields import EVENT_FIELDS, EXIT_FIELDS
 from ..store.schema.recorded_tables import KINDS
-from .lines.header import Header
+from .lines.header import MOST_KNOWN, Header
 from .loop.batch_columns import number_events
 from .loop.column_plan import I64, TARGETS, Plan, batch_layout
 from .loop.loop_memory import (
@@ -150,6 +151,7 @@ class _Validity:
         return self._known[key]
 
 
+@lru_cache(MOST_KNOWN)
 def _providers(header: Header) -> dict[str, npt.NDArray[np.int64]]:
     """Return per column the bit of the part that fills it, by kind; 0: that kind lacks it."""
     providers: dict[str, npt.NDArray[np.int64]] = {}

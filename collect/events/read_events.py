@@ -101,7 +101,7 @@ class EventReader:
             index: SkbRows(tag) for index, tag in enumerate(self.header.tags) if tag.role == SINGLE
         }
         self._assembler = Assembler(self.header, SLOTS_PER_BATCH)
-        self._plan: Plan = make_plan(self.header, self._assembler.offsets)
+        self._plan: Plan = make_plan(self.header, SLOTS_PER_BATCH)
         self._batch: Batch = self._assembler.new_batch()
         self._memory = PairingMemory(self.header, self._source.line, suspect)
         # Without a way back to this reader, whose batches would wait for the collector of cycles.

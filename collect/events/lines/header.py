@@ -94,11 +94,12 @@ class Tag:
         return tuple(column for column in self.columns if column.part is None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Header:
     """All declared tags; `notes` are (code, sentence) about what will not be stored.
 
-    `skipped` maps the tags that are not taken (unknown ones, and N) to their columns.
+    `skipped` maps the tags that are not taken (unknown ones, and N) to their columns. Two are equal
+    if they are one: what is worked out of a header is kept by it.
     """
 
     tags: tuple[Tag, ...]
@@ -115,12 +116,29 @@ class Header:
         return sum(tag.part for tag in self.tags if tag.kind == kind and tag.role in wanted)
 
 
-def parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
+# Headers by their lines. One recorder writes the same into all of its bundles, and reading it takes
+# as long as reading 2,000 events.
+_known: dict[tuple[str, ...], Header] = {}
+MOST_KNOWN = 16
+
+
+def parse(lines: Sequence[tuple[int, str]], where: str) -> Header:
     """Read header lines, given with their line numbers and without the leading ``#``.
 
     Raises:
         BundleError: a tag is declared twice, lacks ns or sk, repeats a column, or no tag is known.
     """
+    key = tuple(line for _, line in lines)
+    known = _known.get(key)
+    if known is None:
+        known = _parse(lines, where)
+        if len(_known) == MOST_KNOWN:
+            _known.clear()
+        _known[key] = known
+    return known
+
+
+def _parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
     tags: dict[str, Tag] = {}
     skipped: dict[str, list[str]] = {}
     notes: list[tuple[str, str]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,16 @@ from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS
 from ....probes.packed_columns import WORD_BITS
 from ...bundle.numbers import MAX_NS
 from ...store.schema.recorded_tables import KINDS
-from ..lines.header import ENTRY, EXIT, PARAMETERS, SINGLE, Header, HeaderColumn, Tag
+from ..lines.header import (
+    ENTRY,
+    EXIT,
+    MOST_KNOWN,
+    PARAMETERS,
+    SINGLE,
+    Header,
+    HeaderColumn,
+    Tag,
+)
 
 I64 = npt.NDArray[np.int64]
 
@@ -86,6 +96,7 @@ class Plan(NamedTuple):
     main: I64
 
 
+@lru_cache(MOST_KNOWN)
 def batch_layout(header: Header, capacity: int) -> tuple[dict[str, int], int]:
     """Return the byte offset of each stored column in a batch of `capacity` events, and its size.
 
@@ -103,8 +114,10 @@ def batch_layout(header: Header, capacity: int) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-def make_plan(header: Header, offsets: dict[str, int]) -> Plan:
-    """Turn a header into arrays; `offsets` are the columns' byte offsets in the batch."""
+@lru_cache(MOST_KNOWN)
+def make_plan(header: Header, capacity: int) -> Plan:
+    """Turn a header into arrays, for batches of `capacity` events."""
+    offsets, _ = batch_layout(header, capacity)
     starts = np.cumsum([0, *(len(tag.columns) for tag in header.tags)])
     return Plan(
         tags=_table(

@@ -68,7 +68,7 @@ HEADER = header.parse(
     ],
     "test",
 )
-PLAN = plan.make_plan(HEADER, plan.batch_layout(HEADER, 64)[0])
+PLAN = plan.make_plan(HEADER, 64)
 
 
 def parse_rows(parse: Any, text: str) -> tuple[list[list[int]], int, int]:
