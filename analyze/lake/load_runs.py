@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
@@ -23,15 +23,17 @@ from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema
 from ...collect.store.query import Row, one
 from ...collect.store.rowsets import insert_into
-from ...collect.store.store import Store
+from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
+from ..bbr.records import Array
 from ..diagnosis.engine import Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
+from ..replay.load_events import flows_of_batches, load_flows
 from ..views.materialize import materialized_name, narrowed
 from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
-from .run_files import EventsFile, copy_run, small_tables, write_run
-from .scratch_store import scratch_store
+from .run_files import EventsFile, copy_run, small_tables, write_decisions, write_run
+from .scratch_store import PARTLY_STORED, asked_decisions, event_columns, scratch_store
 
 if TYPE_CHECKING:
     import duckdb
@@ -97,6 +99,15 @@ class _NewBundle:
     number: int
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A file of a run's rows of a table, under the number that it has in the lake."""
+
+    path: Path
+    number: int
+    rows: int
+
+
 def _of_different_names(
     bundles: Mapping[Path, _NewBundle],
 ) -> tuple[dict[Path, _NewBundle], dict[Path, _NewBundle]]:
@@ -125,7 +136,8 @@ class _Group:
         self.place, self.folder, self.options, self.store = place, folder, options, store
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}
-        self.events: dict[int, EventsFile] = {}
+        self.written: dict[tuple[str, int], _Written] = {}
+        self.replayed: list[replay_runs.FlowReplay] = []
         self.findings: dict[int, list[Row]] = {}
         self.small: dict[str, pa.Table] = {}
         self.agreement: dict[int, tuple[int, int]] = {}
@@ -135,7 +147,7 @@ class _Group:
         with self.store.joined() as spoilt:
             self._load_each(bundles, spoilt)
         if spoilt():
-            self.results, self.loaded, self.events = {}, {}, {}
+            self.results, self.loaded, self.written, self.replayed = {}, {}, {}, []
             self._load_each(bundles, lambda: False)
 
     def _load_each(self, bundles: Mapping[Path, _NewBundle], stop: Callable[[], bool]) -> None:
@@ -150,7 +162,7 @@ class _Group:
                 self.results[path] = Filed(path, refused=error)
 
     def _load_one(self, path: Path, number: int) -> Outcome:
-        """Load a bundle; its events go into the store and into their Parquet file at once."""
+        """Load and replay a bundle; its events go into their Parquet file at once."""
         options = self.options
         with EventsFile(self.folder / f"events-{number}.parquet", number) as events:
             outcome = ingest(
@@ -160,24 +172,34 @@ class _Group:
                 packets=options.packets,
                 kind=options.kind,
                 seen=events.add,
+                columns=event_columns(),
             )
         if not outcome.already:
-            self.events[outcome.run_id] = events
+            self.written["events", outcome.run_id] = _Written(events.path, number, events.rows)
+            self._replay(outcome.run_id, events)
         return outcome
 
+    def _replay(self, run_id: int, events: EventsFile) -> None:
+        """Replay a run that can be; its decisions go into their Parquet file at once."""
+        try:
+            replayed = replay_runs.replay_outside(
+                self.store.con, run_id, lambda info: _flows(self.store.con, info, events)
+            )
+        except BbrscopeError:
+            return
+        decisions = keep_results.decisions_of(replayed)
+        if decisions is not None:
+            keep_results.insert_decisions(self.store, asked_decisions(decisions))
+            path = self.folder / f"decisions-{events.number}.parquet"
+            write_decisions(decisions, events.number, path)
+            self.written["decisions", run_id] = _Written(path, events.number, len(decisions))
+        self.replayed += map(keep_results.without_decisions, replayed)
+
     def work_out(self) -> None:
-        """Replay what can be replayed, and diagnose what has events."""
+        """Diagnose what has events, and measure all runs."""
         con = self.store.con
         run_ids = sorted({outcome.run_id for outcome in self.loaded.values()})
-        replayed: list[replay_runs.FlowReplay] = []
-        for run_id in run_ids:
-            try:
-                replay_runs.require_callbacks(con, run_id)
-            except BbrscopeError:
-                continue
-            for flows in replay_runs.replay_runs(con, [run_id], workers=1):
-                replayed += flows
-        keep_results.insert_results(self.store, replayed)
+        keep_results.insert_facts(self.store, self.replayed)
         events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
         diagnosed = [run_id for (run_id,) in events]
         for group in together(con, diagnosed):
@@ -207,6 +229,7 @@ class _Group:
     def file(self) -> dict[Path, Filed]:
         """Write the rows of every run into the lake, its manifest row last."""
         counts = _row_counts(self.store.con)
+        counts |= {key: written.rows for key, written in self.written.items() if written.rows}
         self.small = small_tables(self.store.con, counts)
         self.agreement = _agreement(self.store.con)
         filed: set[int] = set()
@@ -243,9 +266,11 @@ class _Group:
 
     def _write(self, table: str, run_id: int, number: int, count: int) -> Path:
         """Write a run's rows of a table into a file in the folder."""
-        events = self.events.get(run_id)
-        if table == "events" and events and (events.rows, events.number) == (count, number):
-            return events.path
+        there = self.written.get((table, run_id))
+        if there and (there.number, there.rows) == (number, count):
+            return there.path
+        if table in PARTLY_STORED:
+            raise AssertionError(f"{count} rows of {table} of run {number} were not filed")
         written = self.folder / f"{table}.parquet"
         if table in self.small:
             write_run(self.small[table], run_id, number, written)
@@ -272,6 +297,18 @@ class _Group:
             "diagnosed": None if findings is None else len(findings),
             "merges": 0,
         }
+
+
+def _flows(
+    con: duckdb.DuckDBPyConnection, info: replay_runs.RunInfo, events: EventsFile
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Yield a run's flows with what the replay reads: of the batches held, or of their file."""
+    if events.held is not None:
+        yield from flows_of_batches(events.held)
+        return
+    source = f"read_parquet({quoted(str(events.path))})"
+    for group in info.groups:
+        yield from load_flows(con, events.number, group[0], group[-1], source)
 
 
 def _shared_views(con: duckdb.DuckDBPyConnection) -> dict[str, str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Rows that are read or left as a whole: a few seconds of a busy flow.
 ROW_GROUP = 50_000
+# So many of a run's events are held while they are read; of more, the file is read again.
+HELD = 100_000
 # A table of so many rows in all is held in memory while its runs are written.
 SMALL = 500_000
 # Without dictionaries, values of counters take less room and half the time. Version 2 would halve
@@ -37,10 +39,12 @@ class EventsFile:
         path: the file, which is there once it has rows.
         number: the run's in the lake.
         rows: how many it has.
+        held: the batches; None if these are too many to be held.
     """
 
     def __init__(self, path: Path, number: int) -> None:
         self.path, self.number, self.rows = path, number, 0
+        self.held: list[pa.RecordBatch] | None = []
         self._waiting: list[pa.RecordBatch] = []
         self._writer: pq.ParquetWriter | None = None
 
@@ -62,6 +66,10 @@ class EventsFile:
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch as it goes into table events, where columns that it lacks are NULL."""
         self._waiting.append(batch)
+        if self.held is not None:
+            self.held.append(batch)
+            if sum(len(one) for one in self.held) > HELD:
+                self.held = None
         if sum(len(one) for one in self._waiting) >= ROW_GROUP:
             self._write()
 
@@ -93,6 +101,17 @@ def _events_schema() -> pa.Schema:
     columns = recorded_table("events").columns
     types = [(column.name, arrow_type(column.type)) for column in columns]
     return pa.schema([("run_id", pa.int64()), *types[1:]])
+
+
+def write_decisions(decisions: pa.Table, number: int, path: Path) -> None:
+    """Write a run's decisions, with the number that it has in the lake."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = pa.repeat(pa.scalar(number, pa.int64()), len(decisions))
+    place = decisions.schema.get_field_index("run_id")
+    rows = decisions.set_column(place, "run_id", numbers)
+    pq.write_table(rows, path, row_group_size=ROW_GROUP, **_OPTIONS)
 
 
 def small_tables(

@@ -6,22 +6,87 @@ written to a disk, except what does not fit into `MEMORY`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ...collect.ingest.ingest import LOADED_BY
 from ...collect.store import schema
+from ...collect.store.schema import recorded_table
 from ...collect.store.store import Store, connect_in_memory, fill, quoted
+from ..bbr.codes import CODES
+from ..diagnosis.needs import NEEDS
+from ..diagnosis.rule import rules
+from ..diagnosis.tables import TABLES as PREPARED
 from ..replay.decision_codes import keep_codes
 from ..views.registry import MACROS, RESULT_TABLES, VIEWS, has_runs
 from .lake_tables import FILED_VIEW_TABLES, OWN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # What a store may hold in memory for bundles of at most so many bytes each; the rest waits on the
 # disk. A larger one may have all the memory that DuckDB takes: not every query can do with less.
 MEMORY = "256MB"
 BYTES = 4 << 20
 _ALL_MEMORY = "RESET memory_limit"
-_TABLES = tuple(table for table in (*schema.TABLES, *RESULT_TABLES, *OWN, *FILED_VIEW_TABLES))
+# What queries of the replay ask of events, which it reads from elsewhere.
+_REPLAYED_BY = frozenset(("exit_ns", "rs_tx_in_flight"))
+
+
+@cache
+def event_columns() -> frozenset[str]:
+    """Columns of events that anything but the replay reads: two of five bytes.
+
+    They are those whose names occur in a query. A query that asks for another fails.
+    """
+    queries = [view.sql for view in VIEWS] + [need.sql for need in NEEDS.values()]
+    queries += [*PREPARED.values(), *(rule.sql for rule in rules())]
+    words = {word for query in queries for word in re.findall(r"\w+", query)}
+    names = {column.name for column in recorded_table("events").columns}
+    return frozenset(names & (words | LOADED_BY | _REPLAYED_BY))
+
+
+# Tables of which a scratch store has not all: nobody asks for the rest once it is in a file.
+PARTLY_STORED = ("events", "decisions")
+
+
+@cache
+def _asked_codes() -> tuple[int, ...]:
+    """Decisions that views join with what they changed, and those that rules name."""
+    named = {name for rule in rules() for name in rule.codes}
+    return tuple(one.number for one in CODES.values() if one.change or one.name in named)
+
+
+def asked_decisions(decisions: pa.Table) -> pa.Table:
+    """Return the rows of a run's decisions that are asked for, one in ten, and the first.
+
+    That first one says that there are decisions, see `needs.NEEDS`.
+    """
+    import numpy as np
+
+    asked = np.isin(np.asarray(decisions["code"]), _asked_codes())
+    asked[:1] = True
+    return decisions.filter(asked)
+
+
+@cache
+def _tables() -> tuple[schema.Table, ...]:
+    """The tables of a scratch store: as in any store, but for columns of events that nobody reads.
+
+    All columns of a run's events are in a file by then, see `run_files.EventsFile`.
+    """
+    events = recorded_table("events")
+    chosen = event_columns()
+    fewer = replace(events, columns=tuple(c for c in events.columns if c.name in chosen))
+    tables = (*schema.TABLES, *RESULT_TABLES, *OWN, *FILED_VIEW_TABLES)
+    return tuple(fewer if table is events else table for table in tables)
+
+
 # Stores that nobody uses now, each after the folder that its queries may write to.
 _idle: list[tuple[Path, Store]] = []
 
@@ -60,6 +125,8 @@ def _make(output: Path) -> Store:
     store = Store(output / "in memory", connect_in_memory(), read_only=False)
     try:
         fill(store)
+        store.con.execute('DROP TABLE "events"')
+        store.con.execute(next(table for table in _tables() if table.name == "events").ddl())
         for table in (*RESULT_TABLES, *OWN, *FILED_VIEW_TABLES):
             store.con.execute(table.ddl())
         for macro in MACROS:
@@ -78,11 +145,12 @@ def _make(output: Path) -> Store:
 
 def _empty(store: Store) -> None:
     """Take all runs out: new tables in place of the old ones give their memory back at once."""
+    tables = _tables()
     counts = " UNION ALL ".join(
         f'SELECT {number} WHERE EXISTS (FROM "{table.name}")'
-        for number, table in enumerate(_TABLES)
+        for number, table in enumerate(tables)
         if has_runs(table)
     )
     for (number,) in store.con.execute(counts).fetchall():
-        store.con.execute(f'DROP TABLE "{_TABLES[number].name}"')
-        store.con.execute(_TABLES[number].ddl())
+        store.con.execute(f'DROP TABLE "{tables[number].name}"')
+        store.con.execute(tables[number].ddl())

@@ -96,12 +96,12 @@ def keep_parts(store: Store, parts: Iterator[list[FlowReplay]]) -> list[FlowRepl
             con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
         for part in chain([first], parts):
             insert_results(store, part)
-            kept += map(_without_decisions, part)
+            kept += map(without_decisions, part)
         forget(con, [run_id])
     return kept
 
 
-def _without_decisions(one: FlowReplay) -> FlowReplay:
+def without_decisions(one: FlowReplay) -> FlowReplay:
     """What is said about a flow; its decisions take the most memory."""
     passes = {mode: replace(found, decisions=None) for mode, found in one.passes.items()}
     return replace(one, passes=passes)
@@ -115,25 +115,41 @@ def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
 
 def _insert_together(store: Store, replays: Sequence[FlowReplay]) -> None:
     """Insert the results of flows: for many at once DuckDB has to plan once."""
-    _insert(store, "replays", _columns(_replay_rows(replays)))
-    _insert(store, "replay_fields", _columns(_field_rows(replays)))
-    _insert(store, "gaps", _columns(_gap_rows(replays)))
-    decisions = [
-        _decision_columns(replay)
-        for replay in replays
-        if replay.passes["step"].decisions is not None
-    ]
-    if decisions:
-        joined = {name: np.concatenate([one[name] for one in decisions]) for name in decisions[0]}
-        _insert(store, "decisions", joined)
+    insert_facts(store, replays)
+    decisions = decisions_of(replays)
+    if decisions is not None:
+        _insert(store, "decisions", decisions)
 
 
-def _insert(store: Store, table: str, columns: dict[str, Any]) -> None:
+def insert_facts(store: Store, replays: Sequence[FlowReplay]) -> None:
+    """Insert what was found of flows, but not their decisions."""
+    for start in range(0, len(replays), FLOWS_AT_ONCE):
+        some = replays[start : start + FLOWS_AT_ONCE]
+        _insert(store, "replays", _columns(_replay_rows(some)))
+        _insert(store, "replay_fields", _columns(_field_rows(some)))
+        _insert(store, "gaps", _columns(_gap_rows(some)))
+
+
+def decisions_of(replays: Sequence[FlowReplay]) -> pa.Table | None:
+    """Return the decisions of flows as rows of table decisions; None: none were recorded."""
+    import pyarrow as pa
+
+    recorded = (one for one in replays if one.passes["step"].decisions is not None)
+    tables = [pa.table(_decision_columns(one)) for one in recorded]
+    return pa.concat_tables(tables) if tables else None
+
+
+def insert_decisions(store: Store, decisions: pa.Table) -> None:
+    """Insert rows of `decisions_of`; the store must not have these."""
+    _insert(store, "decisions", decisions)
+
+
+def _insert(store: Store, table: str, columns: dict[str, Any] | pa.Table) -> None:
     import pyarrow as pa
 
     if not columns:
         return
-    batch: pa.Table = pa.table(columns)
+    batch: pa.Table = pa.table(columns) if isinstance(columns, dict) else columns
     with registered(store.con, "incoming", batch):
         store.con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
 

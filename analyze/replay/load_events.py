@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.store.rowsets import arrow_type
+from ...collect.store.schema import recorded_table
 from ...collect.store.schema.recorded_tables import SAMPLE
 from ..bbr.records import KINDS, Array
 from .prepare import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 # Reading has to look through some hundred thousand rows, whether it takes one flow of them or many.
 # So many events read at once take some 25 MB.
@@ -23,7 +28,7 @@ _KIND = "CASE kind::VARCHAR " + " ".join(
 )
 _CHOSEN = ", ".join(f'"{name}"' for name in EVENT_COLUMNS if name != "kind")
 _EVENTS = (
-    f"SELECT flow, {_KIND} END::BIGINT AS kind, {_CHOSEN} FROM events"
+    f"SELECT flow, {_KIND} END::BIGINT AS kind, {_CHOSEN} FROM {{source}}"
     " WHERE run_id = ? AND flow BETWEEN ? AND ? AND kind <> ? ORDER BY flow, seq"
 )
 _GROUPS = f"""
@@ -40,21 +45,107 @@ def flow_groups(con: duckdb.DuckDBPyConnection, run_id: int) -> list[tuple[int, 
 
 
 def load_flows(
-    con: duckdb.DuckDBPyConnection, run_id: int, first: int, last: int
+    con: duckdb.DuckDBPyConnection, run_id: int, first: int, last: int, source: str = "events"
 ) -> Iterator[tuple[int, dict[str, Array]]]:
     """Yield each flow of `first` to `last` that has events, with its EVENT_COLUMNS.
 
-    These are numpy arrays (masked where NULL), in the order of seq.
+    These are numpy arrays (masked where NULL), in the order of seq. `source` is SQL after ``FROM``
+    for what has the columns of table events.
     """
-    columns: dict[str, Any] = con.execute(_EVENTS, [run_id, first, last, SAMPLE]).fetchnumpy()
-    of = np.asarray(columns.pop("flow"))
+    query = _EVENTS.replace("{source}", source)
+    columns: dict[str, Any] = con.execute(query, [run_id, first, last, SAMPLE]).fetchnumpy()
+    yield from _by_flow(np.asarray(columns.pop("flow")), columns)
+
+
+def _by_flow(of: Array, columns: dict[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Divide columns that are sorted by flow, `of` being its numbers."""
     flows, starts = np.unique(of, return_index=True)
     for flow, start, end in zip(flows, starts, [*starts[1:], len(of)], strict=True):
         yield int(flow), {name: column[start:end] for name, column in columns.items()}
 
 
+def flows_of_batches(
+    batches: Sequence[pa.RecordBatch],
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """The same of all flows of a run, as the reader of events gave them, without a store."""
+    import pyarrow as pa
+
+    given = pa.Table.from_batches(batches).combine_chunks()
+    kinds = given["kind"].chunk(0)
+    names = kinds.dictionary.to_pylist()
+    numbers = np.array([KINDS.index(name) if name in KINDS else -1 for name in names], np.int64)
+    kind = numbers[np.asarray(kinds.indices)]
+    of, seq = np.asarray(given["flow"]), np.asarray(given["seq"])
+    chosen: Array = np.flatnonzero(kind >= 0)
+    # Rows come in the order of their ends; those of a flow are in the order of seq.
+    sorted_: Array = chosen[np.lexsort((seq[chosen], of[chosen]))]
+    as_given = len(sorted_) == len(kind) and bool((sorted_[1:] > sorted_[:-1]).all())
+    order = slice(None) if as_given else sorted_
+    flows, starts = np.unique(of[order], return_index=True)
+    parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(sorted_)])]
+    columns = _Columns(given, order, parts)
+    numbers_of_kind = kind[order]
+    for index, (flow, part) in enumerate(zip(flows, parts, strict=True)):
+        yield (
+            int(flow),
+            {
+                name: numbers_of_kind[part] if name == "kind" else columns.of(name)[index]
+                for name in EVENT_COLUMNS
+            },
+        )
+
+
+class _Columns:
+    """Columns of a table of events, as DuckDB gives them: masked if they have NULL, or are absent.
+
+    What belongs together was recorded together, so that few masks serve them all.
+    """
+
+    def __init__(self, given: pa.Table, order: slice | Array, parts: list[slice]) -> None:
+        self.given, self.order, self.parts = given, order, parts
+        self._masks: dict[tuple[int, int], Array] = {}
+        self._found: dict[str, list[Array]] = {}
+
+    def of(self, name: str) -> list[Array]:
+        """A column's values, flow by flow."""
+        if name not in self._found:
+            self._found[name] = self._parts(name)
+        return self._found[name]
+
+    def _parts(self, name: str) -> list[Array]:
+        number = _types()[name]
+        if name not in self.given.column_names:
+            lengths = (part.stop - part.start for part in self.parts)
+            return [np.ma.MaskedArray(np.zeros(n, number), True) for n in lengths]
+        column = self.given[name].chunk(0)
+        data: Array = np.frombuffer(column.buffers()[1], number)
+        data = data[column.offset : column.offset + len(column)][self.order]
+        if not column.null_count:
+            return [data[part] for part in self.parts]
+        mask = self._mask(column)
+        return [np.ma.MaskedArray(data[part], mask[part]) for part in self.parts]
+
+    def _mask(self, column: pa.Array) -> Array:
+        """Where a column is NULL."""
+        key = column.buffers()[0].address, column.offset
+        if key not in self._masks:
+            self._masks[key] = column.is_null().to_numpy(zero_copy_only=False)[self.order]
+        return self._masks[key]
+
+
+@cache
+def _types() -> dict[str, np.dtype[Any]]:
+    """The numbers that columns of events hold, but for their kind, by name."""
+    columns = recorded_table("events").columns
+    wanted = (
+        column for column in columns if column.name in EVENT_COLUMNS and column.name != "kind"
+    )
+    return {one.name: np.dtype(arrow_type(one.type).to_pandas_dtype()) for one in wanted}
+
+
 def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
     """The same of one flow; empty arrays if it has no events."""
-    columns: dict[str, Any] = con.execute(_EVENTS, [run_id, flow, flow, SAMPLE]).fetchnumpy()
+    query = _EVENTS.replace("{source}", "events")
+    columns: dict[str, Any] = con.execute(query, [run_id, flow, flow, SAMPLE]).fetchnumpy()
     del columns["flow"]
     return columns

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 # DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
 LOAD_MEMORY = "256MB"
+# Columns of events that loading itself asks for, of a store that is to have only some.
+LOADED_BY = frozenset(
+    "flow seq ns kind line complete exit_ns new_state tp_snd_una skb_end_seq".split()
+)
 # Notes on what is there only because it was asked to be salvaged.
 SALVAGED = ("cut_off", "bad_row", "unfinished")
 
@@ -76,6 +80,7 @@ def ingest(
     packets: bool = True,
     kind: str | None = None,
     seen: Callable[[pa.RecordBatch], None] = lambda batch: None,
+    columns: frozenset[str] | None = None,
 ) -> Outcome:
     """Load what is at `path` into the store, wholly or not at all.
 
@@ -91,6 +96,7 @@ def ingest(
             that was loaded without gets its packets when it is loaded again.
         kind: one of `recognise.KINDS`, instead of what the content looks like.
         seen: called with each batch of a bundle's events on its way into the store.
+        columns: those of events that the store has (None: all), `LOADED_BY` among them.
 
     Raises:
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
@@ -116,7 +122,9 @@ def ingest(
             return outcome(store.con, known.run_id, already=not added)
         with store.transaction() as con:
             run_id = store.new_run(run, bundle.shown, replace)
-            return _Loader(con, bundle, run, run_id, salvage, progress, packets, seen).load()
+            return _Loader(
+                con, bundle, run, run_id, salvage, progress, packets, seen, columns
+            ).load()
 
 
 @dataclass
@@ -131,6 +139,7 @@ class _Loader:
     progress: Callable[[int], None] | None
     packets: bool
     seen: Callable[[pa.RecordBatch], None]
+    columns: frozenset[str] | None
 
     def load(self) -> Outcome:
         """Write every table of the run."""
@@ -196,7 +205,7 @@ class _Loader:
 
     def _load_events(self, reader: EventReader) -> None:
         """Stream the events into the store; DuckDB pulls one batch at a time."""
-        batches = reader.batches()
+        batches = self._shown(reader.batches())
         first = next(batches, None)
         if first is None:
             raise BundleError(
@@ -206,9 +215,7 @@ class _Loader:
         write_as_it_fills(self.con)
         with (
             limited(self.con, memory_limit=LOAD_MEMORY),
-            streamed(
-                self.con, "incoming_events", first.schema, self._shown(chain([first], batches))
-            ),
+            streamed(self.con, "incoming_events", first.schema, chain([first], batches)),
         ):
             self.con.execute(
                 "INSERT INTO events BY NAME "
@@ -218,7 +225,10 @@ class _Loader:
     def _shown(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.seen(batch)
-            yield batch
+            if self.columns is None:
+                yield batch
+            else:
+                yield batch.select([name for name in batch.schema.names if name in self.columns])
 
     def _load_single_file(self, reader: EventReader) -> None:
         """Store the rows that stand alone, now that all flows are known."""
