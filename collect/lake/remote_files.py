@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,45 @@ from ...probes.base.errors import StoreError
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from .lake_place import LakePlace
 
 SCHEME = "bbrscope-lake"
+
+
+class _ManyReaders:
+    """A file in which every thread has a place of its own.
+
+    DuckDB's threads share one Python file: each says where it reads, and then reads, and another
+    one may come in between. With a single place for all, it got the bytes that the other asked for.
+    """
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+        self._places = threading.local()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place, counted from the beginning, from here or from the end."""
+        start = (0, self.tell(), self._file.size())[whence]
+        self._places.here = start + offset
+        return self.tell()
+
+    def tell(self) -> int:
+        """Return this thread's place."""
+        return int(getattr(self._places, "here", 0))
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes (-1: all) from this thread's place on; fewer at the end."""
+        here = self.tell()
+        rest = max(0, self._file.size() - here)
+        found: bytes = self._file.read_at(rest if size < 0 else min(size, rest), here)
+        self._places.here = here + len(found)
+        return found
+
+    def close(self) -> None:
+        """Close it for all threads."""
+        self._file.close()
 
 
 def register(con: duckdb.DuckDBPyConnection, place: LakePlace, sizes: Mapping[str, int]) -> None:
@@ -56,7 +92,8 @@ def register(con: duckdb.DuckDBPyConnection, place: LakePlace, sizes: Mapping[st
             """Open a file of the manifest for reading."""
             if mode != "rb" or self._strip_protocol(path) not in sizes:
                 raise PermissionError(path)
-            return place.files.open_input_file(place.full(self._strip_protocol(path)))
+            file = place.files.open_input_file(place.full(self._strip_protocol(path)))
+            return _ManyReaders(file)
 
         def modified(self, path: str) -> datetime:
             """Return one time for all: files of a lake never change."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.lake.load_runs import AddOptions, file_bundles
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.lake import lake_upkeep
+from bbrscope.collect.lake import lake_upkeep, remote_files
 from bbrscope.collect.lake.lake_place import open_place
 from bbrscope.probes.base.errors import StoreError
 
@@ -54,3 +55,19 @@ def test_a_bucket_is_a_lake(bucket: str) -> None:
             opened.con.execute("FROM read_csv('/etc/passwd')")
     lake_upkeep.remove(place, ["v2_x_spur"])
     assert set(place.sizes()) == {"lake.json"}
+
+
+def test_threads_that_share_a_file_get_what_each_asked_for(tmp_path: Path) -> None:
+    place = open_place(tmp_path / "lake", create=True)
+    path = tmp_path / "lake" / "x.parquet"
+    with duckdb.connect() as con:
+        con.execute(
+            "COPY (SELECT range AS n, hash(range) AS h FROM range(200_000))"
+            f" TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 4096)"
+        )
+        con.execute("SET threads = 4")
+        remote_files.register(con, place, {path.name: path.stat().st_size})
+        sums = "SELECT sum(n), sum(h::HUGEINT) FROM read_parquet"
+        (there,) = con.execute(f"{sums}('{path}')").fetchall()
+        for _ in range(20):
+            assert con.execute(f"{sums}('bbrscope-lake://{path.name}')").fetchall() == [there]
