@@ -30,6 +30,7 @@ from ..diagnosis.engine import Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
 from ..replay.load_events import flows_of_batches, load_flows
+from ..replay.replay_outside import replay_outside
 from ..views.materialize import materialized_name, narrowed
 from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
 from .run_files import EventsFile, copy_run, small_tables, write_decisions, write_run
@@ -182,7 +183,7 @@ class _Group:
     def _replay(self, run_id: int, events: EventsFile) -> None:
         """Replay a run that can be; its decisions go into their Parquet file at once."""
         try:
-            replayed = replay_runs.replay_outside(
+            replayed = replay_outside(
                 self.store.con, run_id, lambda info: _flows(self.store.con, info, events)
             )
         except BbrscopeError:

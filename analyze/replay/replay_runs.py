@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -326,24 +326,6 @@ def field_counts(events: FlowEvents, result: Pass) -> dict[str, tuple[int, int]]
         if compared:
             counts[name] = (compared, compared - int(result.differences[position]))
     return counts
-
-
-def replay_outside(
-    con: duckdb.DuckDBPyConnection,
-    run_id: int,
-    flows: Callable[[RunInfo], Iterable[tuple[int, dict[str, Array]]]],
-) -> list[FlowReplay]:
-    """Replay a run of which the store need not have all columns of events: `flows` yields them.
-
-    Raises:
-        BbrscopeError: there is nothing to replay.
-    """
-    info = run_info(con, run_id)
-    values = run_params.of_run(con, run_id, info.flavour)
-    return [
-        replay_flow(info, flow, columns, run_params.of_flow(con, run_id, flow, values))
-        for flow, columns in flows(info)
-    ]
 
 
 def replay_runs(

@@ -277,9 +277,9 @@ class _Loader:
             )
         return [QualityNote("row_count", words) for words in wrong]
 
-    def _rows_of(self, notes: list[QualityNote]) -> Iterator[QualityRow]:
+    def _rows_of(self, notes: list[QualityNote]) -> Iterator[facts.QualityRow]:
         for note in notes:
-            yield QualityRow(
+            yield facts.QualityRow(
                 self.run_id,
                 note.flow,
                 note.seq,
@@ -356,19 +356,6 @@ class _Loader:
         ):
             insert(self.con, table, ({"run_id": self.run_id, **row} for row in rows))
         self.con.execute(facts.LAB_FLOWS, {"run_id": self.run_id})
-
-
-@dataclass(frozen=True)
-class QualityRow:
-    """A row of capture_quality."""
-
-    run_id: int
-    flow: int | None
-    seq: int | None
-    line: int | None
-    ns: int | None
-    kind: str
-    detail: str
 
 
 def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:

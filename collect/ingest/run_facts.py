@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...probes.fields import column_name
@@ -184,3 +185,16 @@ def attachments(run_id: int, bundle: Bundle) -> Iterator[dict[str, Any]]:
     for path in bundle.attachments():
         text = path.read_text(encoding="utf-8", errors="replace")
         yield {"run_id": run_id, "name": path.name, "text": text}
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """A row of capture_quality."""
+
+    run_id: int
+    flow: int | None
+    seq: int | None
+    line: int | None
+    ns: int | None
+    kind: str
+    detail: str
