@@ -143,6 +143,15 @@ def test_a_condition_guards_every_probe_that_prints(rung: str) -> None:
         assert body.index("skc_num == 443") < body.index("printf")
 
 
+def test_no_program_chooses_between_values_of_maps() -> None:
+    """bpftrace 0.23 (Debian 13) dies of a segmentation fault at that."""
+    version = bbr_versions.VERSIONS["v1"]
+    host = Host(known.layout("v1"), 40)
+    text = Program(version, host, Attach("fentry"), backs_off=True).text()
+    assert "@share[" in text
+    assert re.search(r"\?\s*@|\?[^;]*:\s*@", text) is None
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_shipped_program_is_what_the_writer_writes_and_explains_itself(version: str) -> None:
     path = shipped.FOLDER / shipped.FILES[version]
