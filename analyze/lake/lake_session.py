@@ -16,10 +16,11 @@ from ...collect.lake.lake_manifest import lake_columns, manifest_schema, read_ro
 from ...collect.lake.lake_place import LakePlace, open_place
 from ...collect.store import schema
 from ...collect.store.arrow import registered
+from ...collect.store.connect import connect_in_memory
 from ...collect.store.query import Row
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUNS
-from ...collect.store.store import Store, connect_in_memory, quoted
+from ...collect.store.store import Store, quoted
 from ...probes.base.errors import StoreError
 from ..replay.decision_codes import keep_codes
 from ..views.materialize import materialized_name

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from ...collect.ingest.ingest import LOADED_BY
 from ...collect.store import schema
+from ...collect.store.connect import connect_in_memory
 from ...collect.store.schema import recorded_table
-from ...collect.store.store import Store, connect_in_memory, fill, quoted
+from ...collect.store.store import Store, fill, quoted
 from ..bbr.codes import CODES
 from ..diagnosis.needs import NEEDS
 from ..diagnosis.rule import rules

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import difflib
-import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +17,7 @@ from ...probes.base.scratch import ScratchFolder, remove_abandoned
 from ..bundle.bundle import RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
+from .connect import connect
 from .file_errors import explained
 from .free_name import move_to_free_name
 from .query import first_row
@@ -34,15 +33,6 @@ NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
 CACHE_PREFIX = "materialized_"
 # Device and inode: the name of a file may have become another's.
 FileId = tuple[int, int]
-# Nothing is fetched at run time, and no variable of Python's becomes a table. What is divided by 0
-# is unknown: NULL, neither infinite nor an error of the whole query.
-_SETTINGS = {
-    "ieee_floating_point_ops": "false",
-    "error_on_division_by_zero": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-}
 
 
 class Store(Closing):
@@ -229,7 +219,7 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
         raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
     _check_path(path, exists)
     created = None if exists else _create(path)
-    store = Store(path, _connect(path, read_only), read_only, created)
+    store = Store(path, connect(path, read_only), read_only, created)
     try:
         _seal(store, output)
         _check_version(store)
@@ -238,37 +228,6 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
         store.close()
         raise
     return store
-
-
-def _connect(
-    path: Path, read_only: bool, config: Mapping[str, str] | None = None
-) -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    settings: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, **(config or {})}
-    if read_only:
-        # The folder of a store that is only read may not be writable.
-        settings["temp_directory"] = spill_folder()
-    try:
-        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
-        return duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
-    except duckdb.Error as error:
-        raise explained(path, error) from error
-
-
-def connect_in_memory() -> duckdb.DuckDBPyConnection:
-    """Return a connection to an empty database in memory, which loads no extensions."""
-    import duckdb
-
-    return duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": spill_folder()})
-
-
-@functools.cache
-def spill_folder() -> str:
-    """Return where queries of this process may spill: connections to one file must agree on it."""
-    scratch = ScratchFolder()
-    atexit.register(scratch.close)
-    return str(scratch.path / "spill")
 
 
 def _seal(store: Store, output: Path | None) -> None:
@@ -351,7 +310,7 @@ def _create(path: Path) -> FileId | None:
     try:
         with ScratchFolder(path.parent) as scratch:
             aside = scratch.path / "new.duckdb"
-            with Store(aside, _connect(aside, False, NEW_FILE), False) as store:
+            with Store(aside, connect(aside, False, NEW_FILE), False) as store:
                 fill(store)
             return _file_id(aside) if move_to_free_name(aside, path) else None
     except OSError as error:

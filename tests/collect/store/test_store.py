@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store import schema
+from bbrscope.collect.store.connect import connect_in_memory
 from bbrscope.collect.store.store import open_for_loading, open_store
 from bbrscope.probes.base.errors import BbrscopeError, StoreError
 
@@ -291,3 +293,22 @@ def test_an_empty_store_that_another_process_uses_is_not_removed(tmp_path: Path)
         assert other.stdout.readline() == "[]\n"
     assert path.exists()
     other.communicate("\n")
+
+
+def test_a_long_query_draws_nothing_among_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB's progress bar would stand among the JSON or CSV that a program reads."""
+    connect = duckdb.connect
+
+    def impatient(*arguments: Any, **named: Any) -> duckdb.DuckDBPyConnection:
+        con = connect(*arguments, **named)
+        con.execute("SET progress_bar_time = 1")  # ms; this turns it on, too
+        return con
+
+    monkeypatch.setattr(duckdb, "connect", impatient)
+    with open_store(tmp_path / "new.duckdb") as store, connect_in_memory() as memory:
+        for con in (store.con, store.con.cursor(), memory, memory.cursor()):
+            con.execute("CREATE OR REPLACE TEMP TABLE t AS SELECT range AS i FROM range(1000000)")
+            assert con.execute("SELECT count(*) FROM t a JOIN t b USING (i)").fetchall()
+    assert capfd.readouterr().out == ""

@@ -1,0 +1,69 @@
+"""Connections to DuckDB: the settings that all have, whether to a file or in memory."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...probes.base.scratch import ScratchFolder
+from .file_errors import explained
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Nothing is fetched at run time, and no variable of Python's becomes a table. What is divided by 0
+# is unknown: NULL, neither infinite nor an error of the whole query.
+_SETTINGS = {
+    "ieee_floating_point_ops": "false",
+    "error_on_division_by_zero": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+def connect(
+    path: Path, read_only: bool, config: Mapping[str, str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection to the file of a store; it must be there unless it may be written.
+
+    Raises:
+        StoreError: it is locked, damaged, or not DuckDB's.
+    """
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, **(config or {})}
+    if read_only:
+        # The folder of a store that is only read may not be writable.
+        settings["temp_directory"] = spill_folder()
+    try:
+        # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
+        con = duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
+    except duckdb.Error as error:
+        raise explained(path, error) from error
+    return _without_progress_bar(con)
+
+
+def connect_in_memory() -> duckdb.DuckDBPyConnection:
+    """Return a connection to an empty database in memory, which loads no extensions."""
+    import duckdb
+
+    con = duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": spill_folder()})
+    return _without_progress_bar(con)
+
+
+def _without_progress_bar(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Keep DuckDB's bar, drawn on standard output, out of the JSON or CSV that is written there."""
+    con.execute("SET enable_progress_bar = false")
+    return con
+
+
+@functools.cache
+def spill_folder() -> str:
+    """Return where queries of this process may spill: connections to one file must agree on it."""
+    scratch = ScratchFolder()
+    atexit.register(scratch.close)
+    return str(scratch.path / "spill")
