@@ -308,6 +308,7 @@ def test_a_long_query_draws_nothing_among_the_output(
 
     monkeypatch.setattr(duckdb, "connect", impatient)
     with open_store(tmp_path / "new.duckdb") as store, connect_in_memory() as memory:
+        capfd.readouterr()  # of statements before the one that turns it off
         for con in (store.con, store.con.cursor(), memory, memory.cursor()):
             con.execute("CREATE OR REPLACE TEMP TABLE t AS SELECT range AS i FROM range(1000000)")
             assert con.execute("SELECT count(*) FROM t a JOIN t b USING (i)").fetchall()
