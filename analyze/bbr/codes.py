@@ -401,10 +401,10 @@ HI_HOLD_CWND_BELOW_HI = _code(134, "HI_HOLD_CWND_BELOW_HI", "23", "inflight_hi",
     "=inflight_hi {inflight_hi} not grown: cwnd {cwnd} is still below it.",
     inflight_hi=VOLUME, cwnd=PACKETS)
 HI_HOLD_ACCUMULATING = _code(135, "HI_HOLD_ACCUMULATING", "23", "inflight_hi", "bbr_probe_inflight_hi_upward", _UP,
-    "={acks} of {cnt} ACKs towards the next +1 on inflight_hi {inflight_hi}.",
+    "={acks} of {cnt} packets acknowledged towards the next +1 on inflight_hi {inflight_hi}.",
     acks=PACKETS, cnt=PACKETS, inflight_hi=VOLUME)
 HI_SLOPE_DOUBLE = _code(136, "HI_SLOPE_DOUBLE", "23", "inflight_hi", "bbr_raise_inflight_hi_slope", _UP,
-    "=Growth doubles: +1 on inflight_hi per {cnt} ACKs (probe round {round}).",
+    "=Round {round} of the probe, in each of which growth doubles: +1 on inflight_hi per {cnt} packets acknowledged.",
     cnt=PACKETS, round=ROUNDS)
 HI_REFILL_ADD = _code(137, "HI_REFILL_ADD", "2", "inflight_hi", "bbr_start_bw_probe_refill", _NOT_DRAFT,
     "inflight_hi {old}->{new}: refill_add_inc adds {inc} at REFILL.",
@@ -523,7 +523,7 @@ CWND_LOSS_DEDUCT = _code(206, "CWND_LOSS_DEDUCT", "1", "cwnd", "bbr_set_cwnd_to_
     "{losses} lost deducted from cwnd: {old}->{new}.",
     losses=PACKETS, old=PACKETS, new=PACKETS)
 CWND_CONSERVE = _code(207, "CWND_CONSERVE", "1", "cwnd", "bbr_set_cwnd_to_recover_or_restore", _RECOVERY,
-    "=Packet conservation holds cwnd at {new} (inflight {inflight} + acked {acked}).",
+    "=Packet conservation holds cwnd at {new}, no less than inflight {inflight} + acked {acked}.",
     new=PACKETS, inflight=PACKETS, acked=PACKETS)
 CWND_GROW = _code(208, "CWND_GROW", "123", "cwnd", "bbr_set_cwnd", _CWND,
     "cwnd {old}->{new}: {acked} acknowledged, target {target}.",
@@ -532,7 +532,7 @@ CWND_TO_TARGET = _code(209, "CWND_TO_TARGET", "123", "cwnd", "bbr_set_cwnd", _CW
     "cwnd {old}->{new}: the target (BDP {bdp} + aggregation {agg}, in whole TSO bursts).",
     old=PACKETS, new=PACKETS, bdp=PACKETS, agg=PACKETS)
 CWND_HOLD = _code(210, "CWND_HOLD", "123", "cwnd", "bbr_set_cwnd", _CWND,
-    "=STARTUP holds cwnd {cwnd}: it is past the target {target}.",
+    "=STARTUP holds cwnd {cwnd}: it is not below the target {target}.",
     cwnd=PACKETS, target=PACKETS)
 CWND_NO_ACK = _code(211, "CWND_NO_ACK", "123", "cwnd", "bbr_set_cwnd", _CWND,
     "=Nothing was acknowledged: cwnd {cwnd} only meets its caps.",

@@ -11,6 +11,8 @@ from . import names as naming
 
 # Units whose ~0U means that there is none.
 _CAN_BE_UNSET = frozenset([Unit.VOLUME, Unit.BW_OR_UNSET, Unit.TIME_OR_UNSET])
+# What struct bbr held before init, no row has: the replay has -1 for it.
+_NEVER_NEGATIVE = _CAN_BE_UNSET | {Unit.BW, Unit.PACKETS, Unit.TIME}
 UNSET = "unset"
 _U32 = 1 << 32
 
@@ -82,9 +84,13 @@ def value(
 
     >>> value(Unit.VOLUME, 4294967295, 1448), value(Unit.BW, 167772, 1448), value(Unit.FLAG, 1, 0)
     ('unset', '116 Mbit/s', 'yes')
+    >>> value(Unit.BW, -1, 1448)
+    'not recorded'
     """
     if number == U32_MAX and unit in _CAN_BE_UNSET:
         return UNSET
+    if number == -1 and unit in _NEVER_NEGATIVE:
+        return "not recorded"
     match unit:
         case Unit.BW | Unit.BW_OR_UNSET:
             return mbps(number, mss)

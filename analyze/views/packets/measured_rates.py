@@ -59,7 +59,8 @@ looks AS (
   QUALIFY old_bits IS NULL OR abs(bits_per_s / old_bits - 1) > {_SAME}
 ), sent AS (
   SELECT run_id, kind, ns, sum(bytes) OVER next * 8e9 / sum(held_ns) OVER next AS bits_per_s,
-    {_BUCKET} * 8e9 / sum(held_ns) OVER next AS bucket_per_s
+    {_BUCKET} * 8e9 / sum(held_ns) OVER next AS bucket_per_s,
+    ns + sum(held_ns) OVER next // 2 AS middle_ns
   FROM looks
   WINDOW next AS (PARTITION BY run_id, kind ORDER BY ns
     ROWS BETWEEN CURRENT ROW AND {_BLOCK - 1} FOLLOWING)
@@ -67,7 +68,7 @@ looks AS (
   -- A faster link empties its queue: it is there from when more was sent than before; and a slower
   -- one from when more was sent for the last time.
   SELECT p.run_id, p.kind, p.ns, CASE WHEN any_value(p.bits_per_s > p.old_bits)
-    THEN min(t.ns) ELSE max(t.ns) END AS turned_ns
+    THEN min(t.middle_ns) ELSE max(t.ns) END AS turned_ns
   FROM steps p JOIN sent t
     ON t.run_id = p.run_id AND t.kind = p.kind AND t.ns > p.old_ns AND t.ns < p.ns
   WHERE t.bits_per_s > (1 + {_SAME}) * least(p.bits_per_s, p.old_bits)

@@ -161,6 +161,12 @@ REFUSED = [
 ]
 
 
+def test_the_numbers_of_a_heatmap_are_headed_with_their_unit() -> None:
+    heatmaps = [one for one in figures.registry().values() if one.kind == "heatmap"]
+    assert heatmaps
+    assert all(", " in study_page._figure_heads(one)["value"] for one in heatmaps)
+
+
 def test_figures_of_anybodys_are_drawn_or_refused(path: Path, tmp_path: Path) -> None:
     """No value of SQL's is more than a chart can bear, and what is no number is told."""
     text = (Path(catalogue.__file__).parent / "catalogue" / f"{NAME}.toml").read_text()
