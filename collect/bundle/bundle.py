@@ -35,8 +35,8 @@ MAX_MANIFEST = 4 << 20
 MAX_ATTACHMENT = 16 << 20
 MAX_ATTACHMENTS = 100
 MAX_NAME = 100
-# Not an option of a command, and not a formula of a spreadsheet.
-RUN_NAME = re.compile(rf"[\w.][\w.+@=-]{{0,{MAX_NAME - 1}}}")
+# Not an option of a command, not a formula of a spreadsheet, and not the folder . or .. itself.
+RUN_NAME = re.compile(rf"(?!\.+$)[\w.][\w.+@=-]{{0,{MAX_NAME - 1}}}")
 UNFINISHED = "unfinished"
 # What a recording is called while it is under way.
 PARTIAL = ".partial"

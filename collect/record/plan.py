@@ -47,7 +47,7 @@ def check_name(output: Path) -> None:
     Raises:
         HostError: it is empty, `.`, `..` or `/`, or has characters that a run's name may not have.
     """
-    if not RUN_NAME.fullmatch(output.name) or output.name == "..":
+    if not RUN_NAME.fullmatch(output.name):
         raise HostError(
             f"{str(output)!r} does not end in a name for the recording",
             "the last part of --output may hold 1 to 100 letters, digits or ._+@=-",

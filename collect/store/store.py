@@ -296,6 +296,8 @@ def _check_path(path: Path, exists: bool) -> None:
         raise StoreError(f"{path} is a folder, not a store", "name a file: --store FILE")
     if not path.parent.is_dir():
         raise StoreError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if exists and not path.is_file():
+        raise StoreError(f"{path} is no ordinary file", "name another with --store")
     if exists and path.stat().st_size == 0:
         raise StoreError(f"{path} is empty, not a store", "delete it, or name another with --store")
     if exists and not os.access(path, os.R_OK):

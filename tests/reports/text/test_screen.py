@@ -80,7 +80,9 @@ def test_text_that_a_spreadsheet_would_run_stays_text(capsys: pytest.CaptureFixt
     assert {row[1] for row in rows} == {"-1.5"}
 
 
-@pytest.mark.parametrize("name", ["--help", "=1+1", "+1", "@x", "-", "", "a b", "a/b", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["--help", "=1+1", "+1", "@x", "-", "", ".", "..", "a b", "a/b", "x" * 101]
+)
 def test_what_commands_or_spreadsheets_take_for_something_else_names_no_run(name: str) -> None:
     assert not RUN_NAME.fullmatch(name)
 
