@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
+from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, RUN_NAME, VERSION
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params
@@ -47,6 +47,10 @@ def write_bundle(
     """
     if folder.exists():
         raise ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
+    if not RUN_NAME.fullmatch(folder.name):
+        raise ScenarioError(
+            f"{folder.name!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
+        )
     version = _version(setup) if events else None
     aside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(aside, ignore_errors=True)
