@@ -119,7 +119,10 @@ def question_about(
 
 
 def outcome_of(setup: Setup) -> SeedOutcome:
-    """Simulate a world; METRICS are of all flows together, but RTTs of those with BBR alone."""
+    """Simulate a world; METRICS are of all flows together, but RTTs of those with BBR alone.
+
+    Flows that a recording does not show count in neither.
+    """
     pieces: list[Array] = []
     versions = [int((flow.version or "v0")[1:]) for flow in setup.flows]
 
@@ -129,12 +132,14 @@ def outcome_of(setup: Setup) -> SeedOutcome:
     outcome = simulate(setup, take)
     course = np.concatenate(pieces) if pieces else np.zeros(0, COURSE)
     rtts = course["rtt_us"][course["rtt_us"] > 0]
+    seen = np.array([not flow.unseen for flow in setup.flows])
     # Segment 0 is a runt.
-    payload = int(outcome.flows["rcv_nxt"].sum()) * setup.path.mss
+    payload = int(outcome.flows["rcv_nxt"][seen].sum()) * setup.path.mss
     middle, high = np.quantile(rtts, (0.5, 0.95)) if len(rtts) else (0.0, 0.0)
     lost = sum(
         int(row["retrans_segs"]) if flow.cc in LOSS_BASED else int(event["tp"]["lost"])
         for flow, row, event in zip(setup.flows, outcome.flows, outcome.events, strict=True)
+        if not flow.unseen
     )
     values = (payload * 8 / setup.duration_us, lost, middle / 1000, high / 1000)
     metrics = {name: float(value) for name, value in zip(METRICS, values, strict=True)}
@@ -220,6 +225,8 @@ def predict(
     why = [*reasons(world.setup, changed, guessed=guessed), *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
+    if not world.is_buffer_known:
+        why.append("its queue was never full: its buffer is taken as twice the longest queue")
     return ClosedLoopAnswer(
         world,
         rules,
@@ -238,7 +245,8 @@ def _of_a_kernel(
     world: RecordedWorld, own: Mapping[str, Interval], simulated: Mapping[str, Interval]
 ) -> dict[str, Interval]:
     """What was simulated under other rules, as intervals that hold a kernel's run."""
-    errors = of_others(shipped(), world.scenario, world.run, world.is_described)
+    kind = {"described": world.is_described, "alone": world.is_alone}
+    errors = of_others(shipped(), world.scenario, world.run, **kind)
     base_ms = world.setup.path.rtt_us / 1000
     least = {"rtt_p50_ms": base_ms, "rtt_p95_ms": base_ms}
     made = {}
@@ -261,7 +269,8 @@ def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
     if off and not world.is_described:
         raise BbrscopeError(
             f"{world.run}: the path cannot be fitted from the recording alone: {off[0]}",
-            "write rate, delay, limit and loss into the setup of the run's manifest",
+            "write rate, delay, limit and loss into the setup of the run's manifest; flows"
+            " that pause, and others on the path but CUBIC, are not fitted",
         )
 
 

@@ -66,6 +66,8 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
             "CUBIC was compared beside BBR in one scenario, where v2's STARTUP ended later and it"
             " stayed longer in DOWN; Reno and Vegas never were"
         )
+    if any(flow.unseen for flow in setup.flows):
+        why.append("others on the path are taken for one flow with CUBIC")
     if any(flow.kind in ("fixed-size", "on-off") for flow in setup.flows):
         why.append("transfers of fixed size and pauses were never compared")
     return why
@@ -77,7 +79,7 @@ def reasons(*setups: Setup, guessed: bool = False) -> list[str]:
     `guessed`: the path was fitted from the recording alone, see recorded_world.py.
     """
     why = dict.fromkeys(reason for setup in setups for reason in outside(setup))
-    guess = "the path is fitted from the recording alone: losses beside its queue are missing"
+    guess = "the path is fitted from the recording alone, for which intervals are wider"
     return [*why, guess] if guessed else [*why]
 
 

@@ -71,13 +71,15 @@ class Predicted:
 class KnownError:
     """One pair of kernels' recordings: `run` predicted from `source`, in the same scenario.
 
-    `described`: the path came from the manifest's set-up, not from the recording alone.
+    `described`: the path came from the manifest's set-up, not from the recording alone. `alone`:
+    one flow with BBR had the path, or shared it with none that has BBR.
     """
 
     scenario: str
     source: str
     run: str
     described: bool
+    alone: bool
     predicted: Mapping[str, Predicted]
 
 
@@ -101,15 +103,23 @@ def _known_error(row: dict[str, object]) -> KnownError:
         for name, one in values.items()
     }
     words = str(row["scenario"]), str(row["source"]), str(row["run"])
-    return KnownError(*words, bool(row["described"]), predicted)
+    return KnownError(*words, bool(row["described"]), bool(row["alone"]), predicted)
 
 
 def of_others(
-    errors: Sequence[KnownError], scenario: str, run: str, described: bool
+    errors: Sequence[KnownError], scenario: str, run: str, *, described: bool, alone: bool
 ) -> list[KnownError]:
-    """Errors to judge a recording by: of paths known as well as its own, and of other scenarios."""
+    """Errors to judge a recording by: of paths known as well as its own, and of other scenarios.
+
+    Where flows with BBR share a path, errors are others than where one is alone: that one is
+    judged by its like. Of shared paths there are too few to judge by; they take all.
+    """
     left_out = {scenario} | {e.scenario for e in errors if run in (e.source, e.run)}
-    return [e for e in errors if e.described == described and e.scenario not in left_out]
+    return [
+        e
+        for e in errors
+        if e.described == described and e.alone >= alone and e.scenario not in left_out
+    ]
 
 
 def expected(
@@ -209,7 +219,9 @@ def coverage(name: str, errors: Sequence[KnownError]) -> Coverage:
     """Judge each pair by the pairs of other scenarios: what holds on recordings never seen."""
     counted: Counter[str] = Counter()
     for error in errors:
-        others = of_others(errors, error.scenario, error.source, error.described)
+        others = of_others(
+            errors, error.scenario, error.source, described=error.described, alone=error.alone
+        )
         counted.update(_judged(name, error.predicted[name], others))
     return Coverage(
         len(errors),

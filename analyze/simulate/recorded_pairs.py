@@ -73,7 +73,8 @@ def known_errors(
             name: _rounded(run.recorded[name], source.recorded[name], own[key][name], other[name])
             for name in METRICS
         }
-        yield KnownError(source.scenario, source.run, run.run, source.is_described, predicted)
+        how = source.is_described, source.is_alone
+        yield KnownError(source.scenario, source.run, run.run, *how, predicted)
 
 
 def _rounded(kernel: float, recorded: float, own: Interval, other: Interval) -> Predicted:
@@ -86,7 +87,9 @@ def as_markdown(errors: Sequence[KnownError]) -> str:
     heads = [column.heading for column in REACHED]
     lines = [f"| predicted from | path | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
     for error in errors:
-        others = of_others(errors, error.scenario, error.source, error.described)
+        others = of_others(
+            errors, error.scenario, error.source, described=error.described, alone=error.alone
+        )
         cells = [_cell(column, error, others) for column in REACHED]
         lines.append(f"| {_pair_words(error)} | {' | '.join(cells)} |")
     lines += ["", *_coverage_table(errors)]

@@ -1,8 +1,7 @@
 """The world that a recording came from: its path, its flows, and what they reached.
 
 The path comes from what the recorder wrote down of it (the manifest's set-up, or the lab's), and
-where nobody did, from the recording: the fastest delivery, the shortest RTT, the longest queue and
-the share lost.
+where nobody did, from the recording alone: fitted_path.py.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
 from ..replay.replay_runs import RunInfo
+from .fitted_path import FittedPath, fitted_path
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .world.world_records import HEADERS, MSS
@@ -41,6 +41,7 @@ class RecordedWorld:
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
         begins_within: a flow had delivered a window and more before the recording began.
+        is_buffer_known: it was written down, or was full at times.
         scenario: the manifest's set-up without BBR's versions; empty: there is none.
     """
 
@@ -50,12 +51,18 @@ class RecordedWorld:
     recorded: dict[str, float]
     fitted: dict[str, Any]
     begins_within: bool = False
+    is_buffer_known: bool = True
     scenario: str = ""
 
     @property
     def is_described(self) -> bool:
         """Whether the path was written down, and not fitted from the recording alone."""
         return bool(self.fitted["source"] != FROM_RECORDING)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one flow with BBR has the path."""
+        return sum(flow.version is not None for flow in self.setup.flows) == 1
 
 
 def recorded_world(
@@ -64,14 +71,14 @@ def recorded_world(
     """The world of a run; `alone`: fitted from the recording, whatever is written down of it.
 
     Raises:
-        BbrscopeError: the path is not known, or the recording has no inputs.
+        BbrscopeError: the path cannot be fitted, or the recording has no inputs.
     """
     try:
         return _recorded_world(con, info, alone)
     except (ValueError, KeyError, TypeError, OverflowError, ScenarioError) as error:
         raise BbrscopeError(
-            f"{info.run}: the path cannot be fitted: the manifest's set-up is not understood"
-            f" ({error!s:.100})",
+            f"{info.run}: the path cannot be fitted: the manifest's set-up, or what the recording"
+            f" shows of it, is not understood ({error!s:.100})",
             "mend rate, delay, limit, loss, starts and changes in its manifest",
         ) from None
 
@@ -80,21 +87,17 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     written = _words(con, info.run_id)
     words = {} if alone else written
     flows, origin = _flows(con, info, words)
-    lost, sent = _losses(con, info)
     mss, headers = _segment(con, info)
     described = None if alone else _described(con, info, words)
-    path, source = described or (_measured(con, info, lost, sent, mss + headers), FROM_RECORDING)
-    path = replace(path, mss=mss, headers=headers)
-    check_path(path)
-    first = busy_flows(con, info)[0]
-    if words.get("reorder"):
-        path = with_reordering(con, info, path, words["reorder"], first)
+    path, source, fit = _path(con, info, described, words, origin, (mss, headers))
+    if fit and fit.limited_bps:
+        rate = fit.limited_bps
+        flows = [replace(flow, kind="rate-limited", rate_bps=rate) for flow in flows]
+    if fit and fit.others_us is not None:
+        end_us = max(flow.stop_us for flow in flows)
+        flows.append(FlowSetup("cubic", fit.others_us, end_us, unseen=True))
     # A flow's first event comes when its SYN is answered; the world begins with the SYN.
     flows = [replace(flow, stop_us=flow.stop_us + path.rtt_us) for flow in flows]
-    origin -= path.rtt_us * 1000
-    path = replace(path, changes=changes_of(con, info, words, origin, first))
-    check_path(path)
-    path = with_busy_hosts(con, info.run_id, path, origin, busy_flows(con, info))
     duration_us = max(flow.stop_us for flow in flows)
     setup = Setup(path, tuple(flows), duration_us)
     fitted = {
@@ -104,12 +107,18 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
         "buffer_packets": path.limit_packets or path.limit_bytes // (mss + headers),
         "loss_share": path.loss,
         "reordered_share": path.reorder,
+        "aggregation_ms": path.aggregation_us / 1000,
+        "application_mbps": flows[0].rate_bps / 1e6,
+        "others_from_s": [flow.start_us / 1e6 for flow in flows if flow.unseen],
         "changes": [list(each) for each in path.changes],
     }
     recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
     scenario = _scenario(written)
-    return RecordedWorld(info.run, info.version, setup, recorded, fitted, within, scenario)
+    is_filled = fit is None or fit.is_buffer_known
+    return RecordedWorld(
+        info.run, info.version, setup, recorded, fitted, within, is_filled, scenario
+    )
 
 
 def _scenario(words: Mapping[str, str]) -> str:
@@ -160,6 +169,37 @@ def _segment(con: duckdb.DuckDBPyConnection, info: RunInfo) -> tuple[int, int]:
     return (int(rows[0][0]), int(rows[0][1] - rows[0][0])) if rows else (MSS, HEADERS)
 
 
+def _path(
+    con: duckdb.DuckDBPyConnection,
+    info: RunInfo,
+    described: tuple[PathSetup, str] | None,
+    words: Mapping[str, str],
+    first_ns: int,
+    segment: tuple[int, int],
+) -> tuple[PathSetup, str, FittedPath | None]:
+    """The path with its changes since a round trip before `first_ns`, where from, and the fit."""
+    (mss, headers), busy = segment, busy_flows(con, info)
+    fit = None
+    if described:
+        path, source = described
+        path = replace(path, mss=mss, headers=headers)
+        check_path(path)
+        if words.get("reorder"):
+            path = with_reordering(con, info, path, words["reorder"], busy[0])
+        origin = first_ns - path.rtt_us * 1000
+        changes = changes_of(con, info, words, origin, busy[0])
+    else:
+        fit, source = fitted_path(con, info, busy, first_ns, mss, headers), FROM_RECORDING
+        path = replace(fit.path, mss=mss, headers=headers)
+        origin = first_ns - path.rtt_us * 1000
+        changes = tuple((at + path.rtt_us, what, value) for at, what, value in path.changes)
+    path = replace(path, changes=changes)
+    check_path(path)
+    # ACKs that come together do not tell how busy hosts are.
+    told_by = () if path.aggregation_us else busy
+    return with_busy_hosts(con, info.run_id, path, origin, told_by), source, fit
+
+
 def _described(
     con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
 ) -> tuple[PathSetup, str] | None:
@@ -192,29 +232,6 @@ def _of_words(words: Mapping[str, str]) -> PathSetup:
         marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
         ecn=bool(words.get("ecn")),
     )
-
-
-def _measured(
-    con: duckdb.DuckDBPyConnection, info: RunInfo, lost: int, sent: int, frame: int
-) -> PathSetup:
-    """From the events only: rate and buffer in packets of `frame` bytes on the wire."""
-    row = first_row(
-        con,
-        "SELECT quantile_cont(rs_delivered * 1e6 / rs_interval_us, 0.95), min(rs_rtt_us),"
-        " quantile_cont(rs_rtt_us, 0.999) FROM events WHERE run_id = ? AND kind = 'main' AND"
-        " rs_rtt_us > 0 AND rs_interval_us > 0 AND rs_delivered > 10",
-        info.run_id,
-    )
-    if row is None or row[0] is None:
-        raise BbrscopeError(
-            f"{info.run}: the path cannot be fitted: no rate samples", "record a longer run"
-        )
-    packets_s, base, longest = (float(each) for each in row)
-    rate = round(packets_s * frame * 8)
-    queue = max(2, round((longest - base) * packets_s / 1e6))
-    # Losses with a queue that is often full are the queue's.
-    share = lost / sent if sent and queue < 4 else 0.0
-    return PathSetup(rate, round(base), limit_packets=queue, loss=share)
 
 
 def _flows(

@@ -67,9 +67,14 @@ class SimulateRequest:
     is_flag=True,
     help="Predict recordings in the store from each other instead, as what-if does.",
 )
+@click.option(
+    "--fits",
+    is_flag=True,
+    help="Fit paths from the recordings in the store alone instead, beside their set-ups.",
+)
 @store_option
 @gather(SimulateRequest)
-def command(request: SimulateRequest, fidelity: bool, pairs: bool, store: Path) -> None:
+def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, store: Path) -> None:
     """Simulate flows over a path: the estimator decides, a sender like Linux's obeys.
 
     SCENARIO is one of `bbrscope lab list` (its first point; --set chooses another), or leave it
@@ -89,12 +94,16 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, store: Path) 
     bbrscope simulate song-single-buffer --set buffer=0.5bdp --cc v3
     bbrscope simulate --fidelity
     bbrscope simulate --pairs
+    bbrscope simulate --fits
     """
     if fidelity:
         _compare(store)
         return
     if pairs:
         _predict_pairs(store, request.as_json)
+        return
+    if fits:
+        _fit(store)
         return
     setup = _setup(request)
     from ...analyze.simulate.fidelity_notes import statement
@@ -141,6 +150,17 @@ def _compare(store: Path) -> None:
     say("probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2 points (shares of")
     say("the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go too high where")
     say("they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
+
+
+def _fit(store: Path) -> None:
+    """Print paths fitted from the store's recordings alone, beside what is written down."""
+    from ...analyze.simulate import fitted_table
+    from ...analyze.views.store_with_views import open_store
+
+    with open_store(store, read_only=True) as opened:
+        runs = {name: opened.run_id(name) for name in opened.runs()}
+        say(fitted_table.as_markdown(opened.con, runs))
+    say("written down / fitted; -: nobody wrote it down")
 
 
 def _predict_pairs(store: Path, as_json: bool) -> None:

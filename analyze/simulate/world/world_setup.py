@@ -38,6 +38,7 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
 Array = np.ndarray[Any, Any]
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
+HOST_US = 56  # what hosts add to each round trip
 _PPB = 1_000_000_000
 MOST_PACKETS = 1 << 21
 MOST_SEGMENTS = 1 << 23
@@ -101,6 +102,7 @@ class FlowSetup:
     ecn_low: bool = False  # v3's route feature, without which it takes no notice of marks
     parameters: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""  # its name, or a user's file; `cc` is its base
+    unseen: bool = False  # stands for others that a recording does not show
 
     @property
     def slot(self) -> str | None:
@@ -304,7 +306,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
         "aggregate_ns": path.aggregation_us * US,
-        "host_ns": 56_000,
+        "host_ns": HOST_US * US,
         "noise_ns": 10_000,
         "busy_ns": path.busy_us * US,
         "busy_every_ns": path.busy_every_us * US,

@@ -39,7 +39,9 @@ def _made_up(rng: np.random.Generator, scenario: int) -> KnownError:
     seeds = np.quantile(middle * np.exp(rng.normal(size=20) * spread), (0.05, 0.5, 0.95))
     low, mid, high = map(float, seeds)
     one = Predicted(kernel, middle, middle * float(np.exp(0.01)), (low, mid, high))
-    return KnownError(str(scenario), f"a{scenario}", f"b{scenario}", True, {"goodput_mbps": one})
+    return KnownError(
+        str(scenario), f"a{scenario}", f"b{scenario}", True, True, {"goodput_mbps": one}
+    )
 
 
 def test_intervals_hold_nine_tenths_whatever_the_errors_are() -> None:

@@ -1,0 +1,387 @@
+"""The path of a recording that nobody described, fitted from what its ACKs show.
+
+The shortest RTT is the path's; the fastest delivery its rate, in time where it changes; the
+longest queue its buffer. Packets that are lost while their neighbours met hardly a queue are lost
+at random: their share of what was delivered then is the random loss, unless they come in a burst.
+A rate that falls for a queue that never ends is that of a path with others on it, taken for CUBIC.
+Silences beyond two retransmission timeouts are outages; holes in SACKs without losses are
+reordering; CE marks tell the threshold; samples that are limited by the application its rate.
+`tests/analyze/simulate/test_fitted_path.py` and README.md compare this with what is known.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...probes.base.errors import BbrscopeError
+from .world.world_setup import HOST_US, PathSetup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import duckdb
+
+    from ..replay.replay_runs import RunInfo
+
+Array = np.ndarray[Any, Any]
+Change = tuple[int, str, float]
+
+# A rate sample of fewer packets is of a burst, not of the path.
+_LEAST_PACKETS, _COUNTED = 10, 40
+# How much of the fullest queue is "hardly a queue".
+_SHALLOW = 0.5
+# Fewer losses than this at other times are chance; a tenth of the run with most of them is a burst.
+_LEAST_LOSSES, _TENTHS = 10, 10
+# TCP_RTO_MIN: two timeouts in a row last it three times, and a round trip each.
+_RTO_MIN_US = 200_000
+# The last attempt that failed came at half the silence, the next got through at its end.
+_OF_SILENCE = 0.75
+# Rates that differ by less are one; a rate lasts for two windows or more.
+_OTHER_RATE, _LEAST_WINDOWS, _WINDOW_US = 1.25, 2, 1_000_000
+_LEAST_SAMPLES = 10
+# ACKs that come within this share of their packets' usual time come together; most ACKs do where
+# the path aggregates them. Rates are then of so many of its periods.
+_CLOSE_SHARE, _MOST_CLOSE, _PERIODS = 0.25, 0.5, 10
+# So many ACKs in a row, and the share of them that come as fast as only a higher rate lets them.
+_CLOSE, _OFTEN = 20, 0.3
+_FAST = 0.9
+# A queue that never ends: a tenth of its RTTs at most lie below this share of the longest.
+# BBR alone would have probed for the RTT in the meantime, which takes 10 s.
+_STANDING, _PROBED_US = 0.3, 11_000_000
+# Samples limited by the application, beyond what pauses of its writes make.
+_APP_LIMITED = 0.2
+# Holes in SACKs, beside losses, that say that packets overtake each other.
+_LEAST_HOLES, _HOLES_PER_LOSS = 20, 2
+# RTTs of this share and more are of packets that waited where others overtook them.
+_WAITED = 0.05
+
+_SQL = """
+SELECT (ns::BIGINT - ?) // 1000 AS t_us, rs_rtt_us AS rtt_us, rs_acked_sacked AS acked,
+  rs_delivered AS delivered, rs_interval_us AS interval_us,
+  coalesce(rs_is_app_limited, false)::INT AS app_limited,
+  tp_lost::BIGINT - lag(tp_lost) OVER of_flow AS lost,
+  coalesce(tp_delivered_ce::BIGINT - lag(tp_delivered_ce) OVER of_flow, 0) AS marked,
+  (tp_sacked_out > 0 AND lag(tp_sacked_out) OVER of_flow = 0)::INT AS hole,
+  median(rs_rtt_us) FILTER (rs_rtt_us > 0) OVER (
+    PARTITION BY flow ORDER BY seq ROWS BETWEEN 4 PRECEDING AND 4 FOLLOWING) AS near_us,
+  ns::BIGINT // 1000 - lag(ns::BIGINT // 1000) OVER of_flow AS silent_us,
+  lag(tp_packets_out) OVER of_flow AS out
+FROM events WHERE run_id = ? AND flow = ? AND kind = 'main'
+WINDOW of_flow AS (PARTITION BY flow ORDER BY seq) ORDER BY seq
+"""
+
+
+@dataclass(frozen=True)
+class FittedPath:
+    """A path, and the payload rate at which the application wrote [bit/s], 0: as fast as it could.
+
+    `is_buffer_known`: the queue was full, so that the buffer is not just as long or longer.
+    `others_us`: since when others have used the path, too, in us since the recording's first flow
+    began; None: nobody did.
+    """
+
+    path: PathSetup
+    limited_bps: int
+    is_buffer_known: bool
+    others_us: int | None
+
+
+Columns = dict[str, Array]
+
+
+def fitted_path(
+    con: duckdb.DuckDBPyConnection,
+    info: RunInfo,
+    flows: Sequence[int],
+    origin: int,
+    mss: int,
+    headers: int,
+) -> FittedPath:
+    """Fit the path of a run; its changes are in us since `origin` [ns, CLOCK_MONOTONIC].
+
+    Args:
+        flows: the run's flows with data.
+        mss, headers: bytes of a full segment's payload, and of what it has before that on the wire.
+
+    Raises:
+        BbrscopeError: there are no rate samples.
+    """
+    frame = mss + headers
+    pieces = [_columns(con, info.run_id, flow, origin) for flow in flows]
+    every = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+    order = np.argsort(every["t_us"], kind="stable")
+    every = {name: values[order] for name, values in every.items()}
+    if not ((every["rtt_us"] > 0) & (every["delivered"] > 0)).any():
+        raise BbrscopeError(_no_samples(info), "record a longer run")
+    together_us = _aggregation_us(every)
+    rates = _rates_bps(every, frame, _counted(every, together_us, len(pieces)))
+    if not np.isfinite(rates).any():
+        raise BbrscopeError(_no_samples(info), "record a longer run")
+    wait_us, reordered = _reordering(every)
+    base_us = float(every["rtt_us"][every["rtt_us"] > 0].min()) - HOST_US + wait_us
+    # RTTs of ACKs that come together do not tell of a queue.
+    windows = _windows(every, rates, frame, math.inf if together_us else base_us)
+    if not windows:
+        changes = [(0, "rate", float(np.nanquantile(rates, _FAST)))]
+    elif len(pieces) > 1:
+        changes = [(0, "rate", _fastest([one.rate_bps for one in windows]))]
+    else:
+        changes = _changes(every, rates, frame, windows)
+    others_us = _others_since_us(every, changes, base_us)
+    if others_us is not None:
+        changes = changes[:1]
+    begun = changes[0][2]
+    queue = _queue_packets(every, begun, changes, base_us + together_us, frame)
+    lost, at_random = float(np.nansum(every["lost"])), _random_loss(every, base_us)
+    is_full = lost - at_random * every["acked"].sum() > _LEAST_LOSSES
+    path = PathSetup(
+        round(begun),
+        round(base_us),
+        # One packet is on the link. A queue that was never full may be longer than it was.
+        limit_packets=max(2, round(queue) - 1) if is_full else max(4, 2 * round(queue)),
+        loss=at_random,
+        aggregation_us=round(together_us),
+        reorder=reordered,
+        reorder_us=round(wait_us),
+        marks_us=_marks_us(every, base_us),
+        ecn=bool((every["marked"] > 0).any()),
+    )
+    times = tuple(changes[1:])
+    outages = tuple(_outages(every, base_us)) if len(pieces) == 1 else ()
+    path = replace(path, changes=tuple(sorted(times + outages)))
+    limited_bps = _limited_bps(every, mss) if len(pieces) == 1 else 0
+    return FittedPath(path, limited_bps, bool(is_full), others_us)
+
+
+def _no_samples(info: RunInfo) -> str:
+    return f"{info.run}: the path cannot be fitted: no rate samples"
+
+
+def _columns(con: duckdb.DuckDBPyConnection, run_id: int, flow: int, origin: int) -> Columns:
+    columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
+    return {
+        name: np.ma.filled(np.ma.asarray(one).astype(float), np.nan)
+        for name, one in columns.items()
+    }
+
+
+def _counted(every: Columns, together_us: float, flows: int) -> float:
+    """Over how many packets ACKs are counted where the kernel's samples do not tell; 0: they do.
+
+    Where a round trip has hardly more packets than a sample needs, those that have enough came in
+    bursts; so do all where ACKs come together. And a sample is of one flow's share of the path.
+    """
+    if together_us:
+        t, acked = every["t_us"], np.nan_to_num(every["acked"])
+        return float(_PERIODS * together_us * acked.sum() / max(t[-1] - t[0], 1.0))
+    short = not np.nanmedian(every["delivered"]) > _LEAST_PACKETS
+    return flows * _COUNTED if short or flows > 1 else 0.0
+
+
+def _rates_bps(every: Columns, frame: int, counted: float) -> Array:
+    """Each sample's rate on the wire; NaN: of too few packets.
+
+    `counted`: count ACKs over so many packets; 0: as the kernel's samples do.
+    """
+    count, interval = every["delivered"], every["interval_us"]
+    if counted:
+        got, t = np.cumsum(np.nan_to_num(every["acked"])), every["t_us"]
+        before = np.maximum(np.searchsorted(got, got - counted, side="right") - 1, 0)
+        count, interval = got - got[before], t - t[before]
+    usable = (count > _LEAST_PACKETS) & (interval > 0)
+    return np.where(usable, count * frame * 8e6 / np.where(usable, interval, 1.0), np.nan)
+
+
+def _aggregation_us(every: Columns) -> float:
+    """The time between bursts of ACKs, if most ACKs come in bursts; 0: they do not."""
+    acked, t = np.nan_to_num(every["acked"]), every["t_us"]
+    gaps = np.diff(t, prepend=t[:1])
+    usual = float(np.median(every["interval_us"] / np.maximum(every["delivered"], 1)))
+    close = gaps < _CLOSE_SHARE * acked * usual
+    apart = gaps[~close]
+    if np.mean(close) < _MOST_CLOSE or len(apart) < _LEAST_SAMPLES:
+        return 0.0
+    period = float(np.median(apart))
+    return period if period > 4 * usual else 0.0
+
+
+def _reordering(every: Columns) -> tuple[float, float]:
+    """How long packets wait while others overtake them [us], and the share of these others."""
+    holes = float(np.nansum(every["hole"]))
+    losses = float(np.sum(every["lost"] > 0))
+    if holes < _LEAST_HOLES or holes < _HOLES_PER_LOSS * losses:
+        return 0.0, 0.0
+    rtts = every["rtt_us"][every["rtt_us"] > 0]
+    wait_us = float(np.quantile(rtts, _WAITED) - rtts.min())
+    return wait_us, min(1.0, 2 * holes / max(1.0, float(np.nansum(every["acked"]))))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A second of the recording: its fastest delivery, and whether there was a queue."""
+
+    number: int
+    rate_bps: float
+    is_queued: bool
+
+
+def _windows(every: Columns, rates: Array, frame: int, empty_us: float) -> list[_Window]:
+    """Windows with enough samples; where some were taken with a queue, these tell the rate."""
+    found = []
+    # Two packets' time: less is no queue.
+    queued = every["near_us"] > empty_us + 16e6 * frame / float(np.nanquantile(rates, _FAST))
+    numbers = every["t_us"] // _WINDOW_US
+    for inside in np.split(np.arange(len(rates)), np.flatnonzero(np.diff(numbers)) + 1):
+        usable = inside[np.isfinite(rates[inside])]
+        if len(usable) < _LEAST_SAMPLES:
+            continue
+        with_queue = usable[queued[usable]]
+        told_by = with_queue if len(with_queue) >= _LEAST_SAMPLES else usable
+        rate = float(np.quantile(rates[told_by], _FAST))
+        is_queued = 2 * len(with_queue) > len(usable)
+        found.append(_Window(int(numbers[inside[0]]), rate, is_queued))
+    return found
+
+
+def _changes(every: Columns, rates: Array, frame: int, windows: list[_Window]) -> list[Change]:
+    """The first rate and those that it changed to, on the wire, and when each began [us].
+
+    A sender cannot deliver more than the path, so that a higher rate is the path's; a lower one is
+    if there is a queue.
+    """
+    levels = _levels(windows)
+    made: list[Change] = [(0, "rate", levels[0][1])]
+    for (_, before), (number, after) in pairwise(levels):
+        made.append((_when_us(every, rates, frame, number, before, after), "rate", after))
+    return made
+
+
+def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) -> int | None:
+    """Since when others have a part of the path: its rate fell, and its queue never ended.
+
+    BBR alone empties the queue of a slower path now and then: to probe for the RTT, or to drain.
+    """
+    longest = float(np.quantile(every["rtt_us"][every["rtt_us"] > 0], 0.999))
+    ends = [at for at, _, _ in changes[1:]] + [float(every["t_us"][-1])]
+    for (_, _, before), (at, _, after), end in zip(changes, changes[1:], ends[1:], strict=False):
+        inside = (every["t_us"] > at + _WINDOW_US) & (every["t_us"] <= end)
+        near = every["near_us"][inside & np.isfinite(every["near_us"])]
+        if after < before and end - at >= _PROBED_US and len(near) >= _LEAST_SAMPLES:
+            least = float(np.quantile(near, 1 - _FAST))
+            if least > base_us + _STANDING * (longest - base_us):
+                return at
+    return None
+
+
+def _levels(windows: list[_Window]) -> list[tuple[int, float]]:
+    """Rates that last, each with the window that it began in."""
+    levels = [[windows[0]]]
+    for place, window in enumerate(windows):
+        usual = float(np.median([one.rate_bps for one in levels[-1]]))
+        ahead = windows[place : place + _LEAST_WINDOWS]
+        faster = all(one.rate_bps > usual * _OTHER_RATE for one in ahead)
+        slower = all(one.rate_bps < usual / _OTHER_RATE for one in ahead)
+        slower &= any(one.is_queued for one in ahead)
+        if len(ahead) == _LEAST_WINDOWS and (faster or slower):
+            # The sender, or on the way from one rate to the next.
+            was_path = any(one.is_queued for one in levels[-1])
+            if len(levels[-1]) < _LEAST_WINDOWS or (faster and not was_path):
+                levels.pop()
+            levels.append([window])
+        elif usual / _OTHER_RATE <= window.rate_bps <= usual * _OTHER_RATE:
+            levels[-1].append(window)
+    return [(one[0].number, _fastest([window.rate_bps for window in one])) for one in levels]
+
+
+def _fastest(rates: Sequence[float]) -> float:
+    """The rate of windows of one path: most of them are as fast as it, some had less to send."""
+    return float(np.quantile(rates, _FAST, method="lower"))
+
+
+def _when_us(
+    every: Columns, rates: Array, frame: int, number: int, before: float, after: float
+) -> int:
+    """When the rate changed, around the beginning of a window.
+
+    The last sample that is faster than the lower rate allows, or the first ACKs that follow each
+    other as only the higher rate lets them, though the sender did not use it yet.
+    """
+    between, t = (before * after) ** 0.5, every["t_us"]
+    near = (t >= (number - _LEAST_WINDOWS) * _WINDOW_US) & (t < (number + 1) * _WINDOW_US)
+    fast = near & (rates > between)
+    if after < before:
+        return int(t[np.flatnonzero(fast)[-1]]) if fast.any() else number * _WINDOW_US
+    close = (
+        np.nan_to_num(every["acked"]) * frame * 8e6 / np.maximum(every["silent_us"], 1) > between
+    )
+    often = np.convolve(close, np.ones(_CLOSE) / _CLOSE)[: len(t)] > _OFTEN
+    seen = np.flatnonzero(near & (often | fast))
+    return int(t[seen[0]]) if len(seen) else number * _WINDOW_US
+
+
+def _queue_packets(
+    every: Columns, begun: float, changes: Sequence[Change], base_us: float, frame: int
+) -> float:
+    """The longest queue, but for one sample in a thousand, in packets."""
+    rate = np.full(len(every["t_us"]), begun)
+    for at, _, value in changes:
+        # Samples still tell of the faster rate when the queue leaves at the slower one.
+        before = every["t_us"] >= at - _WINDOW_US
+        rate[before] = np.minimum(rate[before], value)
+        rate[every["t_us"] >= at] = value
+    there = every["rtt_us"] > 0
+    queue = (every["rtt_us"] - base_us) * rate / (8e6 * frame)
+    return float(np.quantile(queue[there], 0.999))
+
+
+def _random_loss(every: Columns, base_us: float) -> float:
+    """The share of packets that are lost without a queue."""
+    longest = float(np.quantile(every["rtt_us"][every["rtt_us"] > 0], 0.999))
+    shallow = every["near_us"] < base_us + _SHALLOW * (longest - base_us)
+    lost = np.where(shallow, np.nan_to_num(every["lost"]), 0.0)
+    passed = np.where(shallow, np.nan_to_num(every["acked"]), 0.0)
+    tenths = np.array_split(np.arange(len(lost)), _TENTHS)
+    each = np.array([lost[tenth].sum() for tenth in tenths])
+    if np.sum(lost > 0) < _LEAST_LOSSES:
+        return 0.0
+    if 2 * each.max() > each.sum():
+        kept = np.ones(len(lost), bool)
+        kept[tenths[int(each.argmax())]] = False
+        lost, passed = lost * kept, passed * kept
+    if np.sum(lost > 0) < _LEAST_LOSSES:
+        return 0.0
+    return float(lost.sum() / (lost.sum() + passed.sum()))
+
+
+def _marks_us(every: Columns, base_us: float) -> int:
+    """The time in the queue that draws a CE mark: as many lie below with as above without one."""
+    there = every["rtt_us"] > 0
+    queue, marked = (every["rtt_us"] - base_us)[there], every["marked"][there] > 0
+    if not marked.any():
+        return 0
+    tried = np.quantile(queue, np.linspace(0, 1, 201))
+    wrong = [abs(np.sum(marked & (queue < t)) - np.sum(~marked & (queue >= t))) for t in tried]
+    return max(1, round(float(tried[int(np.argmin(wrong))])))
+
+
+def _outages(every: Columns, base_us: float) -> Iterator[Change]:
+    """Silences with packets on their way that outlast two timeouts."""
+    silent = np.where(every["out"] > 0, np.nan_to_num(every["silent_us"]), 0.0)
+    for place in np.flatnonzero(silent > 3 * _RTO_MIN_US + 2 * base_us):
+        begun = every["t_us"][place] - silent[place]
+        yield max(0, int(begun)), "down", _OF_SILENCE * float(silent[place])
+
+
+def _limited_bps(every: Columns, mss: int) -> int:
+    """The rate of an application that wrote less than the path takes [bit/s], 0: it did not."""
+    acked = np.nan_to_num(every["acked"])
+    if np.sum(acked * every["app_limited"]) < _APP_LIMITED * acked.sum():
+        return 0
+    t, got = every["t_us"], np.cumsum(acked)
+    first, last = np.searchsorted(got, (0.1 * got[-1], 0.9 * got[-1]))
+    return round(float((got[last] - got[first]) * mss * 8e6 / max(t[last] - t[first], 1.0)))

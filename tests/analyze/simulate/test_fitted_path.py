@@ -1,0 +1,80 @@
+"""A path comes back from its recording alone: rate, RTT, buffer, losses, and what changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bbrscope.analyze.replay.replay_runs import run_info
+from bbrscope.analyze.simulate.closed_loop import check_fit, intervals, outcomes_of
+from bbrscope.analyze.simulate.recorded_world import RecordedWorld, recorded_world
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.analyze.simulate.write_bundle import write_bundle
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.probes.base.errors import BbrscopeError
+
+PLAIN = PathSetup(20_000_000, 30_000, limit_packets=50)
+
+
+def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
+    """Simulate flows on a path, and fit it from the recording alone."""
+    write_bundle(Setup(path, flows, max(flow.stop_us for flow in flows)), folder / "sim")
+    with open_store(folder / "s.duckdb") as store:
+        ingest(store, folder / "sim")
+        info = run_info(store.con, store.run_id("sim"))
+        return recorded_world(store.con, info, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("cc", "path"),
+    [
+        ("v1", replace(PLAIN, loss=0.01)),
+        ("v2", replace(PLAIN, limit_packets=20, loss=0.02)),
+        ("v3", replace(PLAIN, loss=0.01, aggregation_us=8000)),
+        ("v3", replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000)),
+        ("v1", replace(PLAIN, changes=((3_000_000, "rate", 8e6),))),
+        ("v2", replace(PLAIN, changes=((3_000_000, "down", 1.2e6),))),
+    ],
+)
+def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> None:
+    world = fitted(path, tmp_path, FlowSetup(cc, 0, 6_000_000))
+    found = world.setup.path
+    assert not world.is_described
+    assert found.rate_bps == pytest.approx(path.rate_bps, rel=0.03)
+    assert found.rtt_us == pytest.approx(path.rtt_us, rel=0.01, abs=600)
+    if world.is_buffer_known:
+        assert found.limit_packets == pytest.approx(path.limit_packets, rel=0.2)
+    assert found.loss == pytest.approx(path.loss, rel=0.4)
+    assert found.aggregation_us == path.aggregation_us
+    assert found.reorder_us == pytest.approx(path.reorder_us, abs=500)
+    assert [what for _, what, _ in found.changes] == [what for _, what, _ in path.changes]
+    for (at, _, value), (true_at, _, true_value) in zip(found.changes, path.changes, strict=True):
+        assert at == pytest.approx(true_at, abs=250_000)
+        assert value == pytest.approx(true_value, rel=0.25)
+
+
+def test_an_application_that_writes_slowly_is_no_slow_path(tmp_path: Path) -> None:
+    flow = FlowSetup("v3", 0, 6_000_000, kind="rate-limited", rate_bps=6_000_000)
+    world = fitted(PLAIN, tmp_path, flow)
+    assert world.setup.flows[0].rate_bps == pytest.approx(6e6, rel=0.02)
+    own = intervals(outcomes_of(world.setup, 3))
+    check_fit(world, own)
+    assert own["goodput_mbps"][1] == pytest.approx(world.recorded["goodput_mbps"], rel=0.03)
+    wrong = replace(world, recorded=world.recorded | {"goodput_mbps": 9.0})
+    with pytest.raises(BbrscopeError, match="cannot be fitted from the recording alone"):
+        check_fit(wrong, own)
+
+
+def test_others_on_the_path_are_no_slower_path(tmp_path: Path) -> None:
+    flows = FlowSetup("v1", 0, 16_000_000), FlowSetup("cubic", 3_000_000, 16_000_000)
+    path = replace(PLAIN, rate_bps=10_000_000, rtt_us=40_000, limit_packets=66)
+    world = fitted(path, tmp_path, *flows)
+    assert world.setup.path.rate_bps == pytest.approx(path.rate_bps, rel=0.03)
+    (others,) = (flow for flow in world.setup.flows if flow.unseen)
+    assert others.cc == "cubic"
+    assert others.start_us == pytest.approx(3e6, abs=1e6)
+    own = intervals(outcomes_of(world.setup, 3))
+    for name in ("goodput_mbps", "rtt_p50_ms"):
+        assert own[name][1] == pytest.approx(world.recorded[name], rel=0.1)
