@@ -26,6 +26,8 @@ STOP_S = 60.0
 AGAIN_S = 1.0
 # What bpftrace warned of while attaching has been read by then.
 SETTLE_S = 0.1
+# What bpftrace says of its settings whatever else happens: no cause of anything.
+REMARKS = ("RLIMIT_MEMLOCK", "BPFTRACE_MAP_KEYS_MAX is deprecated")
 
 
 def die_with_parent() -> None:
@@ -95,7 +97,8 @@ class Tracer:
         deadline = time.monotonic() + timeout_s
         while not self.events.attached.wait(0.1):
             if self.process.poll() is not None:
-                raise HostError(f"bpftrace did not attach: {self.complaint()}")
+                how = f"bpftrace did not attach ({self._status()})"
+                raise HostError(": ".join(filter(None, (how, self.complaint()))))
             if stop():
                 raise HostError("stopped while bpftrace was attaching; nothing was recorded")
             if time.monotonic() > deadline:
@@ -105,11 +108,11 @@ class Tracer:
             raise HostError(f"bpftrace attached only in part: {words}")
 
     def complaint(self, partial: bool = False) -> str:
-        """What bpftrace said beside its rows, its memory-lock remark left out."""
+        """What bpftrace said beside its rows, without REMARKS."""
         if self.process.poll() is not None:
             self.stderr.join(AGAIN_S)
         said = [*self.stderr.lines, *self.events.talk]
-        lines = [line for line in said if "RLIMIT_MEMLOCK" not in line]
+        lines = [line for line in said if not any(remark in line for remark in REMARKS)]
         if partial:
             # With the rest attached, a missing function is only a warning.
             words = ("could not attach", "cannot attach", "unable to attach", "not found")
@@ -118,10 +121,14 @@ class Tracer:
 
     def why_ended(self) -> str:
         """How bpftrace ended by itself, with its own words; "" while it runs."""
-        if (code := self.process.poll()) is None:
+        if self.process.poll() is None:
             return ""
-        how = f"status {code}" if code >= 0 else f"signal {-code}"
-        return f"bpftrace ended by itself ({how}) {self.complaint()}".strip()
+        return f"bpftrace ended by itself ({self._status()}) {self.complaint()}".strip()
+
+    def _status(self) -> str:
+        """How the process ended, in a word and a number."""
+        code = self.process.returncode
+        return f"status {code}" if code >= 0 else f"signal {-code}"
 
     def stop(self) -> TracerEnd:
         """End bpftrace in order and return what it counted; safe to call when it is dead."""
