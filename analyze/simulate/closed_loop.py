@@ -221,8 +221,7 @@ def predict(
     other = _of_a_kernel(world, own, simulated)
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
-    guessed = not world.is_described
-    why = [*reasons(world.setup, changed, guessed=guessed), *_far_off(world, own)]
+    why = [*reasons(world.setup, changed), *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
     if not world.is_buffer_known:
@@ -234,7 +233,7 @@ def predict(
         simulated,
         other,
         verdicts,
-        sentence(why),
+        sentence(why, guessed=not world.is_described),
         bool(why),
         own_runs,
         other_runs,

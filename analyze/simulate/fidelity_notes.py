@@ -14,6 +14,8 @@ _COMPARED = (
     " within 5 %, losses within 15 % on such paths"
 )
 
+_GUESSED = "the path is fitted from the recording alone, for which intervals are wider"
+
 
 def outside(setup: Setup) -> list[str]:
     """Why a simulation of this world may disagree with kernels; empty: no reason is known."""
@@ -73,21 +75,20 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
     return why
 
 
-def reasons(*setups: Setup, guessed: bool = False) -> list[str]:
-    """Why simulations of these worlds may disagree with kernels; empty: no reason is known.
-
-    `guessed`: the path was fitted from the recording alone, see recorded_world.py.
-    """
-    why = dict.fromkeys(reason for setup in setups for reason in outside(setup))
-    guess = "the path is fitted from the recording alone, for which intervals are wider"
-    return [*why, guess] if guessed else [*why]
+def reasons(*setups: Setup) -> list[str]:
+    """Why simulations of these worlds may disagree with kernels; empty: no reason is known."""
+    return [*dict.fromkeys(reason for setup in setups for reason in outside(setup))]
 
 
 def statement(*setups: Setup, guessed: bool = False) -> str:
-    """One sentence on numbers from these worlds: compared with kernels, or why not."""
-    return sentence(reasons(*setups, guessed=guessed))
+    """One sentence on numbers from these worlds: compared with kernels, or why not.
+
+    `guessed`: the path was fitted from the recording alone, see fitted_path.py.
+    """
+    return sentence(reasons(*setups), guessed=guessed)
 
 
-def sentence(why: Sequence[str]) -> str:
+def sentence(why: Sequence[str], *, guessed: bool = False) -> str:
     """The sentence of `statement`, from the result of `reasons`."""
-    return f"does not hold here: {'; '.join(why)}" if why else _COMPARED
+    text = f"does not hold here: {'; '.join(why)}" if why else _COMPARED
+    return f"{text}; {_GUESSED}" if guessed else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 QUANTITY_WORDS = {
     "goodput_mbps": "goodput, Mbit/s",
@@ -11,11 +12,27 @@ QUANTITY_WORDS = {
     "rtt_p95_ms": "RTT 95 %, ms",
 }
 
+MOST_CHANGES = 4
 
-def path_words(fitted: Mapping[str, object]) -> str:
+
+def path_words(fitted: Mapping[str, Any]) -> str:
     """The path that a run was simulated on, and where it is known from."""
-    return (
+    words = [
         f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms, buffer of"
         f" {fitted['buffer_packets']} packets, loss {fitted['loss_share']:.3g}"
-        f" (from {fitted['source']})"
-    )
+    ]
+    words += [
+        f"{what} {value / 1e6:.3g} {'Mbit/s' if what == 'rate' else 's'} from {at / 1e6:.1f} s on"
+        for at, what, value in fitted["changes"][:MOST_CHANGES]
+        if what in ("rate", "down", "outage")
+    ]
+    if (more := len(fitted["changes"]) - MOST_CHANGES) > 0:
+        words.append(f"{more} more changes")
+    optional = {
+        "reordered_share": "{:.1%} of packets overtake others",
+        "aggregation_ms": "ACKs come every {:g} ms",
+        "application_mbps": "the application writes {:.3g} Mbit/s",
+    }
+    words += [text.format(fitted[name]) for name, text in optional.items() if fitted[name]]
+    words += [f"others from {at:.1f} s on" for at in fitted["others_from_s"]]
+    return f"{', '.join(words)} (from {fitted['source']})"
