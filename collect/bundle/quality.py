@@ -46,6 +46,8 @@ CODES = {
     "capture_one_way": "{name}: of {count} connections only one direction was captured: no "
     "goodput, RTT and data in flight. Capture both: tcpdump -i IFACE -s 128 -w FILE tcp",
     "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
+    "capture_untimed": "{name}: {count} packets are dated before 1970 or after 2116: their times "
+    "are left out. Set the capture's clock right: editcap -t SECONDS IN OUT",
     "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
     "calls retransmissions of them are copies, and pkt_ metrics count both. Capture on one "
     "interface, or take the copies out: editcap -w 0.005 IN OUT",

@@ -69,6 +69,7 @@ SELECT (SELECT count(*) FROM staged_packets) AS packets,
   (SELECT count(*) FROM (SELECT stream FROM staged_streams GROUP BY stream
      HAVING count(*) = 1 AND sum(packets) >= 100)) AS one_way,
   (SELECT count(*) FROM staged_packets WHERE captured_len::BIGINT + len < frame_len) AS cut_options,
+  (SELECT count(*) FROM staged_packets WHERE realtime_ns IS NULL) AS untimed,
   (SELECT {'count': count_if(step < -10000000), 'seconds': coalesce(-min(step), 0) / 1e9}
      FROM steps) AS clock_back,
   (SELECT max({'step': step, 'packet': packet, 'rt': rt}, 200) FILTER (step > 1000000000)
@@ -124,13 +125,14 @@ def clock(realtime: str) -> str:
     """The SQL that puts a CLOCK_REALTIME column [ns] on CLOCK_MONOTONIC, before `$shift`.
 
     Computed as HUGEINT, then kept between -MAX_NS and MAX_NS (2**62 - 1): no time of a recording
-    lies beyond, and the difference of two results fits in BIGINT.
+    lies beyond, and the difference of two results fits in BIGINT. NULL where there is no time.
     """
     gone = f"({realtime}::HUGEINT - $at::HUGEINT)"
     return (
-        f"least(greatest({realtime}::HUGEINT - $offset::HUGEINT - CASE WHEN $sudden THEN"
+        f"CASE WHEN {realtime} IS NOT NULL THEN least(greatest("
+        f"{realtime}::HUGEINT - $offset::HUGEINT - CASE WHEN $sudden THEN"
         f" ({gone} >= 0)::HUGEINT * $drift::HUGEINT ELSE $drift::HUGEINT * {gone}"
-        f" // $span::HUGEINT END, -{MAX_NS}), {MAX_NS})::BIGINT"
+        f" // $span::HUGEINT END, -{MAX_NS}), {MAX_NS})::BIGINT END"
     )
 
 
@@ -231,8 +233,9 @@ FROM lags
 
 
 def _time(realtime: str) -> str:
-    """packets.ns: NULL without a clock, never below 0."""
-    return f"CASE WHEN $shift IS NOT NULL THEN greatest({clock(realtime)} + $shift::BIGINT, 0) END"
+    """packets.ns: NULL without a clock or a time, never below 0."""
+    known = f"$shift IS NOT NULL AND {realtime} IS NOT NULL"
+    return f"CASE WHEN {known} THEN greatest({clock(realtime)} + $shift::BIGINT, 0) END"
 
 
 KEEP_STREAMS = f"""

@@ -49,7 +49,7 @@ def _milliseconds(text: str) -> int | None:
 
 def _rate(text: str) -> int | None:
     match = _RATE.match(text)
-    return min(round(float(match[1]) * _SCALE[match[2]]), _MAX) if match else None
+    return round(min(float(match[1]) * _SCALE[match[2]], _MAX)) if match else None
 
 
 def _gain(text: str) -> float | None:

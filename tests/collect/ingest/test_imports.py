@@ -229,6 +229,17 @@ def test_every_layout_of_ss_logs_is_read() -> None:
         assert (found.values["bw"], found.values["bytes_acked"]) == (1_500_000, 5)
 
 
+def test_numbers_of_any_length_are_read_or_left_out(store: Store, tmp_path: Path) -> None:
+    words = "rtt rto mss cwnd bytes_acked bytes_sent unacked minrtt".split()
+    for digits in ("9" * 400, "-1", "1e999", "nan", ""):
+        given = " ".join([*(f"{word}:{digits}" for word in words), f"pacing_rate {digits}bps"])
+        bbr = f"bbr:(bw:{digits}bps,mrtt:{digits},pacing_gain:{digits},cwnd_gain:{digits})"
+        path = tmp_path / f"x{digits[:3]}"
+        path.write_text(f"1700000000\nESTAB 0 0 10.0.0.1:1 10.0.0.2:2\n\t bbr {given} {bbr}\n" * 2)
+        assert ingest(store, path).samples == 2
+    store.con.execute("SELECT * FROM metrics_by_flow").fetchall()
+
+
 def test_without_times_looks_are_counted_and_what_is_missing_is_said(
     store: Store, tmp_path: Path
 ) -> None:

@@ -409,6 +409,21 @@ def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
     assert _one(store, "SELECT duration_ns FROM runs") == (3602 * 10**9,)
 
 
+def test_packets_without_a_time_that_can_be_are_kept_and_counted(
+    store: Store, tmp_path: Path
+) -> None:
+    """tshark reads no such fraction of a second."""
+    frames = [ethernet(ipv4(tcp(1 + 10 * k, 7, 16, 10))) for k in range(4)]
+    for name, odd in (("some", 2), ("all", 4)):
+        times = [(1_700_000_000 + k, 0 if k >= odd else 2**32 - 1) for k in range(4)]
+        outcome = ingest(store, capture(tmp_path / f"{name}.pcap", frames, times=times))
+        assert outcome.notes["capture_untimed"] == 1
+        timed = "SELECT count(*), count(ns), count(realtime_ns) FROM packets WHERE run_id = ?"
+        counts = store.con.execute(timed, [outcome.run_id]).fetchall()
+        assert counts == [(4, 4 - odd, 4 - odd)]
+        store.con.execute("SELECT * FROM metrics_by_flow").fetchall()
+
+
 def _set_forward(plain: bytes, before: int, seconds: int) -> bytes:
     """A capture in us whose clock was set forward before a packet, counted from 1."""
     changed, at, packet = bytearray(plain), 24, 1
