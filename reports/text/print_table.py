@@ -297,10 +297,15 @@ def _csv_text(text: str) -> str:
 
 
 def _write_parquet(reader: pa.RecordBatchReader) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if sys.stdout.isatty():
         raise BbrscopeError("Parquet is not for a terminal", "redirect it: ... > table.parquet")
+    for field in reader.schema:
+        if pa.types.is_interval(field.type):
+            fact = f"Parquet has no type for the intervals of column {field.name!r}"
+            raise BbrscopeError(printable(fact), "in the query: CAST(... AS VARCHAR)")
     out = sys.stdout.buffer
     with pq.ParquetWriter(out, reader.schema) as writer:
         for batch in reader:

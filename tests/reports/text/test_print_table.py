@@ -10,6 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.text import print_table
 
 BIG = (1 << 64) - 1
@@ -102,6 +103,13 @@ def test_no_rows_are_an_empty_answer(
 ) -> None:
     print_table.write_table(pa.table({"a": pa.array([], pa.int8())}), output_format)
     assert capsys.readouterr().out == nothing
+
+
+def test_intervals_in_parquet_are_refused_with_a_way_out() -> None:
+    column = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+    with pytest.raises(BbrscopeError, match="intervals of column 'spent'") as refused:
+        print_table.write_table(pa.table({"spent": column}), "parquet")
+    assert "CAST" in refused.value.way_out
 
 
 def test_wide_letters_are_counted_as_the_terminal_shows_them() -> None:
