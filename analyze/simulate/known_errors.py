@@ -215,12 +215,12 @@ class Coverage:
     missed: int
 
 
-def coverage(name: str, errors: Sequence[KnownError]) -> Coverage:
-    """Judge each pair by the pairs of other scenarios: what holds on recordings never seen."""
+def coverage(name: str, errors: Sequence[KnownError], known: Sequence[KnownError]) -> Coverage:
+    """Judge each pair by what is known of other scenarios: what holds on recordings never seen."""
     counted: Counter[str] = Counter()
     for error in errors:
         others = of_others(
-            errors, error.scenario, error.source, described=error.described, alone=error.alone
+            known, error.scenario, error.source, described=error.described, alone=error.alone
         )
         counted.update(_judged(name, error.predicted[name], others))
     return Coverage(

@@ -82,17 +82,20 @@ def _rounded(kernel: float, recorded: float, own: Interval, other: Interval) -> 
     return Predicted(round(kernel, 4), round(recorded, 4), round(own[1], 4), (low, middle, high))
 
 
-def as_markdown(errors: Sequence[KnownError]) -> str:
-    """The tables of the docs: each prediction, and how often predictions are right."""
+def as_markdown(errors: Sequence[KnownError], known: Sequence[KnownError]) -> str:
+    """The tables of the docs: each prediction, and how often predictions are right.
+
+    Intervals are those of what-ifs: from what is `known` of other scenarios.
+    """
     heads = [column.heading for column in REACHED]
     lines = [f"| predicted from | path | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
     for error in errors:
         others = of_others(
-            errors, error.scenario, error.source, described=error.described, alone=error.alone
+            known, error.scenario, error.source, described=error.described, alone=error.alone
         )
         cells = [_cell(column, error, others) for column in REACHED]
         lines.append(f"| {_pair_words(error)} | {' | '.join(cells)} |")
-    lines += ["", *_coverage_table(errors)]
+    lines += ["", *_coverage_table(errors, known)]
     return "\n".join(lines)
 
 
@@ -109,7 +112,7 @@ def _cell(column: ComparedColumn, error: KnownError, others: Sequence[KnownError
     return text if interval[0] <= one.kernel <= interval[2] else f"**{text}**"
 
 
-def _coverage_table(errors: Sequence[KnownError]) -> Iterator[str]:
+def _coverage_table(errors: Sequence[KnownError], known: Sequence[KnownError]) -> Iterator[str]:
     heads = (
         "path from | quantity | pairs | median agrees | in seeds' interval | in the interval"
         " | verdict right | difference named, none there | wrong sign | difference missed"
@@ -119,7 +122,7 @@ def _coverage_table(errors: Sequence[KnownError]) -> Iterator[str]:
     for described in (True, False):
         of_kind = [error for error in errors if error.described == described]
         for column in REACHED if of_kind else ():
-            counts = _counts(coverage(column.name, of_kind))
+            counts = _counts(coverage(column.name, of_kind, known))
             path = "set-up" if described else "recording"
             yield f"| {path} | {column.heading} | {' | '.join(map(str, counts))} |"
 

@@ -186,7 +186,7 @@ def _predict_pairs(store: Path, as_json: bool) -> None:
     if as_json:
         say(known_errors.as_json(errors))
         return
-    say(recorded_pairs.as_markdown(errors))
+    say(recorded_pairs.as_markdown(errors, known_errors.shipped()))
     say("kernel: [5 %, median, 95 %] expected of it; bold: its value lies outside. What is known")
     say("of a scenario is left out of its own intervals. A difference is one beyond 3 % (goodput),")
     say("15 % or 10 packets (losses), 5 % (RTTs). Predictions from paths that are refused are not")

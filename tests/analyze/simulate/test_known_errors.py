@@ -24,7 +24,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 @pytest.mark.parametrize("described", [True, False])
 def test_measured_pairs_of_other_scenarios_lie_within(name: str, described: bool) -> None:
     pairs = [error for error in shipped() if error.described == described]
-    counted = coverage(name, pairs)
+    counted = coverage(name, pairs, shipped())
     assert counted.pairs > 30
     # Pairs of a scenario resemble each other, so that few scenarios decide.
     assert counted.in_interval / counted.pairs > LEVEL - 0.06
@@ -47,7 +47,7 @@ def _made_up(rng: np.random.Generator, scenario: int) -> KnownError:
 def test_intervals_hold_nine_tenths_whatever_the_errors_are() -> None:
     rng = np.random.default_rng(0)
     known = [_made_up(rng, scenario) for scenario in range(250)]
-    counted = coverage("goodput_mbps", known)
+    counted = coverage("goodput_mbps", known, known)
     assert abs(counted.in_interval / counted.pairs - LEVEL) < 0.03
     assert counted.in_seeds / counted.pairs < 0.7
     one = known[0].predicted["goodput_mbps"]
