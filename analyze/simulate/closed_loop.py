@@ -22,7 +22,7 @@ from .milestones import Milestones, milestones
 from .recorded_world import METRICS, RecordedWorld, recorded_world
 from .simulation import Array, simulate
 from .watched import watched
-from .world.world_setup import LOSS_BASED, Setup
+from .world.world_setup import LOSS_BASED, PathSetup, Setup
 
 if TYPE_CHECKING:
     from ...collect.store.store import Store
@@ -252,9 +252,18 @@ def _of_a_kernel(
     for name in METRICS:
         of_seeds = simulated[name]
         low, middle, high = expected(name, of_seeds, world.recorded[name], own[name][1], errors)
-        # No RTT is shorter than the path's.
-        made[name] = max(low, min(of_seeds[0], least.get(name, 0.0))), middle, high
+        # No RTT is shorter than the path's, and nothing comes faster than it carries.
+        low = max(low, min(of_seeds[0], least.get(name, 0.0)))
+        if name == "goodput_mbps" and world.is_described:
+            high = min(high, max(of_seeds[2], _carried_mbps(world.setup.path)))
+        made[name] = low, middle, high
     return made
+
+
+def _carried_mbps(path: PathSetup) -> float:
+    """The payload that the path carries at its fastest."""
+    rates = [path.rate_bps, *(value for _, what, value in path.changes if what == "rate")]
+    return max(rates) * path.mss / (path.mss + path.headers) / 1e6
 
 
 def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
