@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,17 +31,18 @@ _EVENTS = (
     f"SELECT flow, {_KIND} END::BIGINT AS kind, {_CHOSEN} FROM {{source}}"
     " WHERE run_id = ? AND flow BETWEEN ? AND ? AND kind <> ? ORDER BY flow, seq"
 )
-_GROUPS = f"""
-SELECT list(flow ORDER BY flow) FROM (
-  SELECT flow, sum(events) OVER (ORDER BY flow) // {EVENTS_AT_ONCE} AS part FROM (
-    SELECT flow, count(*) AS events FROM events WHERE run_id = ? AND kind <> ? GROUP BY flow
-  )
-) GROUP BY part ORDER BY part"""
 
 
-def flow_groups(con: duckdb.DuckDBPyConnection, run_id: int) -> list[tuple[int, ...]]:
-    """The run's flows with events in order, in groups that are read at once."""
-    return [tuple(flows) for (flows,) in con.execute(_GROUPS, [run_id, SAMPLE]).fetchall()]
+def flow_groups(events: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Divide flows into groups that are read at once; `events` has their number by flow, in order.
+
+    A flow is in the group in which its last event falls, counted over all flows.
+    """
+    groups: dict[int, list[int]] = {}
+    ends = accumulate(events.values())
+    for flow, end in zip(events, ends, strict=True):
+        groups.setdefault(end // EVENTS_AT_ONCE, []).append(flow)
+    return tuple(map(tuple, groups.values()))
 
 
 def load_flows(

@@ -147,6 +147,12 @@ def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | No
     return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
 
 
+_FLOWS = """
+SELECT flow, count(*), max(exit_ns), count(rs_tx_in_flight) FROM events
+WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
+"""
+
+
 def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
 
@@ -162,10 +168,8 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     )
     assert row is not None
     run, version, decoded_as, rows_lost = row
-    query = "SELECT max(exit_ns), count(rs_tx_in_flight) FROM events WHERE run_id = ? AND kind <> ?"
-    facts = first_row(con, query, run_id, SAMPLE)
-    assert facts is not None
-    last_exit_ns, patched = facts
+    flows = con.execute(_FLOWS, [run_id, SAMPLE]).fetchall()
+    patched = any(count for _, _, _, count in flows)
     flavour = version
     if version == "v1" and patched:
         flavour = "v1-patched"
@@ -177,8 +181,8 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
         flavour,
         decoded_as or "",
         int(rows_lost),
-        int(last_exit_ns or 0),
-        tuple(flow_groups(con, run_id)),
+        max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
+        flow_groups({flow: events for flow, events, _, _ in flows}),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,28 @@ SIGNED = {f.column for f in EVENT_FIELDS if f.signed} | {
 }
 
 
+# Memory of batches that nobody refers to any more: the next bundle mostly asks for as much, and
+# pages that the process has take less time than new ones.
+_free: list[bytearray] = []
+MOST_FREE = 2
+
+
+def _take(size: int) -> bytearray:
+    """Return memory of a batch that is gone; or new one, and then give up that of other sizes."""
+    with suppress(IndexError):  # threads may take at the same time
+        while True:
+            memory = _free.pop()
+            if len(memory) == size:
+                return memory
+    return bytearray(size)
+
+
+def _give_back(memory: bytearray) -> None:
+    """Keep a batch's memory for the next one, but no more than a reader needs."""
+    if len(_free) < MOST_FREE:
+        _free.append(memory)
+
+
 class Finished(NamedTuple):
     """What became of a batch: see loop/pairing.py for slots.
 
@@ -60,16 +83,15 @@ class Assembler:
         self.capacity = capacity
         self.offsets, self._bytes = batch_layout(header, capacity)
         self._providers = _providers(header)
-        self._free: list[bytearray] = []
         self._all_parts = np.array(
             [sum(tag.part for tag in header.tags if tag.kind == kind) for kind in KINDS]
         )
 
     def new_batch(self) -> Batch:
         """Return an empty batch; its memory is used again once nobody refers to it any more."""
-        memory = self._free.pop() if self._free else bytearray(self._bytes)
+        memory = _take(self._bytes)
         buffer = np.frombuffer(memory, np.uint8)
-        weakref.finalize(buffer, self._free.append, memory)
+        weakref.finalize(buffer, _give_back, memory)
         return Batch(
             slots=np.empty((self.capacity, SLOT_SIZE), np.int64),
             u1=buffer,
