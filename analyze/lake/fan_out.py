@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ...collect.ingest.worker_shares import shares
+from ...collect.ingest.worker_shares import shares, size_of
 from ...probes.base.errors import BbrscopeError, HostError
 from .load_runs import AddOptions, Filed, file_bundles
 
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 TRIES = 3
-# A process costs seconds before its first bundle: imports, compiled code, a store with views.
-BUNDLES_PER_PROCESS = 8
+# What is worth a process: it costs three seconds before its first bundle (imports, compiled code,
+# a store with views), and shares get smaller. A bundle takes as long as so many bytes more than it
+# has.
+BYTES_PER_PROCESS = 12 << 20
+BYTES_PER_BUNDLE = 200 << 10
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,9 +134,11 @@ def _again(job: _Job, jobs: deque[_Job], error: Exception, died: bool) -> Iterat
 def worthwhile(paths: Sequence[Path]) -> int:
     """Return how many processes file these bundles fastest.
 
-    One per CPU at most, and each with enough bundles to make up for the cost of its start.
+    One per CPU and per bundle at most, and each with enough to do to make up for its start.
     """
-    return max(1, min(len(os.sched_getaffinity(0)), len(paths) // BUNDLES_PER_PROCESS))
+    work = sum(BYTES_PER_BUNDLE + size_of(path) for path in paths)
+    most = min(len(paths), len(os.sched_getaffinity(0)))
+    return max(1, min(most, work // BYTES_PER_PROCESS))
 
 
 class _Here(Executor):

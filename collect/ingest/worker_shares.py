@@ -8,15 +8,19 @@ from pathlib import Path
 # What is the same for all bundles of a share (planning queries, a store of its own, a commit) is
 # paid once. Few enough that little is done again when a worker dies.
 MOST_TOGETHER = 28
+# Smaller shares, so that all workers end at about the same time, cost more than that saves.
+FEWEST_TOGETHER = 8
 BYTES_TOGETHER = 24 << 20
 
 
 def shares(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
-    """Divide bundles among workers: two shares or more for each, if there are enough bundles.
+    """Divide bundles among workers: for several, two shares or more for each if these are large.
 
     None has more than MOST_TOGETHER bundles, or BYTES_TOGETHER bytes unless it is one bundle.
     """
-    most = max(1, min(MOST_TOGETHER, len(paths) // (2 * workers)))
+    wanted = len(paths) if workers == 1 else len(paths) // (2 * workers)
+    wanted = max(wanted, min(FEWEST_TOGETHER, -(-len(paths) // workers)))
+    most = max(1, min(MOST_TOGETHER, wanted))
     result: list[tuple[Path, ...]] = []
     current: list[Path] = []
     held = 0
