@@ -103,7 +103,8 @@ class _Columns:
     """
 
     def __init__(self, given: pa.Table, order: slice | Array, parts: list[slice]) -> None:
-        self.given, self.order, self.parts = given, order, parts
+        self.given = dict(zip(given.column_names, given.columns, strict=True))
+        self.order, self.parts = order, parts
         self._masks: dict[tuple[int, int], Array] = {}
         self._found: dict[str, list[Array]] = {}
 
@@ -115,12 +116,14 @@ class _Columns:
 
     def _parts(self, name: str) -> list[Array]:
         number = _types()[name]
-        if name not in self.given.column_names:
+        if name not in self.given:
             lengths = (part.stop - part.start for part in self.parts)
             return [np.ma.MaskedArray(np.zeros(n, number), True) for n in lengths]
         column = self.given[name].chunk(0)
         data: Array = np.frombuffer(column.buffers()[1], number)
-        data = data[column.offset : column.offset + len(column)][self.order]
+        data = data[column.offset : column.offset + len(column)]
+        if not isinstance(self.order, slice):
+            data = data.take(self.order)
         if not column.null_count:
             return [data[part] for part in self.parts]
         mask = self._mask(column)
