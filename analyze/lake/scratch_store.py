@@ -64,7 +64,7 @@ def _asked_codes() -> tuple[int, ...]:
 
 
 def asked_decisions(decisions: pa.Table) -> pa.Table:
-    """Return the rows of a run's decisions that are asked for, one in ten, and the first.
+    """Return the rows of a run's decisions that are asked for, one in three, and the first.
 
     That first one says that there are decisions, see `needs.NEEDS`.
     """

@@ -352,8 +352,8 @@ def test_a_bundle_that_kills_its_process_is_named_and_the_others_are_filed() -> 
     assert "killer: the process that loads it died 3 times" in refused["killer"].fact
     assert refused["odd"].fact == "odd cannot be filed: ValueError: 7 is odd"
     assert "report it" in refused["odd"].way_out
-    # Two jobs of four, each of the eight alone, and the killer once more; the odd one is not.
-    assert Dying.jobs == 2 + 8 + 1
+    # One job of eight, each of them alone, and the killer once more; the odd one is not.
+    assert Dying.jobs == 1 + 8 + 1
 
 
 def test_the_examples_of_its_page_run(lake: Path) -> None:
