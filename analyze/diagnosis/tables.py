@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
+from ..views.view_parts import grown
 
 if TYPE_CHECKING:
     import duckdb
@@ -248,19 +249,18 @@ SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns /
 FROM limits l JOIN these_seconds s USING (run_id, flow, second)
 """
 
-_QUEUE = """
-SELECT q.run_id, ns, held_ns, backlog_bytes, backlog_pkts, dropped,
-  backlog_bytes * 8 / l.bits_per_s AS wait_s
-FROM (
-  SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+# A shaper and the queue within it drop the same packets: what dropped most at a time counts.
+_QUEUE = f"""
+SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
+  = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
+FROM (SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
-    coalesce(dropped::BIGINT - lag(dropped) OVER w, 0)::BIGINT AS dropped
+    coalesce({grown("dropped", "lag(dropped) OVER k")}, 0)::BIGINT AS dropped
   FROM queue_samples q JOIN these_run r USING (run_id)
-  WHERE run_id IN {chosen} AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
-  WINDOW w AS (PARTITION BY run_id ORDER BY ns)
-) q ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {chosen}) l
-  ON q.run_id = l.run_id AND q.ns >= l.start_ns
-ORDER BY q.run_id, ns
+  WHERE run_id IN {{chosen}} AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
+  WINDOW w AS (PARTITION BY run_id ORDER BY ns), k AS (PARTITION BY run_id, kind ORDER BY ns)) q
+ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
+ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 """
 
 # Recoveries that the sender took back: what it marked lost in them was late. From the end of the

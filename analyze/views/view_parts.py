@@ -22,6 +22,17 @@ EVIDENCE = tuple(
     for i in range(4)
 )
 
+
+def grown(now: str, before: str) -> str:
+    """By how much a counter grew: of a queue that was made anew meanwhile, all that it has.
+
+    Counters have no sign, so that their difference must not be taken as they are.
+    """
+    return (
+        f"CASE WHEN {now} < {before} THEN {now}::BIGINT ELSE {now}::BIGINT - {before}::BIGINT END"
+    )
+
+
 # How columns of 32 bits say that the kernel has no value: macro unset().
 UNSET = "4294967295"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.recorded_tables import RUN_ID
 from ....collect.store.schema.table import Column
 from ..view import View
-from ..view_parts import RUN
+from ..view_parts import RUN, grown
 from .measured_rates import MEASURED
 
 _UNITS = (
@@ -92,9 +92,9 @@ SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
   max(backlog_bytes) FILTER (inside) AS backlog_max_bytes,
   avg(delay) FILTER (inside) AS delay_mean_us,
   quantile_cont(delay, 0.95) FILTER (inside) AS delay_p95_us,
-  sum(next_sent::BIGINT - sent_bytes) FILTER (inside)::BIGINT AS sent_bytes,
-  sum(next_dropped::BIGINT - dropped) FILTER (inside)::BIGINT AS dropped_packets,
-  sum(next_sent::BIGINT - sent_bytes) FILTER (inside)
+  sum({grown("next_sent", "sent_bytes")}) FILTER (inside)::BIGINT AS sent_bytes,
+  sum({grown("next_dropped", "dropped")}) FILTER (inside)::BIGINT AS dropped_packets,
+  sum({grown("next_sent", "sent_bytes")}) FILTER (inside)
     / nullif(sum(bits_per_s / 8 * held / 1e9) FILTER (inside), 0) AS utilisation
 FROM priced GROUP BY run_id, run, kind
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SEQ
 from ....collect.store.schema.table import Column
 from ..view import View
-from ..view_parts import FLOW_T_NS, NS, RUN, T_NS, times
+from ..view_parts import FLOW_T_NS, NS, RUN, T_NS, grown, times
 
 ACK_TIMELINE = View(
     "ack_timeline",
@@ -80,7 +80,7 @@ LOSS_TIMELINE = View(
     ),
     f"""
 WITH drops AS (
-  SELECT run_id, ns, (lead(dropped, 1, dropped) OVER w - lag(dropped, 1, dropped) OVER w)::BIGINT
+  SELECT run_id, ns, {grown("lead(dropped, 1, dropped) OVER w", "lag(dropped, 1, dropped) OVER w")}
     AS dropped
   FROM queue_samples WHERE ns IS NOT NULL
   WINDOW w AS (PARTITION BY run_id, kind ORDER BY ns)

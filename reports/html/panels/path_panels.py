@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....analyze.views.view_parts import grown
 from .signals import Panel, Signal
 
 SEQUENCE = Panel(
@@ -163,7 +164,7 @@ QUEUE = Panel(
             "dropped",
             "dropped",
             "packets dropped since the sample before",
-            "dropped - lag(dropped) OVER (ORDER BY boottime_ns)",
+            grown("dropped", "lag(dropped) OVER (ORDER BY boottime_ns)"),
             1.0,
             "stem",
             source="queue",

@@ -580,6 +580,22 @@ def test_a_queue_that_holds_packets_tells_the_links_rate(store: Store, name: str
     assert [row["bits_per_s"] for row in _rows(store, "FROM link_rates")] == [3e6]
 
 
+def test_a_queue_that_is_made_anew_counts_from_nothing(store: Store) -> None:
+    """tc qdisc replace in the middle of a recording: counters have no sign."""
+    store.con.execute(
+        "INSERT INTO runs BY NAME SELECT 1 AS run_id, 'r' AS run, '{}' AS setup,"
+        " 0::UBIGINT AS first_ns, 9::UBIGINT AS last_ns"
+    )
+    for ns, (sent, dropped) in enumerate([(900, 11), (1000, 11), (0, 0), (300, 2)]):
+        store.con.execute(
+            "INSERT INTO queue_samples BY NAME SELECT 1 AS run_id, ?::UBIGINT AS ns, 'tbf' AS kind,"
+            " ?::UBIGINT AS sent_bytes, ?::UBIGINT AS dropped, 0::UBIGINT AS backlog_bytes",
+            [ns, sent, dropped],
+        )
+    (row,) = _rows(store, "SELECT sent_bytes, dropped_packets FROM queue_metrics")
+    assert row == {"sent_bytes": 400, "dropped_packets": 2}
+
+
 def test_a_labs_rate_and_its_changes_are_known_though_its_setup_names_a_parameter(
     store: Store,
 ) -> None:
