@@ -75,7 +75,7 @@ looks AS (
   GROUP BY p.run_id, p.kind, p.ns
 ), rates AS (
   SELECT run_id, kind, p.bits_per_s,
-    CASE WHEN old_bits IS NULL THEN 0 ELSE coalesce(turned_ns, ns) END AS start_ns
+    (CASE WHEN old_bits IS NULL THEN 0 ELSE coalesce(turned_ns, ns) END)::BIGINT AS start_ns
   FROM steps p LEFT JOIN turned USING (run_id, kind, ns)
 ), beyond AS (
   SELECT DISTINCT t.run_id, t.kind FROM sent t ASOF JOIN rates r
