@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +58,12 @@ def connect_in_memory() -> duckdb.DuckDBPyConnection:
 
 def _without_progress_bar(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Keep DuckDB's bar, drawn on standard output, out of the JSON or CSV that is written there."""
-    con.execute("SET enable_progress_bar = false")
+    import duckdb
+
+    # Where another connection of this process has locked the settings of the same file, they stay:
+    # two are open only in a notebook or the like, where a bar stands among no JSON or CSV.
+    with contextlib.suppress(duckdb.InvalidInputException):
+        con.execute("SET enable_progress_bar = false")
     return con
 
 
