@@ -404,7 +404,7 @@ HI_HOLD_ACCUMULATING = _code(135, "HI_HOLD_ACCUMULATING", "23", "inflight_hi", "
     "={acks} of {cnt} packets acknowledged towards the next +1 on inflight_hi {inflight_hi}.",
     acks=PACKETS, cnt=PACKETS, inflight_hi=VOLUME)
 HI_SLOPE_DOUBLE = _code(136, "HI_SLOPE_DOUBLE", "23", "inflight_hi", "bbr_raise_inflight_hi_slope", _UP,
-    "=Round {round} of the probe, in each of which growth doubles: +1 on inflight_hi per {cnt} packets acknowledged.",
+    "=+1 on inflight_hi per {cnt} packets acknowledged: round {round} of the probe, and growth doubles in each.",
     cnt=PACKETS, round=ROUNDS)
 HI_REFILL_ADD = _code(137, "HI_REFILL_ADD", "2", "inflight_hi", "bbr_start_bw_probe_refill", _NOT_DRAFT,
     "inflight_hi {old}->{new}: refill_add_inc adds {inc} at REFILL.",
