@@ -235,10 +235,30 @@ def test_a_rule_fires_where_its_trouble_was_put(name: str, alter: Alter) -> None
     assert finding.t0_ns < finding.t1_ns
 
 
+def test_a_send_buffer_is_named_where_its_rounds_never_end_startup(alter: Alter) -> None:
+    run, statements = PUT["send_buffer_limited"]
+    changed = alter(run, [*statements, "UPDATE events SET bbr_mode = 0 WHERE {run}"])
+    finding = ask(changed, run, "send_buffer_limited")
+    assert finding.t0_ns < finding.t1_ns
+
+
 @pytest.mark.parametrize("name", PUT)
 def test_and_not_where_it_was_not(name: str, shipped: Store) -> None:
     run, _ = PUT[name]
     made = diagnose(shipped.con, shipped.run_id(run), [RULES[name]])
+    assert made.findings == []
+
+
+def test_bursts_of_acks_cost_nothing_while_a_sender_has_nothing_on_the_way(alter: Alter) -> None:
+    burst = "UPDATE events SET bbr_extra_acked_0 = 1000 WHERE {run}"
+    ask(alter(HEALTHY, [burst]), HEALTHY, "ack_aggregation")
+    silent = (
+        "UPDATE events SET tp_packets_out = 0, tp_sacked_out = 0, tp_lost_out = 0,"
+        " tp_retrans_out = 0, icsk_ca_state = 0 WHERE {run}"
+    )
+    store = alter(HEALTHY, [burst, silent])
+    with store:
+        made = diagnose(store.con, store.run_id(HEALTHY), [RULES["ack_aggregation"]])
     assert made.findings == []
 
 
