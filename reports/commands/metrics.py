@@ -9,6 +9,7 @@ import click
 
 from ...probes.base.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
+from ..text.quantities import plural
 from ..text.screen import say
 from ..window_options import check, window_notes, window_options, windows_of
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from ...collect.store.store import Store
     from ..api.recordings import By
+
+_SENDER = ("run_id", "flow", "stream")
 
 # What people get of the many columns; programs get them all.
 SHORT = {
@@ -91,7 +94,7 @@ def command(
         ids = [recordings.store.run_id(run) for run in runs or recordings.names]
         say_simulated(recordings.store.con, ids)
         if output_format == "table":
-            table = _readable(table, by)
+            table = _readable(table, by, recordings.store)
             if table.is_empty():
                 raise _nothing(recordings.store, runs, by, seconds)
             windows = windows_of(recordings.store, ids, between, steady)
@@ -125,14 +128,29 @@ def _nothing(
     )
 
 
-def _readable(table: polars.DataFrame, by: By) -> polars.DataFrame:
-    """Keep the columns of `SHORT`, and flows that sent something.
+def _readable(table: polars.DataFrame, by: By, store: Store) -> polars.DataFrame:
+    """Keep the columns of `SHORT`, and of each run the flows that count (view senders).
 
-    Of a capture without acknowledgements, segments with data are all that tells.
+    Of a run without such a flow, those that sent something: of a capture without acknowledgements,
+    segments with data are all that tells.
     """
     import polars
 
     if by != "run":
         counts = ("acked_bytes", "pkt_acked_bytes", "pkt_segments")
         table = table.filter(polars.any_horizontal(polars.col(*counts).fill_null(0) > 0))
+        sent, table = table, _that_count(table, store)
+        left_out = sent.n_unique(_SENDER) - table.n_unique(_SENDER)
+        if left_out:
+            flows = plural(left_out, "flow") + " that carried next to no data"
+            say(f"Left out {flows}; --format csv or json has all of them.", err=True)
     return table.select(SHORT[by].split())
+
+
+def _that_count(table: polars.DataFrame, store: Store) -> polars.DataFrame:
+    """Rows of senders that count; of a run that has none, all of its rows."""
+    counting = store.con.sql("SELECT run_id, flow, stream FROM senders WHERE counts").pl()
+    senders = set(counting.iter_rows())
+    runs = {run_id for run_id, *_ in senders}
+    keys = table.select(_SENDER).iter_rows()
+    return table.filter([key in senders or key[0] not in runs for key in keys])
