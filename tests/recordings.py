@@ -39,6 +39,11 @@ def text(path: Path) -> str:
 def replays_exactly(bundle: Path, store: Path) -> int:
     """Load and replay a bundle: every event in both modes; return how many that were."""
     bbrscope("ingest", "--store", str(store), str(bundle))
+    return exact_events(store)
+
+
+def exact_events(store: Path) -> int:
+    """Replay what a store holds: every event in both modes; return how many that were."""
     output = bbrscope("replay", "--store", str(store)).replace(",", "")
     counted = re.findall(r"(\d+) of +(\d+) events exact", output)
     assert counted

@@ -30,6 +30,7 @@ NUMBAS = frozenset(
         "analyze/simulate/world/places.py",
         "collect/packets/capture_records.py",
         "collect/packets/tshark_text.py",
+        "collect/samples/tcp_info_scan.py",
         "probes/base/record_addresses.py",
         "probes/base/compiled.py",
     }

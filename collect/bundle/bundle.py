@@ -7,7 +7,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from ...probes.base.errors import BundleError
 from .archive import unpacked
 from .numbers import MAX_NS, is_32_bits, load_json
+from .plain_files import RAW, in_form
 
 FORMAT = "bbrscope-bundle"
 VERSION = 1
@@ -37,6 +38,9 @@ MAX_ATTACHMENTS = 100
 MAX_NAME = 100
 # Not an option of a command, not a formula of a spreadsheet, and not the folder . or .. itself.
 RUN_NAME = re.compile(rf"(?!\.+$)[\w.][\w.+@=-]{{0,{MAX_NAME - 1}}}")
+NAME_HOLDS = (
+    f"1 to {MAX_NAME} letters, digits or ._+@=-, not beginning with one of +@=-, and not dots alone"
+)
 UNFINISHED = "unfinished"
 # What a recording is called while it is under way.
 PARTIAL = ".partial"
@@ -128,14 +132,20 @@ def open_bundle(path: Path, salvage: bool = False) -> Iterator[Bundle]:
         BundleError: missing, empty, foreign, of another version, damaged or unsafe to unpack.
     """
     if path.is_dir():
-        yield _read(path, str(path), salvage)
+        with ExitStack() as stack:
+            with _readable(str(path)):
+                folder = stack.enter_context(in_form(path, wanted, salvage))
+                bundle = _read(folder, str(path), salvage)
+            yield bundle
     elif not path.exists():
         raise BundleError(f"there is no bundle at {path}", COMPLETE)
     elif path.stat().st_size == 0:
         raise BundleError(f"{path} is empty", COMPLETE)
     else:
         with unpacked(path, wanted) as folder:
-            yield _read(folder, str(path), salvage)
+            with _readable(str(path)):
+                bundle = _read(folder, str(path), salvage)
+            yield bundle
 
 
 def wanted(name: str) -> bool:
@@ -143,9 +153,11 @@ def wanted(name: str) -> bool:
     return name in (MANIFEST, EVENTS, QUEUE, SS, *PACKET_FILES) or bool(ATTACHMENT.fullmatch(name))
 
 
-def _read(folder: Path, shown: str, salvage: bool) -> Bundle:
+@contextmanager
+def _readable(shown: str) -> Iterator[None]:
+    """Turn what the system says of files into a BundleError."""
     try:
-        return _read_files(folder, shown, salvage)
+        yield
     except OSError as error:
         raise BundleError(
             f"cannot read {shown}: {error.strerror} ({error.filename})",
@@ -153,21 +165,20 @@ def _read(folder: Path, shown: str, salvage: bool) -> Bundle:
         ) from error
 
 
-def _read_files(folder: Path, shown: str, salvage: bool) -> Bundle:
+def _read(folder: Path, shown: str, salvage: bool) -> Bundle:
     files = _files(folder, shown)
     if salvage and not (folder / MANIFEST).exists() and (folder / EVENTS).exists():
         return Bundle(shown, folder, _no_manifest(Path(shown)), _digest(files))
+    killed = "; of a killed recording --salvage keeps what there is"
+    begun = any((folder / name).exists() for name in (EVENTS, RAW))
+    way = COMPLETE + (killed if begun else "")
     if not (folder / MANIFEST).exists():
-        killed = "; of a killed recording --salvage keeps what there is"
-        way = COMPLETE + (killed if (folder / EVENTS).exists() else "")
         raise BundleError(f"{shown} has no {MANIFEST}: it is not a run bundle", way)
     manifest = read_manifest(folder / MANIFEST, f"{shown}/{MANIFEST}")
     # Rung inet_diag has samples only; a run of the lab need not have a BBR flow.
     recorded = any((folder / name).exists() for name in (EVENTS, SS))
     if not recorded and "lab" not in manifest.raw:
-        raise BundleError(
-            f"{shown} has neither {EVENTS} nor {SS}: it is not a run bundle", COMPLETE
-        )
+        raise BundleError(f"{shown} has neither {EVENTS} nor {SS}: it is not a run bundle", way)
     return Bundle(shown, folder, manifest, _digest(files))
 
 
@@ -265,7 +276,7 @@ class _Checker:
     def name(self) -> str:
         name = self.raw.get("name")
         if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
-            raise self.fail(f"name must be 1 to 100 letters, digits or ._+@=- (found {name!r:.60})")
+            raise self.fail(f"name must be {NAME_HOLDS} (found {name!r:.60})")
         return name
 
     def group(self, key: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _RANGES = {
 }
 
 
-def load_json(text: str) -> Any:
+def load_json(text: str) -> Any:  # noqa: ANN401 - JSON is checked where it is used
     """Read JSON whose numbers all fit in 64 bits.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 # Code -> the sentence that ingest fills in. A seq in capture_quality is the event that follows the
 # gap, or the event itself where the sentence speaks of "this event".
@@ -63,6 +62,10 @@ CODES = {
     "capture_no_owner": "none of the {packets} packets of {name} belongs to a recorded flow: {why}",
     "samples_untimed": "{count} of {total} samples have no time: only their order is known. Let a "
     "line with the time precede each poll: date +%s.%N; ss -tin",
+    "samples_undated": "{count} of {total} samples have no time, or one before 1970 or after 2116: "
+    "only their order is known",
+    "samples_broken": "{count} lines with a snapshot cannot be read, the first of them is line "
+    "{line}: they are left out",
     "samples_backwards": "{count} samples are older than the ones before them: the clock jumped",
     "samples_gap": "{seconds:.3f} s are between two samples of a flow, {usual:.3f} s between most: "
     "the clock jumped ahead, or nobody looked; rates over that time are means",
@@ -89,6 +92,6 @@ class QualityNote:
     ns: int | None = None
 
 
-def note_of(code: str, **values: Any) -> QualityNote:
+def note_of(code: str, **values: object) -> QualityNote:
     """Make a note on a recording as a whole; `values` fill the sentence of its code."""
     return QualityNote(code, CODES[code].format(**values))

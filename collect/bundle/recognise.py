@@ -6,10 +6,11 @@ from pathlib import Path
 
 from ..packets.capture_file import PCAP_MAGICS, pieces
 from ..samples import kernel_log as samples_kernel_log
-from ..samples import tcp_info_archive
 from .zstd import DamagedError
 
 KINDS = ("bundle", "pcap", "ss", "kernel_log", "tcp_info")
+# In each snapshot of M-Lab's tcp-info.
+TCP_INFO = '"RawIDM"'
 # So much of a text is looked at.
 LOOK = 4 << 20
 
@@ -34,7 +35,7 @@ def recognise(path: Path) -> str:
     if b"\0" in head:
         return "bundle"
     text = head.decode("utf-8", "replace")
-    if tcp_info_archive.MARK in text:
+    if TCP_INFO in text:
         return "tcp_info"
     if samples_kernel_log.LINE.search(text):
         return "kernel_log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
 
@@ -88,7 +88,7 @@ def register(con: duckdb.DuckDBPyConnection, place: LakePlace, sizes: Mapping[st
                 raise FileNotFoundError(path)
             return {"name": path, "size": sizes[name], "type": "file"}
 
-        def open(self, path: str, mode: str = "rb", **_: object) -> Any:
+        def open(self, path: str, mode: str = "rb", **_: object) -> _ManyReaders:
             """Open a file of the manifest for reading."""
             if mode != "rb" or self._strip_protocol(path) not in sizes:
                 raise PermissionError(path)

@@ -32,10 +32,13 @@ while [ $# -gt 0 ]; do
   esac
 done
 case $rungs in fentry | kprobe | tcp_probe | "fentry kprobe tcp_probe") ;; *) usage ;; esac
-case $(basename "$out" 2>/dev/null) in '' | . | .. | /)
-  fail "'$out' does not end in a name for the bundle" "choose another -o" ;;
+name=$(basename "$out" 2>/dev/null)
+case $name in
+  [A-Za-z0-9_.]*[!.]* | [A-Za-z0-9_]*) ;;
+  *) fail "'$out' does not end in a name for the bundle" "choose another -o, not beginning with one of +@=-" ;;
 esac
 case $out in -* | *[!A-Za-z0-9_./+@=-]*) fail "the bundle's name may hold letters, digits and ._+@=-" ;; esac
+[ ${#name} -le 100 ] || fail "the bundle's name may hold 100 letters" "choose a shorter -o"
 
 [ "$(id -u)" = 0 ] || fail "BPF needs root" "run it with sudo"
 { [ -e "$out" ] || [ -L "$out" ]; } && fail "$out exists" "choose another -o"
@@ -144,7 +147,7 @@ settle() {
   done
 }
 cleanup() {
-  for job in ${tcpdump:-} ${sampler:-} ${queue:-}; do kill "$job" 2>/dev/null; done
+  for job in ${watcher:-} ${tcpdump:-} ${sampler:-} ${queue:-}; do kill "$job" 2>/dev/null; done
   [ -n "${tracer:-}" ] && kill -INT "$tracer" 2>/dev/null
 }
 # Nothing was recorded: what we made goes.
@@ -159,13 +162,15 @@ enter=yes
 for place in /sys/kernel/debug/tracing ${force:-/sys/kernel/tracing}; do
   [ -d "$place/events" ] && enter=
 done
+# What is started here ends with this script, however that ends.
+with_us=; setpriv --pdeathsig KILL true 2>/dev/null && with_us="setpriv --pdeathsig KILL"
 start_tracer() {
   set -- bpftrace $force -B line "$work/probe.bt"
   [ -z "$enter" ] || set -- unshare -m sh -c \
     'mount -t tracefs tracefs /sys/kernel/tracing; mount -t debugfs debugfs /sys/kernel/debug 2> /dev/null
      exec "$@"' sh "$@"
   BPFTRACE_PERF_RB_PAGES=${BPFTRACE_PERF_RB_PAGES:-4096} BPFTRACE_MAP_KEYS_MAX=65536 \
-  BPFTRACE_MAX_MAP_KEYS=65536 "$@" > "$work/raw" 2> "$work/said" &
+  BPFTRACE_MAX_MAP_KEYS=65536 $with_us "$@" > "$work/raw" 2> "$work/said" &
   tracer=$!
 }
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US" without bpftrace. The reading with the least
@@ -186,7 +191,7 @@ read_clock() {
 attached() { grep -q '^+first' "$work/raw" && grep -q '^+last' "$work/raw"; }
 sample_queue() {
   echo "uptime_s,kind,sent_bytes,sent_pkts,dropped,overlimits,requeues,backlog_bytes,backlog_pkts"
-  while read -r up _ < /proc/uptime; do
+  while kill -0 $$ && read -r up _ < /proc/uptime; do
     tc -s -j qdisc show dev "$device" | awk -v up="$up" -v RS='"kind":' '
       function n(k) { return match($0, "\"" k "\":[0-9]+") ? substr($0, RSTART + length(k) + 3, RLENGTH - length(k) - 3) : 0 }
       NR > 1 { split($0, word, "\"")
@@ -230,10 +235,23 @@ done
 [ -n "$tracer" ] || give_up "bpftrace did not attach: $why"
 ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the first that attached\"}"
 [ $rung != fentry ] || [ "$found" = " $module" ] || check_places
-# Whoever is killed leaves this: ingest --salvage reads it.
+# What a replay needs to know of the host.
+hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
+[ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
+gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qax tso_max_size && gso=524280
+sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \
+  tcp_plb_suspend_rto_sec tcp_plb_cong_thresh; do
+  [ -r /proc/sys/net/ipv4/$name ] && echo "\"net.ipv4.$name\": $(cat /proc/sys/net/ipv4/$name)"
+done | sed '$!s/$/,/')
+params=$(for file in /sys/module/tcp_bbr2/parameters/*; do
+  [ -r "$file" ] && echo "\"tcp_bbr2.$(basename "$file")\": \"$(cat "$file")\""
+done | sed '$!s/$/,/')
+known="\"kernel\": \"$(uname -r)\", \"sysctls\": {$sysctls}, \"module_params\": {$params},
+ \"constants\": {\"HZ\": ${hz:-null}, \"GSO_MAX_SIZE\": $gso, \"GSO_LEGACY_MAX_SIZE\": 65536},"
+# Whoever is killed leaves this, and the rows in "raw": ingest --salvage reads them.
 cat > "$work/manifest.json" <<EOF
 {"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
- "constants": {"HZ": null}, "rung": "$rung", "events": null, "unfinished": true}
+ $known "rung": "$rung", "events": null, "unfinished": true}
 EOF
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
@@ -242,13 +260,16 @@ if [ -n "$device" ] && [ -z "$no_packets" ] && command -v tcpdump >/dev/null; th
   : > "$work/tcpdump"
   tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2> "$work/tcpdump" &
   tcpdump=$!
+  # It becomes a user of its own, and what --pdeathsig says is void.
+  (while kill -0 $$; do sleep 1; done; kill $tcpdump) 2>/dev/null &
+  watcher=$!
   until grep -q 'listening on' "$work/tcpdump" || ! kill -0 $tcpdump 2>/dev/null; do
     sleep 0.2 2>/dev/null || sleep 1
   done
   packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128, \"payload\": true}"
 fi
 if command -v ss >/dev/null; then
-  while :; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
+  while kill -0 $$; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
   sampler=$!
 fi
 if [ -n "$device" ] && command -v tc >/dev/null; then
@@ -320,21 +341,10 @@ clock() {
   sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
 }
 start=$(clock start) end=$(clock end)
-hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
-[ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
-gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qax tso_max_size && gso=524280
-sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \
-  tcp_plb_suspend_rto_sec tcp_plb_cong_thresh; do
-  [ -r /proc/sys/net/ipv4/$name ] && echo "\"net.ipv4.$name\": $(cat /proc/sys/net/ipv4/$name)"
-done | sed '$!s/$/,/')
-params=$(for file in /sys/module/tcp_bbr2/parameters/*; do
-  [ -r "$file" ] && echo "\"tcp_bbr2.$(basename "$file")\": \"$(cat "$file")\""
-done | sed '$!s/$/,/')
 cat > "$work/manifest.json" <<EOF
 {"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
  "scenario": {"id": "live", "description": "recorded with the shell script"},
- "kernel": "$(uname -r)", "constants": {"HZ": ${hz:-null}, "GSO_MAX_SIZE": $gso, "GSO_LEGACY_MAX_SIZE": 65536},
- "sysctls": {$sysctls}, "module_params": {$params},
+ $known
  "clocks": {"start": ${start:-null}, "end": ${end:-${start:-null}}, "drift_measured": false},
  "accounting": {"probes": {$probes}, "lost": $lost, "reported_lost_rows": $told, "complete": $complete},
  "events": {$counts}, "events_lost": $lost, "packets": $packets, "rung": "$rung",

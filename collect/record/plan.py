@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...probes.base.errors import HostError
-from ..bundle.bundle import RUN_NAME
+from ..bundle.bundle import NAME_HOLDS, RUN_NAME
 from .filters import Filters
 from .host.bpftrace import BUFFER_BYTES
 
@@ -50,5 +50,5 @@ def check_name(output: Path) -> None:
     if not RUN_NAME.fullmatch(output.name):
         raise HostError(
             f"{str(output)!r} does not end in a name for the recording",
-            "the last part of --output may hold 1 to 100 letters, digits or ._+@=-",
+            f"the last part of --output may hold {NAME_HOLDS}",
         )

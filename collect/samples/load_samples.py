@@ -50,7 +50,9 @@ class Sample:
 class Loaded:
     """What the samples of a run were: flows by their number, and what they lack.
 
-    `steps` are the times in ns between two samples of a flow.
+    `steps` are the times in ns between two samples of a flow (not of a tcp-info archive). `broken`
+    counts the lines that were to be samples and cannot be read, `first_broken` is the first one's
+    number.
     """
 
     samples: int = 0
@@ -63,6 +65,8 @@ class Loaded:
     first_ns: int | None = None
     last_ns: int | None = None
     flows: int = 0
+    broken: int = 0
+    first_broken: int = 0
 
 
 # The largest number of each unit that a connection has: the kernel counts packets and RTTs in 32
@@ -77,7 +81,7 @@ def type_and_limit(column: Column) -> tuple[str, int | None]:
 
 
 @dataclass
-class _Life:
+class Life:
     """One connection among those of the same ends."""
 
     flow: int
@@ -103,7 +107,7 @@ def load(
         samples: in the order in which they were taken.
         to_monotonic_ns: added to times on CLOCK_REALTIME; None leaves them as they are.
     """
-    connections = _Connections(con, run_id)
+    connections = SampledConnections(con, run_id)
     loaded = Loaded()
     columns = recorded_table("samples").columns
     types = {column.name: type_and_limit(column) for column in columns}
@@ -117,8 +121,8 @@ def load(
             yield {"run_id": run_id, "flow": life.flow, "poll": sample.poll, "ns": ns, **values}
 
     insert(con, "samples", rows())
-    insert(con, "flows", (_flow_row(run_id, *entry) for entry in connections.fresh))
-    loaded.flows = connections.known + len(connections.fresh)
+    connections.insert(con)
+    loaded.flows = connections.count
     return loaded
 
 
@@ -130,41 +134,47 @@ def _monotonic(time: tuple[int, str] | None, to_monotonic_ns: int | None) -> int
     return ns
 
 
-class _Connections:
+class SampledConnections:
     """Whose samples are: the run's flows, and connections that samples alone show.
 
     Attributes:
-        known: how many flows the run had before.
-        fresh: of each other connection its ends, how many had the same ends before, and itself.
+        count: how many there are.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+        self._run_id = run_id
         flows = con.execute(
             "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
             " WHERE run_id = ?",
             [run_id],
         ).fetchall()
-        self._by_ends: dict[Ends, list[_Life]] = {}
+        self._by_ends: dict[Ends, list[Life]] = {}
         for flow, *ends in flows:
             if ends[2] is not None and ends[3] is not None:
-                self._by_ends.setdefault(Ends(*ends), []).append(_Life(flow, None, None, None))
+                self._by_ends.setdefault(Ends(*ends), []).append(Life(flow, None, None, None))
         self._last_flow = max((row[0] for row in flows), default=0)
-        self.known = len(flows)
-        self.fresh: list[tuple[Ends, int, _Life]] = []
+        self.count = len(flows)
+        # Of each other connection its ends, how many had the same ends before, and itself.
+        self._fresh: list[tuple[Ends, int, Life]] = []
 
-    def life_of(self, sample: Sample, ns: int | None) -> _Life:
+    def life_of(self, sample: Sample, ns: int | None) -> Life:
         """Return the connection that a sample is of; a new one if it fits none."""
         same = self._by_ends.setdefault(sample.ends, [])
         life = _life_of(same, sample)
         if life is None:
             self._last_flow += 1
-            life = _Life(self._last_flow, sample.cookie, ns, ns)
+            life = Life(self._last_flow, sample.cookie, ns, ns)
             same.append(life)
-            self.fresh.append((sample.ends, len(same) - 1, life))
+            self.count += 1
+            self._fresh.append((sample.ends, len(same) - 1, life))
         return life
 
+    def insert(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Add those to table flows that it did not have."""
+        insert(con, "flows", (_flow_row(self._run_id, *entry) for entry in self._fresh))
 
-def _life_of(same: list[_Life], sample: Sample) -> _Life | None:
+
+def _life_of(same: list[Life], sample: Sample) -> Life | None:
     """Return whose sample it is among connections of the same ends; None: a new one's.
 
     The ends of a connection are used again after it: then the cookie is another, or a counter fell
@@ -187,7 +197,7 @@ def _progress(sample: Sample) -> int:
     return next((int(value) for value in counters if value is not None), 0)
 
 
-def _note(loaded: Loaded, life: _Life, sample: Sample, ns: int | None) -> None:
+def _note(loaded: Loaded, life: Life, sample: Sample, ns: int | None) -> None:
     loaded.samples += 1
     loaded.sources.add(sample.values["source"])
     if sample.values.get("bbr_version") is not None:
@@ -207,7 +217,7 @@ def _note(loaded: Loaded, life: _Life, sample: Sample, ns: int | None) -> None:
         seen.last_ns = ns if seen.last_ns is None else max(seen.last_ns, ns)
 
 
-def _flow_row(run_id: int, ends: Ends, generation: int, life: _Life) -> dict[str, Any]:
+def _flow_row(run_id: int, ends: Ends, generation: int, life: Life) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "flow": life.flow,

@@ -19,14 +19,22 @@ def lines(path: Path, progress: Callable[[int], None] | None = None) -> Iterator
         DamagedError: the compression is corrupt or cut off, or the text grows beyond reason when
             unpacked; what came before is given first.
     """
+    for block in blocks(path, progress):
+        for line in block[:-1].split(b"\n"):
+            yield line.decode("utf-8", "replace").rstrip("\r")
+
+
+def blocks(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    """Yield a text as `lines` does, many lines at once: each block ends with a newline."""
     rest = b""
     for done, piece in pieces(path):
-        *whole, rest = (rest + piece).split(b"\n")
+        whole, newline, rest = (rest + piece).rpartition(b"\n")
+        if newline:
+            yield whole + newline
         if len(rest) > MAX_LINE:
-            whole, rest = [*whole, rest], b""
-        for line in whole:
-            yield line.decode("utf-8", "replace").rstrip("\r")
+            yield rest + b"\n"
+            rest = b""
         if progress is not None:
             progress(done)
     if rest:
-        yield rest.decode("utf-8", "replace")
+        yield rest + b"\n"

@@ -15,7 +15,6 @@ from ..ingest.single_file import load_single_file
 from ..store.store import Store
 from . import kernel_log as samples_kernel_log
 from . import ss_log as samples_ss
-from . import tcp_info_archive
 from .load_samples import Loaded, Sample, load
 from .log_lines import lines
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 READERS: dict[str, Callable[[Iterable[str]], Iterator[Sample]]] = {
     "ss": samples_ss.samples,
     "kernel_log": samples_kernel_log.samples,
-    "tcp_info": tcp_info_archive.samples,
 }
 _WAYS_OUT = {
     "ss": "let it have what `ss -tin` prints while BBR flows send: while date +%s.%N; do "
@@ -57,7 +55,7 @@ def load_log(
     Args:
         store: opened for writing.
         path: the log; plain, gzip or zstd.
-        kind: ``ss`` or ``kernel_log``.
+        kind: ``ss``, ``kernel_log`` or ``tcp_info``.
         name: name of the run instead of the file's.
         replace: replace another run of that name.
         progress: called with the bytes of the file read so far.
@@ -69,7 +67,7 @@ def load_log(
 
     def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
         try:
-            loaded = load(con, run_id, READERS[kind](lines(path, progress)))
+            loaded = _load(con, run_id, path, kind, progress)
         except DamagedError as error:
             raise BundleError(f"{path}: {error}", "unpack what can be read of it first") from error
         if not loaded.samples:
@@ -78,6 +76,20 @@ def load_log(
         return _facts(loaded, kind), notes_on(loaded)
 
     return load_single_file(store, path, name, replace, fill)
+
+
+def _load(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    path: Path,
+    kind: str,
+    progress: Callable[[int], None] | None,
+) -> Loaded:
+    if kind == "tcp_info":
+        from . import tcp_info_archive  # numpy is not there where only ss is recorded
+
+        return tcp_info_archive.load(con, run_id, path, progress)
+    return load(con, run_id, READERS[kind](lines(path, progress)))
 
 
 def load_recorded(
@@ -142,7 +154,8 @@ def notes_on(loaded: Loaded) -> dict[str, str]:
     """Say what samples lack, by code."""
     notes: dict[str, dict[str, Any]] = {}
     if loaded.untimed:
-        notes["samples_untimed"] = {"count": loaded.untimed, "total": loaded.samples}
+        code = "samples_undated" if "tcp_info" in loaded.sources else "samples_untimed"
+        notes[code] = {"count": loaded.untimed, "total": loaded.samples}
     if loaded.backwards:
         notes["samples_backwards"] = {"count": loaded.backwards}
     usual = median(loaded.steps) if loaded.steps else 0
@@ -151,8 +164,10 @@ def notes_on(loaded: Loaded) -> dict[str, str]:
         notes["samples_gap"] = {"seconds": longest / 1e9, "usual": usual / 1e9}
     if loaded.sources == {"ss"} and not loaded.versions:
         notes["samples_v1_form"] = {}
-    if tcp_info_archive.SOURCE in loaded.sources:
+    if "tcp_info" in loaded.sources:
         notes["samples_on_change"] = {}
+    if loaded.broken:
+        notes["samples_broken"] = {"count": loaded.broken, "line": loaded.first_broken}
     if "kernel_log" in loaded.sources:
         notes["samples_no_sender"] = {}
     return {code: CODES[code].format(**values) for code, values in notes.items()}

@@ -1,148 +1,131 @@
-"""Read M-Lab's tcp-info archives into samples: raw messages of inet_diag, one JSON object a line.
+"""Load M-Lab's tcp-info archives as samples of a run: many snapshots at once.
 
-A line has ``Metadata``, or is a snapshot: ``Timestamp``, ``RawIDM`` (struct inet_diag_msg)
-and ``Attributes``, a list by INET_DIAG_* of what the kernel added, all in base64. The layouts are
-those of include/uapi/linux/inet_diag.h and tcp.h, to which the kernel only ever appends: of a
-longer structure the known part is read, of a shorter one as much as is there. Snapshots are written
-when something changed, so that a pause is no gap.
+Snapshots are written when something changed, so that a pause is no gap.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
-import struct
-from binascii import a2b_base64
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .load_samples import Ends, Sample
-from .ss_log import phase_by_gains
+import numpy as np
+import numpy.typing as npt
 
-SOURCE = "tcp_info"
-MARK = '"RawIDM"'
-_TCP_INFO, _BBR_INFO = 2, 16
-_AF_INET, _AF_INET6 = 2, 10
-# Bytes of struct inet_diag_msg up to the cookie's end.
-_MESSAGE = 52
-_BBR = struct.Struct("<5I")
-# Column of table samples, place in struct tcp_info, its format there, and its unit in the column's.
-_FIELDS = (
-    ("mss", 16, "I", 1),
-    ("unacked", 24, "I", 1),
-    ("sacked", 28, "I", 1),
-    ("lost_out", 32, "I", 1),
-    ("retrans_out", 36, "I", 1),
-    ("srtt_us", 68, "I", 1),
-    ("rttvar_us", 72, "I", 1),
-    ("snd_ssthresh", 76, "I", 1),
-    ("snd_cwnd", 80, "I", 1),
-    ("total_retrans", 100, "I", 1),
-    ("sk_pacing_rate", 104, "Q", 8),
-    ("bytes_acked", 120, "Q", 1),
-    ("notsent_bytes", 144, "I", 1),
-    ("tcp_min_rtt_us", 148, "I", 1),
-    ("data_segs_out", 156, "I", 1),
-    ("delivery_rate", 160, "Q", 8),
-    ("delivered", 192, "I", 1),
-    ("delivered_ce", 196, "I", 1),
-    ("bytes_sent", 200, "Q", 1),
-    ("bytes_retrans", 208, "Q", 1),
-)
-# Microseconds there, milliseconds in the table.
-_TIMES = (("busy_ms", 168), ("rwnd_limited_ms", 176), ("sndbuf_limited_ms", 184))
-_UNSET = {"snd_ssthresh": 0x7FFFFFFF, "tcp_min_rtt_us": 0xFFFFFFFF}
+from ..store.arrow import streamed
+from .load_samples import Ends, Life, Loaded, Sample, SampledConnections
+from .tcp_info_lines import UNTIMED, Archive, Rows
+from .tcp_info_rows import AF_INET, I64, MESSAGE_BYTES, SOURCE, U8, columns
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# Of struct inet_diag_msg: the family, ports and addresses, and the cookie tell a socket.
+_FAMILY, _SOCKET, _COOKIE = 0, slice(4, 40), slice(44, MESSAGE_BYTES)
 
 
-def samples(lines: Iterable[str]) -> Iterator[Sample]:
-    """Yield the snapshots of BBR flows; whatever else is there is passed over."""
-    for poll, line in enumerate(lines, 1):
-        if MARK not in line:
-            continue
-        try:
-            record = json.loads(line)
-            sample = _sample(record.get("Snapshot", record), poll)
-        except (ValueError, TypeError, LookupError, AttributeError, struct.error, RecursionError):
-            continue
-        if sample is not None:
-            yield sample
+def load(
+    con: duckdb.DuckDBPyConnection,
+    run_id: int,
+    path: Path,
+    progress: Callable[[int], None] | None = None,
+) -> Loaded:
+    """Fill tables samples and flows with an archive's BBR flows, inside a transaction.
+
+    Raises:
+        DamagedError: its compression is damaged.
+    """
+    archive, loaded = Archive(path, progress), Loaded()
+    connections = SampledConnections(con, run_id)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows in archive.rows():
+            yield _batch(run_id, rows, _flows(rows, connections, loaded))
+
+    with streamed(con, "incoming_samples", _schema(), batches()):
+        con.execute("INSERT INTO samples BY NAME FROM incoming_samples")
+    connections.insert(con)
+    loaded.flows = connections.count
+    loaded.broken, loaded.first_broken = archive.broken, archive.first_broken
+    return loaded
 
 
-def _sample(snapshot: dict[str, Any], poll: int) -> Sample | None:
-    attributes: list[str | None] = snapshot.get("Attributes") or []
-    bbr = _attribute(attributes, _BBR_INFO)
-    if len(bbr) < _BBR.size:
-        return None
-    message = a2b_base64(snapshot["RawIDM"])
-    values = {"source": SOURCE, **_tcp_info(_attribute(attributes, _TCP_INFO)), **_bbr_info(bbr)}
-    ends = _ends(message)
-    cookie = message[44:52].hex()
-    return Sample(ends, cookie, poll, (_ns(snapshot["Timestamp"]), "realtime"), values)
+def _schema() -> pa.Schema:
+    """Return the columns of table samples that an archive fills, with their types."""
+    return _batch(0, Rows.of(b""), np.empty(0, np.int32)).schema
 
 
-def _attribute(attributes: list[str | None], number: int) -> bytes:
-    text = attributes[number] if len(attributes) > number else None
-    return a2b_base64(text) if text else b""
+def _batch(run_id: int, rows: Rows, flows: npt.NDArray[np.int32]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    count, times = rows.count, rows.times[: rows.count]
+    arrays = {
+        "run_id": pa.array(np.full(count, run_id, np.int32)),
+        "flow": pa.array(flows),
+        "poll": pa.array(rows.polls[:count].astype(np.int32)),
+        "ns": pa.array(times.astype(np.uint64), mask=times == UNTIMED),
+        **columns(rows.raw[:count], rows.info_sizes[:count]),
+    }
+    return pa.record_batch(arrays)
+
+
+def _flows(rows: Rows, connections: SampledConnections, loaded: Loaded) -> npt.NDArray[np.int32]:
+    """Return whose each snapshot is, and note when it was taken."""
+    count = rows.count
+    flows = np.empty(count, np.int32)
+    first = [0, *(np.flatnonzero(_changes(rows.raw[:count])) + 1).tolist()]
+    for begin, end in pairwise([*first, count]):
+        message = rows.raw[begin, :MESSAGE_BYTES].tobytes()
+        sample = Sample(
+            _socket(message[_FAMILY], message[_SOCKET]), message[_COOKIE].hex(), 0, None, {}
+        )
+        times = rows.times[begin:end]
+        timed = times[times != UNTIMED]
+        loaded.untimed += len(times) - len(timed)
+        life = connections.life_of(sample, int(timed[0]) if len(timed) else None)
+        flows[begin:end] = life.flow
+        _note(loaded, life, timed)
+    loaded.samples += count
+    loaded.sources.add(SOURCE)
+    return flows
+
+
+def _changes(raw: U8) -> npt.NDArray[np.bool_]:
+    """Tell of each row but the first if it is of another socket than the row before."""
+    before, after = raw[:-1], raw[1:]
+    differs: npt.NDArray[np.bool_] = before[:, _FAMILY] != after[:, _FAMILY]
+    for part in (_SOCKET, _COOKIE):
+        differs |= (before[:, part] != after[:, part]).any(axis=1)
+    return differs
+
+
+def _note(loaded: Loaded, life: Life, timed: I64) -> None:
+    """Note the times of consecutive snapshots of a connection."""
+    if not len(timed):
+        return
+    latest = timed[0] if life.last_ns is None else life.last_ns
+    so_far = np.maximum.accumulate(np.concatenate(([latest], timed)))
+    loaded.backwards += int(np.count_nonzero(timed < so_far[:-1]))
+    loaded.clocks.add("realtime")
+    first, last = int(timed.min()), int(timed.max())
+    for seen in (loaded, life):
+        seen.first_ns = first if seen.first_ns is None else min(seen.first_ns, first)
+        seen.last_ns = last if seen.last_ns is None else max(seen.last_ns, last)
 
 
 @lru_cache(maxsize=4096)
 def _socket(family: int, socket: bytes) -> Ends:
     local_port, remote_port = (int.from_bytes(socket[at : at + 2]) for at in (0, 2))
-    size = 4 if family == _AF_INET else 16
+    size = 4 if family == AF_INET else 16
     local, remote = (socket[at : at + size] for at in (4, 20))
     return Ends(_address(local), local_port, _address(remote), remote_port)
-
-
-def _ends(message: bytes) -> Ends:
-    family = message[0]
-    if family not in (_AF_INET, _AF_INET6) or len(message) < _MESSAGE:
-        raise ValueError("not a message of inet_diag")
-    return _socket(family, message[4:40])
 
 
 def _address(packed: bytes) -> str:
     address = ipaddress.ip_address(packed)
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
-
-
-def _tcp_info(raw: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, at, kind, scale in _FIELDS:
-        if len(raw) >= at + (4 if kind == "I" else 8):
-            (value,) = struct.unpack_from(f"<{kind}", raw, at)
-            values[name] = None if _UNSET.get(name) == value else value * scale
-    for name, at in _TIMES:
-        if len(raw) >= at + 8:
-            values[name] = struct.unpack_from("<Q", raw, at)[0] // 1000
-    if len(raw) > 7:
-        values["app_limited"] = bool(raw[7] & 1)
-    if all(name in values for name in ("unacked", "sacked", "lost_out", "retrans_out")):
-        held = values["unacked"] - values["sacked"] - values["lost_out"] + values["retrans_out"]
-        values["in_flight"] = max(0, held)
-    return values
-
-
-def _bbr_info(raw: bytes) -> dict[str, Any]:
-    low, high, min_rtt_us, pacing_gain, cwnd_gain = _BBR.unpack_from(raw)
-    pacing, cwnd = pacing_gain / 256, cwnd_gain / 256
-    return {
-        "bw": min((high << 32 | low) * 8, (1 << 63) - 1),
-        "min_rtt_us": None if min_rtt_us == 0xFFFFFFFF else min_rtt_us,
-        "pacing_gain": pacing,
-        "cwnd_gain": cwnd,
-        "phase": phase_by_gains(pacing, cwnd),
-    }
-
-
-def _ns(text: str) -> int:
-    """Return a time of RFC 3339 as nanoseconds since 1970; only UTC is written."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    return _second(whole) * 1_000_000_000 + int(fraction[:9].ljust(9, "0") or 0)
-
-
-@lru_cache(maxsize=4096)
-def _second(whole: str) -> int:
-    return int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.scratch import ScratchFolder
+from .ending_queries import interruptible
 from .file_errors import explained
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def connect(
         con = duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)
     except duckdb.Error as error:
         raise explained(path, error) from error
-    return _without_progress_bar(con)
+    return _without_progress_bar(interruptible(con) if read_only else con)
 
 
 def connect_in_memory() -> duckdb.DuckDBPyConnection:

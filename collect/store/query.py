@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def rows(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> list[Row]:
+def rows(con: duckdb.DuckDBPyConnection, query: str, *values: object, **named: object) -> list[Row]:
     """Return a query's rows as dictionaries; its parameters are either by position or by name."""
     result = con.execute(query, named or values)
     names = [column[0] for column in result.description]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
-def first_row(con: duckdb.DuckDBPyConnection, query: str, *values: Any) -> tuple[Any, ...] | None:
+def first_row(
+    con: duckdb.DuckDBPyConnection, query: str, *values: object
+) -> tuple[Any, ...] | None:
     """Return a query's first row, None if it has none, and end its result.
 
     DuckDB's own fetchone() leaves the result open; then the connection refuses relations, such as
@@ -42,7 +44,7 @@ def rung_of(con: duckdb.DuckDBPyConnection, run_id: int) -> Rung | None:
     return RUNGS.get(row[0] or "") if row else None
 
 
-def one(con: duckdb.DuckDBPyConnection, query: str, *values: Any, **named: Any) -> Row:
+def one(con: duckdb.DuckDBPyConnection, query: str, *values: object, **named: object) -> Row:
     """Return a query's only row.
 
     Raises:

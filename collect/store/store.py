@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.scratch import ScratchFolder, remove_abandoned
-from ..bundle.bundle import RUN_NAME
+from ..bundle.bundle import NAME_HOLDS, RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
 from .connect import connect
@@ -164,9 +164,7 @@ class Store(Closing):
             StoreError: `run` cannot name a run, or names another that is not to be replaced.
         """
         if not RUN_NAME.fullmatch(run):
-            raise StoreError(
-                f"{run!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
-            )
+            raise StoreError(f"{run!r:.60} cannot name a run", f"use {NAME_HOLDS}")
         old = first_row(self.con, "SELECT run_id FROM runs WHERE run = ?", run)
         if old and not replace:
             raise StoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -32,8 +33,8 @@ def partial(folder: Path, manifest: bool) -> Path:
     return target
 
 
-def load(bundle: Path, salvage: bool) -> Outcome:
-    with open_store(bundle.parent / "s.duckdb") as store:
+def load(bundle: Path, salvage: bool, store_in: Path | None = None) -> Outcome:
+    with open_store((store_in or bundle.parent) / "s.duckdb") as store:
         return ingest(store, bundle, salvage=salvage, packets=False)
 
 
@@ -60,3 +61,34 @@ def test_without_salvage_it_is_refused_and_the_way_out_is_reported(
 def test_a_whole_recording_is_not_called_unfinished(tmp_path: Path) -> None:
     shutil.copytree(fixtures.path("v2_x_spur"), tmp_path / "spur")
     assert "unfinished" not in load(tmp_path / "spur", salvage=True).notes
+
+
+@pytest.mark.parametrize("name", ["raw", "events.csv", "events.csv.gz"])
+def test_what_the_script_left_has_every_row_that_was_printed_whole(
+    name: str, tmp_path: Path
+) -> None:
+    """bpftrace's lines of a script that was killed, and the files of one that has no zstd."""
+    source, target = fixtures.path("v2_x_spur"), tmp_path / "spur"
+    target.mkdir()
+    with (source / "events.csv.zst").open("rb") as packed:
+        rows = zstandard.ZstdDecompressor().stream_reader(packed).read()
+    document = json.loads((source / "manifest.json").read_text())
+    if name == "raw":
+        document |= {"unfinished": True, "events": None}
+        rows = b"Attaching 12 probes...\n+first\n+last\n" + rows + b"M0,99,1,2"
+    (target / "manifest.json").write_text(json.dumps(document))
+    (target / name).write_bytes(gzip.compress(rows, 1) if name.endswith("gz") else rows)
+    loaded = load(target, salvage=name == "raw")
+    whole = load(source, salvage=False, store_in=target)
+    assert loaded.events == whole.events > 0
+    assert ("unfinished" in loaded.notes) is (name == "raw")
+    assert "cut_off" not in loaded.notes
+
+
+def test_a_text_that_was_made_to_fill_the_disk_is_refused(tmp_path: Path) -> None:
+    bundle = tmp_path / "bomb"
+    shutil.copytree(fixtures.path("v2_x_spur"), bundle)
+    (bundle / "events.csv.zst").unlink()
+    (bundle / "events.csv.gz").write_bytes(gzip.compress(b"M0,1\n" * (8 << 20), 9))
+    with pytest.raises(BundleError, match="grows more than"):
+        load(bundle, salvage=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import random
+import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,40 +14,12 @@ import zstandard
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.bundle.recognise import recognise
 from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.samples.tcp_info_lines import Archive, Rows
+from bbrscope.collect.samples.tcp_info_rows import MESSAGE_BYTES, columns
 from bbrscope.probes.base.errors import BundleError
 from bbrscope.reports.commands.ingest import describe
 
-# include/uapi/linux/tcp.h: sizes in bytes, in order.
-TCP_INFO = [
-    *((f"byte{number}", 1) for number in range(8)),
-    *((name, 4) for name in "rto ato snd_mss rcv_mss unacked sacked lost retrans fackets".split()),
-    *((name, 4) for name in "data_sent ack_sent data_recv ack_recv pmtu rcv_ssthresh".split()),
-    *((name, 4) for name in "rtt rttvar snd_ssthresh snd_cwnd advmss reordering rcv_rtt".split()),
-    *((name, 4) for name in "rcv_space total_retrans".split()),
-    *((name, 8) for name in "pacing_rate max_pacing_rate bytes_acked bytes_received".split()),
-    *((name, 4) for name in "segs_out segs_in notsent_bytes min_rtt data_in data_out".split()),
-    *((name, 8) for name in "delivery_rate busy_time rwnd_limited sndbuf_limited".split()),
-    *((name, 4) for name in "delivered delivered_ce".split()),
-    *((name, 8) for name in "bytes_sent bytes_retrans".split()),
-]
-
-
-def text(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
-
-
-def snapshot(second: int, number: int, port: int = 5000) -> str:
-    values = {name: 1000 * number + place for place, (name, _) in enumerate(TCP_INFO) if place > 7}
-    values |= {"byte7": 1, "snd_ssthresh": 0x7FFFFFFF, "retrans": 0, "lost": 0, "sacked": 1}
-    info = b"".join(values.get(name, 0).to_bytes(size, "little") for name, size in TCP_INFO)
-    source, target = (bytes(10) + b"\xff\xff" + bytes(ip) for ip in ((10, 0, 0, 1), (10, 0, 0, 2)))
-    message = struct.pack(">BBBBHH16s16s", 10, 1, 0, 0, port, 443, source, target)
-    message += struct.pack("<IQ", 0, port) + bytes(20)
-    bbr = struct.pack("<5I", 0x80000000, 1, 20_000, 739, 512)
-    attributes: list[str | None] = [None] * 17
-    attributes[2], attributes[4], attributes[16] = text(info), text(b"bbr\0"), text(bbr)
-    time = f"2019-07-16T21:09:{second:02d}.000000{number % 1000:03d}Z"
-    return json.dumps({"Timestamp": time, "RawIDM": text(message), "Attributes": attributes})
+from tests.tcp_info import TCP_INFO, line, message, snapshot
 
 
 def archive(path: Path, lines: list[str]) -> Path:
@@ -66,8 +40,10 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
         rows = store.con.sql("FROM samples ORDER BY flow, ns").pl().to_dicts()
         ends = "SELECT local_address, local_port, remote_address, remote_port FROM flows"
         assert store.con.execute(ends).fetchall()[0] == ("10.0.0.1", 5000, "10.0.0.2", 443)
-        (said,) = store.con.execute("SELECT detail FROM capture_quality").fetchall()
-    assert "a pause says that nothing did" in said[0]
+        said = dict(store.con.execute("SELECT kind, detail FROM capture_quality").fetchall())
+    assert "a pause says that nothing did" in said["samples_on_change"]
+    assert said["samples_broken"].startswith("1 lines with a snapshot cannot be read, the first")
+    assert "line 5:" in said["samples_broken"]
     place = {name: number for number, (name, _) in enumerate(TCP_INFO)}
     first, second, other = rows
     assert (first["flow"], second["flow"], other["flow"]) == (1, 1, 2)
@@ -95,6 +71,17 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
     assert first["phase"] == "STARTUP"
 
 
+def test_archives_put_together_become_a_run_of_their_flows(tmp_path: Path) -> None:
+    parts = [[snapshot(second, 1, port) for second in range(5)] for port in (7000, 7001, 7002)]
+    packed = [zstandard.compress(("\n".join(part) + "\n").encode()) for part in parts]
+    path = tmp_path / "day.jsonl.zst"
+    path.write_bytes(b"".join(packed))
+    with open_store(tmp_path / "s.duckdb") as store:
+        assert ingest(store, path).flows == 3
+        counts = "SELECT flow, count(*), max(ns) - min(ns) FROM samples GROUP BY flow ORDER BY flow"
+        assert store.con.execute(counts).fetchall() == [(n, 5, 4 * 10**9) for n in (1, 2, 3)]
+
+
 def test_an_archive_without_bbr_is_refused(tmp_path: Path) -> None:
     line = json.loads(snapshot(1, 1))
     line["Attributes"][16] = None
@@ -104,3 +91,76 @@ def test_an_archive_without_bbr_is_refused(tmp_path: Path) -> None:
         pytest.raises(BundleError, match="no sample of a BBR flow"),
     ):
         ingest(store, path)
+
+
+def test_times_have_offsets_or_are_none(tmp_path: Path) -> None:
+    usual = snapshot(1, 1)
+    zone = usual.replace("21:09:01.000000001Z", "17:09:01.000000001-04:00")
+    none = re.sub('(?<="Timestamp":")[^"]*', "0001-01-01T00:00:00Z", usual)
+    path = archive(tmp_path / "a.jsonl.zst", [usual, zone, none, snapshot(0, 1)])
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, path)
+        times = store.con.execute("SELECT ns, poll FROM samples ORDER BY poll").fetchall()
+        said = dict(store.con.execute("SELECT kind, detail FROM capture_quality").fetchall())
+    first = 1_563_311_341_000_000_001
+    assert times == [(first, 1), (first, 2), (None, 3), (first - 10**9, 4)]
+    assert said["samples_undated"].startswith("1 of 4 samples have no time")
+    assert said["samples_backwards"].startswith("1 samples are older")
+
+
+def lines_of_all_kinds() -> Iterator[str]:
+    """Snapshots as the kernels of ten years send them, and what was made of them by chance."""
+    info, bbr = bytes(range(232)), struct.pack("<5I", 7, 0, 20_000, 320, 512)
+    time = "2020-02-29T23:59:59.123456789Z"
+    for size in (0, 7, 8, 104, 149, 192, 216, 232):
+        yield line(time, message(), info[:size], bbr)
+    for stamp in ("2019-12-31T00:00:00Z", "2020-01-01T00:00:00.5Z", "2100-03-01T12:30:00.25Z"):
+        yield line(stamp, message(6000, 1), info, bbr + bytes(20))
+    for stamp in ("2019-02-29T00:00:00Z", "2020-01-01T24:00:00Z", "2020-01-01T00:00:00.1+02:00"):
+        yield line(stamp, message(), info, bbr)
+    for stamp in ("0001-01-01T00:00:00Z", "2300-01-01T00:00:00Z", "2020-01-01 00:00:00Z", ""):
+        yield line(stamp, message(), info, bbr)
+    yield line(time, bytes([2]) + message()[1:], info, bbr)
+    yield line(time, message()[:52], info, b"")
+    for socket in (bytes(72), message()[:51], b""):
+        yield line(time, socket, info, bbr)
+    record = json.loads(line(time, message(), info, bbr))
+    yield json.dumps(record)
+    yield json.dumps({"Snapshot": record})
+    yield json.dumps(dict(reversed(record.items())))
+    yield from ('{"Metadata":{"UUID":"x"}}', "", " ", "null", '"RawIDM"', "[" * 5000)
+    usual = line(time, message(), info, bbr)
+    yield from (usual + " \r", f" {usual}\t", usual + "x", usual[:-1], usual.replace("Z", "\u00fc"))
+    chance = random.Random(1)
+    for _ in range(1500):
+        place, kind = chance.randrange(len(usual)), chance.randrange(4)
+        put = chance.choice('"=+/[]{},:\\0AZn \t\x00\x7f\u20ac')
+        after = place + (kind > 0) * chance.choice((1, 1, 2, 30))
+        yield usual[:place] + (put if kind < 2 else put * 4 if kind == 2 else "") + usual[after:]
+
+
+def test_both_ways_to_read_a_line_give_the_same_rows(tmp_path: Path) -> None:
+    text = "".join(each + "\n" for each in lines_of_all_kinds()).encode()
+    found = []
+    for read in (Archive._scan, Archive._read_each):
+        archive, rows = Archive(tmp_path), Rows.of(text)
+        rows.raw[:] = 0
+        read(archive, text, rows)
+        used = slice(0, rows.count)
+        arrays = columns(rows.raw[used], rows.info_sizes[used])
+        numbers = [each[used].tolist() for each in (rows.times, rows.info_sizes, rows.polls)]
+        messages = rows.raw[used, :MESSAGE_BYTES].tolist()
+        values = {name: each.to_pylist() for name, each in arrays.items()}
+        found.append((rows.count, archive.broken, archive.first_broken, numbers, messages, values))
+    assert found[0] == found[1]
+    count, broken, *_ = found[0]
+    assert min(count, broken) > 300
+
+
+def test_the_usual_line_needs_no_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usual = [snapshot(second, 1) for second in range(9)]
+    text = "".join(each + "\n" for each in ['{"Metadata":{"UUID":"x"}}', *usual]).encode()
+    monkeypatch.setattr(Archive, "_read", None)
+    rows = Rows.of(text)
+    Archive(tmp_path)._scan(text, rows)
+    assert rows.polls[: rows.count].tolist() == list(range(2, 11))
