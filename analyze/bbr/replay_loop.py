@@ -10,7 +10,7 @@ from . import loops
 from .log import MAX_PER_EVENT
 from .loops import DIFFERENT, EXACT, NOT_COMPARED, STEP
 from .params import Params
-from .records import INIT, Bbr, Event, Log, Socket
+from .records import INIT, Array, Bbr, Event, Log, Socket
 
 Init = Callable[[Bbr, Socket, int, Params, Log], None]
 Dispatch = Callable[[Bbr, Event, Params, Log], None]
@@ -78,6 +78,14 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
     """
 
     @jit
+    def call(bbr: Bbr, vec: Array, ev: Event, p: Params, log: Log) -> None:
+        """Run the callback that an event records."""
+        if ev.ctl.kind == INIT:
+            bbr_init(bbr, ev.tp, loops.clear_for_init(bbr, vec), p, log)
+        else:
+            dispatch(bbr, ev, p, log)
+
+    @jit
     def run(
         recorded: Recorded,
         memory: Memory,
@@ -103,30 +111,25 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
                 log[0, 1] = i
             ev = events[i]
             ctl = ev.ctl
-            row = i + 1
+            row = i if ctl.kind == INIT else i + 1  # of init, the state after it is recorded
             if mode == STEP or ctl.resync:
                 loops.load_state(states, i, compared, vec)
             loops.load_event(ev, mode, carry[0], carry_rate[0], log)
-            if ctl.kind == INIT:
-                row = i  # of init, the state after it is recorded
-                bbr_init(bbr, ev.tp, loops.clear_for_init(bbr, vec), p, log)
+            rate = loops.save_entry(ev, entry)
+            if ctl.may_tick:
+                loops.copy_state(vec, saved)
+            call(bbr, vec, ev, p, log)
+            exact = loops.matches(vec, states, row, compared, ev)
+            attempt = 0
+            while not exact and attempt < ctl.may_tick:
+                loops.copy_state(saved, vec)
+                loops.prepare_retry(ev, entry, attempt)
+                ev.tp.sk_pacing_rate = rate
+                if log is not None:
+                    log[0, 0] = mark
+                call(bbr, vec, ev, p, log)
                 exact = loops.matches(vec, states, row, compared, ev)
-            else:
-                rate = loops.save_entry(ev, entry)
-                if ctl.may_tick:
-                    loops.copy_state(vec, saved)
-                dispatch(bbr, ev, p, log)
-                exact = loops.matches(vec, states, row, compared, ev)
-                attempt = 0
-                while not exact and attempt < ctl.may_tick:
-                    loops.copy_state(saved, vec)
-                    loops.prepare_retry(ev, entry, attempt)
-                    ev.tp.sk_pacing_rate = rate
-                    if log is not None:
-                        log[0, 0] = mark
-                    dispatch(bbr, ev, p, log)
-                    exact = loops.matches(vec, states, row, compared, ev)
-                    attempt += 1
+                attempt += 1
             loops.note_undo(ev, log)
             if ctl.has_next == 0 and ctl.check == 0:
                 outcome[i] = NOT_COMPARED

@@ -7,6 +7,7 @@ fails for a reason that nobody foresaw: that error is told as it was raised.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 from collections import deque
@@ -188,8 +189,12 @@ def dask_cluster(cluster: str) -> Iterator[Workers]:
     try:
         if cluster.startswith("local:"):
             number = int(cluster.removeprefix("local:"))
+            # Dask's own warnings say nothing that is not said here: a worker that ends is replaced.
+            quiet = logging.ERROR
             with (
-                LocalCluster(number, threads_per_worker=1, dashboard_address=None) as local,
+                LocalCluster(
+                    number, threads_per_worker=1, dashboard_address=None, silence_logs=quiet
+                ) as local,
                 Client(local) as client,
             ):
                 yield _dask_workers(client)

@@ -93,18 +93,19 @@ class Answer:
     empty: str = "nothing"
 
 
-def answers(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Iterator[Answer]:
+def answers(con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int) -> Iterator[Answer]:
     """Yield the answers to everything that a fleet asks.
 
     Args:
         con: an open lake's.
-        by: one of `BREAKDOWNS`.
+        by: some of `BREAKDOWNS`.
         most: rows of each table, the costliest first.
     """
     con.execute(_FLOWS)
     con.execute(_COSTS)
     yield _costs(con, most)
-    yield _broken_down(con, by, most)
+    for each in by:
+        yield _broken_down(con, each, most)
     yield _changes(con, most)
     yield _worst(con, most)
     yield _versions(con, most)

@@ -17,6 +17,7 @@ from ...collect.lake.lake_place import LakePlace, open_place
 from ...collect.store import schema
 from ...collect.store.arrow import registered
 from ...collect.store.connect import connect_in_memory
+from ...collect.store.ending_queries import interruptible
 from ...collect.store.query import Row
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUNS
@@ -62,7 +63,7 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
             f" this bbrscope reads {schema.SCHEMA_VERSION}",
             "add their bundles to a new lake",
         )
-    con = connect_in_memory()
+    con = interruptible(connect_in_memory())
     store = LakeStore(Path(str(path)), con, place)
     try:
         _fill(store, rows)

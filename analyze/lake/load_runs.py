@@ -59,6 +59,7 @@ class Filed:
     run: str = ""
     already: bool = False
     events: int = 0
+    samples: int = 0
     exact: bool = True
     refused: BbrscopeError | None = None
 
@@ -238,8 +239,9 @@ class _Group:
             already = outcome.run_id in filed or not self._file_run(outcome.run_id, counts)
             filed.add(outcome.run_id)
             compared, exact = self.agreement.get(outcome.run_id, (0, 0))
+            agrees = compared == exact
             self.results[path] = Filed(
-                path, outcome.run, already, outcome.events, compared == exact
+                path, outcome.run, already, outcome.events, outcome.samples, agrees
             )
         return self.results
 

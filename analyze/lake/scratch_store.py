@@ -6,7 +6,6 @@ written to a disk, except what does not fit into `MEMORY`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from ..diagnosis.rule import rules
 from ..diagnosis.tables import TABLES as PREPARED
 from ..replay.decision_codes import keep_codes
 from ..views.registry import MACROS, RESULT_TABLES, VIEWS, has_runs
+from ..views.view import words_of
 from .lake_tables import FILED_VIEW_TABLES, OWN
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def event_columns() -> frozenset[str]:
     """
     queries = [view.sql for view in VIEWS] + [need.sql for need in NEEDS.values()]
     queries += [*PREPARED.values(), *(rule.sql for rule in rules())]
-    words = {word for query in queries for word in re.findall(r"\w+", query)}
+    words = words_of(" ".join(queries))
     names = {column.name for column in recorded_table("events").columns}
     return frozenset(names & (words | LOADED_BY | _REPLAYED_BY))
 

@@ -26,8 +26,8 @@ class Gap:
     """Something is missing between event `index` and the next one.
 
     Attributes:
-        kind: missing_main, missing_set_state, missing_loss, missing_cwnd_event, lost_rows or
-            detaching.
+        kind: missing_main, missing_set_state, missing_loss, missing_cwnd_event, lost_rows,
+            disconnected or detaching.
         detail: what gives it away, in words.
     """
 
@@ -40,6 +40,7 @@ def suspects(flow: FlowEvents, version: str) -> dict[int, Gap]:
     """Gaps that a counter points to, by the index of the event before each; see `classify`."""
     gaps: dict[int, Gap] = {}
     for gap in (
+        *_disconnected(flow),
         *_missing_main(flow),
         *_missing_set_state(flow),
         *(_missing_loss(flow) if version != "v1" else ()),
@@ -48,6 +49,17 @@ def suspects(flow: FlowEvents, version: str) -> dict[int, Gap]:
     ):
         gaps.setdefault(gap.index, gap)
     return gaps
+
+
+def _disconnected(flow: FlowEvents) -> list[Gap]:
+    """tcp_disconnect() (net/ipv4/tcp.c) clears struct bbr, which no callback sees.
+
+    A program asks for it by connect() with AF_UNSPEC; MPTCP does it with its subflows.
+    """
+    empty = ~np.any(flow.states[: len(flow.columns["kind"])], axis=1)
+    cleared = ~empty[:-1] & empty[1:] & (flow.columns["tp_delivered"][1:] == 0)
+    detail = "tcp_disconnect() cleared struct bbr and tp.delivered"
+    return [Gap(int(i), "disconnected", detail) for i in np.flatnonzero(cleared)]
 
 
 def _missing_main(flow: FlowEvents) -> list[Gap]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bbr.records import CWND_EVENT, MAIN, SET_STATE, STATE_COLUMNS, Array
+from ..bbr.records import CWND_EVENT, INIT, MAIN, SET_STATE, STATE_COLUMNS, Array
 
 # A tick is tried before each of the seven clock reads of one callback, and at last none again: of
 # an event that no tick explains, state and decisions are those of a clock that stood still.
@@ -50,7 +50,7 @@ def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> No
     known = has_exit & (recorded != 0)
     late = np.where(known, recorded, (entry + 1) & _U32)
     events["tp"]["jiffies32_late"] = late
-    reads_clock = np.isin(kind, (MAIN, CWND_EVENT, SET_STATE))
+    reads_clock = np.isin(kind, (INIT, MAIN, CWND_EVENT, SET_STATE))
     may_tick = reads_clock & (~known | (late != entry))
     events["ctl"]["may_tick"] = np.where(may_tick, _TICK_ATTEMPTS, 0)
 

@@ -109,25 +109,29 @@ def without_decisions(one: FlowReplay) -> FlowReplay:
 
 def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
     """Insert the results of flows; the store must not have results of theirs."""
-    for start in range(0, len(replays), FLOWS_AT_ONCE):
-        _insert_together(store, replays[start : start + FLOWS_AT_ONCE])
-
-
-def _insert_together(store: Store, replays: Sequence[FlowReplay]) -> None:
-    """Insert the results of flows: for many at once DuckDB has to plan once."""
-    insert_facts(store, replays)
-    decisions = decisions_of(replays)
-    if decisions is not None:
-        _insert(store, "decisions", decisions)
+    for some in _together(replays):
+        _insert_facts(store, some)
+        decisions = decisions_of(some)
+        if decisions is not None:
+            insert_decisions(store, decisions)
 
 
 def insert_facts(store: Store, replays: Sequence[FlowReplay]) -> None:
     """Insert what was found of flows, but not their decisions."""
+    for some in _together(replays):
+        _insert_facts(store, some)
+
+
+def _together(replays: Sequence[FlowReplay]) -> Iterator[Sequence[FlowReplay]]:
+    """Return some flows at a time: DuckDB plans once for them, and memory holds no more."""
     for start in range(0, len(replays), FLOWS_AT_ONCE):
-        some = replays[start : start + FLOWS_AT_ONCE]
-        _insert(store, "replays", _columns(_replay_rows(some)))
-        _insert(store, "replay_fields", _columns(_field_rows(some)))
-        _insert(store, "gaps", _columns(_gap_rows(some)))
+        yield replays[start : start + FLOWS_AT_ONCE]
+
+
+def _insert_facts(store: Store, some: Sequence[FlowReplay]) -> None:
+    _insert(store, "replays", _columns(_replay_rows(some)))
+    _insert(store, "replay_fields", _columns(_field_rows(some)))
+    _insert(store, "gaps", _columns(_gap_rows(some)))
 
 
 def decisions_of(replays: Sequence[FlowReplay]) -> pa.Table | None:

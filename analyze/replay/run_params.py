@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...collect.ingest.run_facts import param_column
-from ...collect.store.query import rows
+from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from .parameter_settings import can_be
@@ -134,9 +134,11 @@ def of_flow(
     con: duckdb.DuckDBPyConnection, run_id: int, flow: int, run_values: dict[str, Any]
 ) -> dict[str, Any]:
     """The flow's own parameters: v2 keeps, and records, a copy in each socket (bbr_params)."""
-    sockets = rows(con, "SELECT * FROM params WHERE run_id = ? AND flow = ? LIMIT 1", run_id, flow)
-    if not sockets:
+    # Asking for the many columns takes milliseconds, and most recordings have no copies.
+    there = "FROM params WHERE run_id = ? AND flow = ? LIMIT 1"
+    if first_row(con, f"SELECT 1 {there}", run_id, flow) is None:
         return dict(run_values)
+    sockets = rows(con, f"SELECT * {there}", run_id, flow)
     recorded = {name: value for name, value in sockets[0].items() if value is not None}
     return _with_copies(run_values, recorded)
 

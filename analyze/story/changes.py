@@ -30,7 +30,7 @@ class Change:
         old, new: phase names, or values in kernel units; None where there is none.
         name: decisive decision or observation, GAP, SAMPLED, MID_FLOW, or None if none is known.
         reasons: decisions of the event about it, the decisive one first.
-        mss: tp.mss_cache at the event [bytes].
+        mss: tp.mss_cache at the event [bytes]; None: not recorded.
         doubt: what keeps one from being sure; empty if nothing does.
         phase_seq: the event that began the phase in which this happened.
         count: 1, and one more for each later change that was folded into this one; until_ns: time
@@ -44,7 +44,7 @@ class Change:
     new: str | int | None
     name: str | None
     reasons: tuple[Reason, ...]
-    mss: int
+    mss: int | None
     doubt: str = ""
     phase_seq: int = -1
     count: int = 1

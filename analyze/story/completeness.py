@@ -23,6 +23,7 @@ class RunCompleteness:
         salvaged: it was read from a damaged file.
         noted: kinds of table capture_quality, each with how often it is there, most often first.
         simulated: of a simulated run, for which paths such simulations hold; empty: recorded.
+        columns: what the replay needs and was not recorded.
     """
 
     gaps: int = 0
@@ -31,11 +32,12 @@ class RunCompleteness:
     salvaged: bool = False
     noted: dict[str, int] = field(default_factory=dict)
     simulated: str = ""
+    columns: tuple[str, ...] = ()
 
     @property
     def lacks(self) -> bool:
         """Something is known to be missing."""
-        return bool(self.gaps or self.lost or self.halves or self.salvaged)
+        return bool(self.gaps or self.lost or self.halves or self.salvaged or self.columns)
 
 
 def completeness_of(con: duckdb.DuckDBPyConnection, run_id: int) -> RunCompleteness:
@@ -60,15 +62,23 @@ def completeness_of_many(
     lacks = con.execute(
         "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id),"
         f" {ROWS_LOST},"
-        " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false) FROM runs"
+        " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false),"
+        " (SELECT list_sort(list_distinct(flatten(list(string_split(missing, ', ')))))"
+        "  FROM replays WHERE replays.run_id = runs.run_id AND missing <> '') FROM runs"
         " WHERE run_id IN (SELECT unnest($runs))",
         asked,
     )
     return {
         run_id: RunCompleteness(
-            gaps, lost, halves, salvaged, noted[run_id], simulated.get(run_id, "")
+            gaps,
+            lost,
+            halves,
+            salvaged,
+            noted[run_id],
+            simulated.get(run_id, ""),
+            tuple(columns or ()),
         )
-        for run_id, gaps, lost, halves, salvaged in lacks.fetchall()
+        for run_id, gaps, lost, halves, salvaged, columns in lacks.fetchall()
     }
 
 

@@ -134,6 +134,12 @@ class EventFacts:
 
     def attach(self, change: Change) -> Change:
         """Complete a change: when it was, in which phase, its sentences, and any doubt."""
+        if change.seq not in self.at:
+            raise BbrscopeError(
+                f"{self.flow.run}: the store has a decision of event {change.seq} of flow"
+                f" {self.flow.flow}, but not the event",
+                "ingest the recording again, into a new store",
+            )
         ns, mss, jiffies, phase_seq = self.at[change.seq]
         reasons = tuple(
             reason

@@ -84,7 +84,7 @@ class EventFlow:
     @property
     def tiny(self) -> bool:
         """Too little data to have a story."""
-        return bool(self.summary["delivered" if self.sampled else "main"] < TINY_ACKS)
+        return bool((self.summary["delivered" if self.sampled else "main"] or 0) < TINY_ACKS)
 
     @property
     def sampled(self) -> Rung | None:

@@ -55,7 +55,7 @@ class EventTotals:
 
     duration_ns: int
     incomplete: bool
-    delivered_packets: int
+    delivered_packets: int | None
     delivered_bytes: int
     throughput_bps: float | None
     max_bw_bps: float | None

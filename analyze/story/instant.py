@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
@@ -163,7 +163,7 @@ _OUTSIDE = "snd_cwnd sk_pacing_rate inflight mss srtt_us icsk_ca_state jiffies32
 class _State(dict[str, Any]):
     """The state at an instant, of which a recording may lack fields."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> NoReturn:
         raise BbrscopeError(
             f"the recording lacks {name} of struct bbr at this instant",
             "see what else it lacks: bbrscope sql 'FROM capture_quality'",
@@ -261,6 +261,8 @@ def _bandwidth(flow: EventFlow, state: dict[str, Any]) -> str:
     else:
         text += f" (previous and current cycle {mbps(state['bw_hi_0'], mss)},"
         text += f" {mbps(state['bw_hi_1'], mss)}), latest {mbps(state['bw_latest'], mss)}"
+    if state["sk_pacing_rate"] is None:
+        return text + "; pacing not recorded"
     return text + f"; pacing {rate(state['sk_pacing_rate'])}"
 
 
@@ -304,14 +306,16 @@ def _rtt(con: duckdb.DuckDBPyConnection, flow: EventFlow, state: dict[str, Any])
     parts = []
     if state["min_rtt_us"] != U32_MAX:
         parts.append(f"min_rtt {milliseconds(state['min_rtt_us'])}")
-    parts.append(f"srtt {milliseconds(state['srtt_us'])}")
+    if state["srtt_us"] is not None:
+        parts.append(f"srtt {milliseconds(state['srtt_us'])}")
     records = first_row(
         con,
         "SELECT params FROM replays WHERE run_id = ? AND flow = ? AND mode = 'step'",
         flow.run_id,
         flow.flow,
     )
-    if records and records[0] and flow.hz and state["mode"] != BBR_PROBE_RTT:
+    timed = state["jiffies32"] is not None and state["mode"] != BBR_PROBE_RTT
+    if records and records[0] and flow.hz and timed:
         parts.append(_next_probe_rtt(flow.version == "v1", flow.hz, json.loads(records[0]), state))
     return ", ".join(parts)
 
@@ -331,7 +335,9 @@ def _next_probe_rtt(v1: bool, hz: int, params: dict[str, Any], state: dict[str, 
 
 
 def _recovery(flow: EventFlow, state: dict[str, Any]) -> str:
-    text = f"congestion state {CA_STATES[state['icsk_ca_state']]}"
+    number = state["icsk_ca_state"]
+    known = number is not None and number < len(CA_STATES)
+    text = f"congestion state {CA_STATES[number] if known else 'unknown'}"
     if state.get("packet_conservation"):
         text += ", packet conservation"
     if flow.version != "v1":

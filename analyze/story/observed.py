@@ -127,7 +127,7 @@ def observed(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> list[Change]:
         if row["kind"] != "set_state" or row["new_state"] != TCP_CA_LOSS:
             continue
         if not is_timeout(row):
-            if row["mss"] < (row["mss_sent"] or 0):
+            if row["mss"] and row["mss"] < (row["mss_sent"] or 0):
                 changes.append(_change(row, flow, MTU_DROP, row["mss_sent"], row["mss"]))
             continue
         in_a_row = in_a_row + 1 if row["state"] == TCP_CA_LOSS else 1

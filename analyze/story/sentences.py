@@ -17,12 +17,14 @@ UNSET = "unset"
 _U32 = 1 << 32
 
 
-def mbps(bw: int, mss: int) -> str:
-    """Bandwidth in the kernel's packets/us << 24 as Mbit/s of payload.
+def mbps(bw: int, mss: int | None) -> str:
+    """Bandwidth in the kernel's packets/us << 24 as Mbit/s of payload; None: no MSS was recorded.
 
-    >>> mbps(167772, 1448)
-    '116 Mbit/s'
+    >>> mbps(167772, 1448), mbps(167772, None)
+    ('116 Mbit/s', '10,000 packets/s')
     """
+    if mss is None:
+        return f"{bw * 1e6 / (1 << 24):,.0f} packets/s"
     return megabits(bw * mss * 8 / (1 << 24))
 
 
@@ -78,7 +80,7 @@ def stamp(jiffies: int, now: int | None, hz: int | None) -> str:
 
 
 def value(
-    unit: Unit, number: int, mss: int, hz: int | None = None, jiffies: int | None = None
+    unit: Unit, number: int, mss: int | None, hz: int | None = None, jiffies: int | None = None
 ) -> str:
     """One number of evidence as people read its unit; counts stay plain.
 
@@ -118,7 +120,7 @@ def bound_unit(about: str) -> Unit:
 def sentence(
     code_number: int,
     evidence: Sequence[int],
-    mss: int,
+    mss: int | None,
     names: str = naming.KERNEL,
     hz: int | None = None,
     jiffies: int | None = None,
@@ -128,7 +130,7 @@ def sentence(
     Args:
         code_number: key of analyze.bbr.codes.CODES.
         evidence: its numbers, in the order of `Code.evidence`; more of them are ignored.
-        mss: tp.mss_cache [bytes], to turn packets/us into Mbit/s.
+        mss: tp.mss_cache [bytes], to turn packets/us into Mbit/s; None: not recorded.
         names: "kernel" or "draft".
         hz: jiffies per second; with `jiffies`, to say how far away a time is.
         jiffies: low 32 bits of jiffies at the event; None: as in the evidence, if it has them.
@@ -138,7 +140,11 @@ def sentence(
 
 
 def fill(
-    code: Code, evidence: Sequence[int], mss: int, hz: int | None = None, jiffies: int | None = None
+    code: Code,
+    evidence: Sequence[int],
+    mss: int | None,
+    hz: int | None = None,
+    jiffies: int | None = None,
 ) -> str:
     """Fill the template of `code`; see `sentence`."""
     numbers = dict(zip(code.evidence, evidence, strict=False))

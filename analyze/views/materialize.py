@@ -8,7 +8,6 @@ run's recorded rows has its materialized ones dropped (`Store.drop_cached_rows`)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from ...collect.store.store import CACHE_PREFIX, Store
 from ...probes.base.errors import StoreError
 from .registry import TABLES as OTHER_TABLES
 from .registry import VIEWS, has_runs
-from .view import View
+from .view import View, words_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,7 +99,7 @@ def _needs(
 
     Each comes after those it reads; what `stored` views read is left out.
     """
-    words = set(re.findall(r"\w+", query))
+    words = words_of(query)
     views = []
     # A view is made after those that it reads: going backwards, every word is known in time.
     for view in reversed(VIEWS):
@@ -108,7 +107,7 @@ def _needs(
             sql = instead.get(view.name, view.sql)
             views.append((view.name, sql))
             if view.name not in stored:
-                words.update(re.findall(r"\w+", sql))
+                words.update(words_of(sql))
     tables = [table for table in OTHER_TABLES if table.name in words and has_runs(table)]
     return tables, views[::-1]
 

@@ -84,7 +84,12 @@ GAPS = Table(
         Column("ns", "UBIGINT", "ns", "that event's time"),
         Column("next_ns", "UBIGINT", "ns", "time of the event after the gap"),
         Column("line", "UBIGINT", "", "line of the event before the gap in events.csv"),
-        Column("kind", "VARCHAR", "", "missing_main, missing_set_state, missing_loss ..."),
+        Column(
+            "kind",
+            "VARCHAR",
+            "",
+            "missing_main, missing_loss, disconnected ...",
+        ),
         Column("detail", "VARCHAR", "", "what gives it away"),
     ),
 )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ...collect.store.schema.table import Column
+
+
+def words_of(query: str) -> set[str]:
+    """Return all words of a query: what it reads is among them, by name."""
+    return set(re.findall(r"\w+", query))
 
 
 @dataclass(frozen=True)

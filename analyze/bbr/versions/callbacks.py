@@ -11,6 +11,7 @@ from ..model.bandwidth import bbr_bw
 from ..modes.startup import enter_startup
 from ..params import Params
 from ..records import BBR_PROBE_BW, BBR_PROBE_RTT, TCP_CA_OPEN, Bbr, Log, Socket
+from ..tcp import tcp_jiffies32
 
 TCP_INFINITE_SSTHRESH = 0x7FFFFFFF
 
@@ -24,7 +25,7 @@ def init_common(bbr: Bbr, tp: Socket, min_rtt_us: int) -> None:
     tp.snd_ssthresh = TCP_INFINITE_SSTHRESH
     bbr.next_rtt_delivered = tp.delivered
     bbr.min_rtt_us = min_rtt_us
-    bbr.min_rtt_stamp = tp.jiffies32
+    bbr.min_rtt_stamp = tcp_jiffies32(tp)
     bbr.probe_rtt_done_stamp = 0
     bbr.probe_rtt_round_done = 0
     bbr.packet_conservation = 0

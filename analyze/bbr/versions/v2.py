@@ -68,9 +68,9 @@ def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None
 
     pacing_gain, cwnd_gain and debug.event keep the values from before init().
     """
+    init_recovery_and_probes(bbr, tp, min_rtt_us, p)
     init_common(bbr, tp, min_rtt_us)
     bbr.next_rtt_delivered = 0
-    init_recovery_and_probes(bbr, tp, min_rtt_us, p)
     init_bounds(bbr, tp, log)
     init_pacing(bbr, tp, min_rtt_us, p, log)
 

@@ -26,6 +26,7 @@ from ..modes.probe_rtt import (
 )
 from ..params import Params
 from ..records import BBR_ACKS_INIT, BBR_DRAIN, BBR_STARTUP, Bbr, Log, RateSample, Socket
+from ..tcp import tcp_jiffies32
 from .callbacks import restart_from_idle
 
 # Outcomes of the fast path: run everything, control only, nothing left to do.
@@ -35,12 +36,15 @@ FULL_MODEL, CONTROL_ONLY, DONE = range(3)
 # v2 bbr_init(), bbr2_init(); v3 bbr_init()
 @jit
 def init_recovery_and_probes(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params) -> None:
-    """The fields that v1 does not have, bounds and congestion signals aside."""
+    """The fields that v1 does not have, bounds and congestion signals aside.
+
+    Comes before `init_common`, since the kernel reads the clock in this order.
+    """
     bbr.initialized = 1
     bbr.init_cwnd = min(0x7F, tp.snd_cwnd)
     bbr.prior_cwnd = tp.prior_cwnd
     bbr.probe_rtt_min_us = min_rtt_us
-    bbr.probe_rtt_min_stamp = tp.jiffies32
+    bbr.probe_rtt_min_stamp = tcp_jiffies32(tp)
     bbr.ce_state = 0
     bbr.prior_rcv_nxt = tp.rcv_nxt
     bbr.try_fast_path = 0

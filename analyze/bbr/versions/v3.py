@@ -85,8 +85,8 @@ def bbr_init(bbr: Bbr, tp: Socket, min_rtt_us: int, p: Params, log: Log) -> None
 
     pacing_gain, cwnd_gain and plb.consec_cong_rounds keep the values from before init().
     """
-    init_common(bbr, tp, min_rtt_us)
     init_recovery_and_probes(bbr, tp, min_rtt_us, p)
+    init_common(bbr, tp, min_rtt_us)
     init_bounds(bbr, tp, log)
     init_pacing(bbr, tp, min_rtt_us, p, log)
 

@@ -54,24 +54,65 @@ begun AS (
 }
 
 
+_AS_OF = """
+  ASOF LEFT JOIN link_rates l ON l.run_id = p.run_id AND p.ns >= l.start_ns
+  ASOF JOIN slices s ON s.run_id = p.run_id AND s.flow = p.flow AND p.ns >= s.start_ns
+"""
+_RANGES = """
+rate_ranges AS (
+  SELECT *, lead(start_ns, 1, 9223372036854775807) OVER
+    (PARTITION BY run_id ORDER BY start_ns) AS end_ns
+  FROM link_rates
+), slice_ranges AS (
+  SELECT *, lead(start_ns, 1, 9223372036854775807) OVER
+    (PARTITION BY run_id, flow ORDER BY start_ns, stream) AS next_ns
+  FROM slices WHERE flow IS NOT NULL
+), """
+_IN_RANGES = """
+  LEFT JOIN rate_ranges l ON l.run_id = p.run_id AND p.ns >= l.start_ns AND p.ns < l.end_ns
+  JOIN slice_ranges s
+    ON s.run_id = p.run_id AND s.flow = p.flow AND p.ns >= s.start_ns AND p.ns < s.next_ns
+"""
+
+
+# For how long the application or the receiver's window was what limited sending.
+_BOUND_NS = """
+  CASE binding WHEN 'application' THEN duration_ns END AS application_ns,
+  CASE binding WHEN 'receive_window' THEN duration_ns END AS receive_window_ns,
+  duration_ns AS all_ns
+"""
+_BOUND = f"SELECT run_id, flow, seq, {_BOUND_NS} FROM binding"
+_BOUND_IN_RANGES = f"""
+  SELECT b.run_id, b.flow, s.start_ns, sum(application_ns) AS application_ns,
+    sum(receive_window_ns) AS receive_window_ns, sum(all_ns) AS all_ns
+  FROM (SELECT run_id, flow, ns, {_BOUND_NS} FROM binding) b JOIN slice_ranges s
+    ON s.run_id = b.run_id AND s.flow = b.flow AND b.ns >= s.start_ns AND b.ns < s.next_ns
+  GROUP BY b.run_id, b.flow, s.start_ns
+"""
+
+
 # What an event brought belongs to the slice in which it happened, of phases to the one that it
 # found; what held after it until the next is weighted with that time in the slice that follows.
+#
+# Whole flows are found by range: an ASOF join sorts all events with all that was said of them. For
+# slices and rates that are many, it is still the faster of the two.
 def _kernel(by: str, cut: bool) -> str:
+    ranges = by == "flow" and not cut
+    bound = "any_value(b.{}_ns)" if ranges else "sum(b.{}_ns)"
     phase_column = "p.phase" if by == "phase" else "s.label"
     if by == "phase" and cut:
         phase_column = (
             "struct_pack(part := coalesce(p.phase, s.label.part), piece := s.label.piece)"
         )
     return f"""
-rtts AS (
+{_RANGES if ranges else ""}rtts AS (
   SELECT run_id, flow, min(rtt_us) AS base FROM flow_steps GROUP BY run_id, flow
 ), placed AS (
-  SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label,
+  SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label, s.start_ns,
     coalesce({phase_column}, s.label) AS phase_column,
     bdp_packets(l.bits_per_s, rtts.base, p.frame) AS bdp
   FROM flow_steps p LEFT JOIN rtts USING (run_id, flow)
-  ASOF LEFT JOIN link_rates l ON l.run_id = p.run_id AND p.ns >= l.start_ns
-  ASOF JOIN slices s ON s.run_id = p.run_id AND s.flow = p.flow AND p.ns >= s.start_ns
+  {_IN_RANGES if ranges else _AS_OF}
 ), brought AS (
   SELECT run_id, flow, stream, phase_column AS label, count_if(is_ack) AS mains,
     sum(delivered * frame) * 8 AS carried_bits,
@@ -81,19 +122,22 @@ rtts AS (
     quantile_cont(rtt_us, 0.5) AS rtt_p50, quantile_cont(rtt_us, 0.95) AS rtt_p95,
     quantile_cont(rtt_us, 0.99) AS rtt_p99, avg(queue_us) AS queue_delay
   FROM placed GROUP BY run_id, flow, stream, phase_column
+), bound AS (
+  {_BOUND_IN_RANGES if ranges else _BOUND}
 ), held AS (
   SELECT p.run_id, p.flow, p.stream, p.label,
     sum(p.in_flight * p.held_ns) / sum(p.held_ns) AS in_flight,
     sum((p.in_flight - p.bdp) * p.held_ns) / sum(p.held_ns) AS over_bdp,
     sum(p.cwnd * p.held_ns) / sum(p.held_ns) AS cwnd,
     sum(p.pacing * p.held_ns) / sum(p.held_ns) AS pacing,
-    coalesce(sum(b.duration_ns) FILTER (b.binding = 'application'), sum(p.app_limited_ns))
-      / coalesce(sum(b.duration_ns), sum(p.sampled_ns)) AS app,
-    coalesce(sum(b.duration_ns) FILTER (b.binding = 'receive_window'), sum(p.rwnd_limited_ns))
-      / coalesce(sum(b.duration_ns), sum(p.sampled_ns)) AS rwnd,
+    coalesce({bound.format("application")}, sum(p.app_limited_ns))
+      / coalesce({bound.format("all")}, sum(p.sampled_ns)) AS app,
+    coalesce({bound.format("receive_window")}, sum(p.rwnd_limited_ns))
+      / coalesce({bound.format("all")}, sum(p.sampled_ns)) AS rwnd,
     sum(p.sndbuf_limited_ns) / sum(p.sampled_ns) AS sndbuf,
-    coalesce(sum(b.duration_ns), sum(p.sampled_ns)) AS known_ns
-  FROM placed p LEFT JOIN binding b ON b.run_id = p.run_id AND b.flow = p.flow AND b.seq = p.seq
+    coalesce({bound.format("all")}, sum(p.sampled_ns)) AS known_ns
+  FROM placed p LEFT JOIN bound b ON b.run_id = p.run_id AND b.flow = p.flow
+    AND {"b.start_ns = p.start_ns" if ranges else "b.seq = p.seq"}
   GROUP BY p.run_id, p.flow, p.stream, p.label
 ), kernel AS (
   SELECT coalesce(a.run_id, h.run_id) AS run_id, coalesce(a.flow, h.flow) AS flow,

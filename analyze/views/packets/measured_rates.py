@@ -24,7 +24,7 @@ _BUCKET = 131072
 # A block of two rates is neither's, so a rate needs two blocks where there is more than one. If as
 # many bytes went out at any time as this rate does not allow, the link is faster: it is not told.
 MEASURED = f"""
-looks AS (
+polls AS (
   SELECT run_id, kind, ns::BIGINT AS ns, sent_bytes::BIGINT AS sent, backlog_pkts > 0 AS waiting,
     lead(ns::BIGINT) OVER w - ns::BIGINT AS held_ns,
     lead(sent_bytes::BIGINT) OVER w - sent_bytes::BIGINT AS bytes,
@@ -35,7 +35,7 @@ looks AS (
   WINDOW w AS (PARTITION BY run_id, kind ORDER BY ns)
 ), busy AS (
   SELECT *, place - row_number() OVER (PARTITION BY run_id, kind ORDER BY ns) AS spell
-  FROM looks WHERE waiting AND still_waiting AND held_ns > 0 AND bytes > 0
+  FROM polls WHERE waiting AND still_waiting AND held_ns > 0 AND bytes > 0
 ), placed AS (
   SELECT *, (row_number() OVER (PARTITION BY run_id, kind, spell ORDER BY ns) - 1) // {_BLOCK}
     AS block FROM busy
@@ -61,7 +61,7 @@ looks AS (
   SELECT run_id, kind, ns, sum(bytes) OVER next * 8e9 / sum(held_ns) OVER next AS bits_per_s,
     {_BUCKET} * 8e9 / sum(held_ns) OVER next AS bucket_per_s,
     ns + sum(held_ns) OVER next // 2 AS middle_ns
-  FROM looks
+  FROM polls
   WINDOW next AS (PARTITION BY run_id, kind ORDER BY ns
     ROWS BETWEEN CURRENT ROW AND {_BLOCK - 1} FOLLOWING)
 ), turned AS (

@@ -158,8 +158,8 @@ BASE_RTTS = View(
     """
 WITH lows AS (
   SELECT run_id, flow, ns // 1000000000 AS second, min(ns) AS ns,
-    min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us, min(if_set(bbr_min_rtt_us)) AS
-    model_us
+    min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us,
+    min(nullif(if_set(bbr_min_rtt_us), 0)) AS model_us
   FROM events GROUP BY run_id, flow, second
 ), least AS (
   SELECT run_id, flow, min(us) AS us, min(model_us) AS model_us FROM lows GROUP BY run_id, flow
@@ -173,7 +173,7 @@ WITH lows AS (
   GROUP BY f.run_id, f.flow
 ), known AS (
   SELECT f.run_id, f.flow, f.first_ns, f.last_ns, lab.us AS lab_us,
-    coalesce(least.us, least.model_us, sampled.us) AS least_us,
+    coalesce(least(least.us, least.model_us), sampled.us) AS least_us,
     TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us
   FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)
   LEFT JOIN least USING (run_id, flow) LEFT JOIN sampled USING (run_id, flow)

@@ -59,7 +59,7 @@ def answered(runs: int) -> dict[str, Answer]:
         for binding, short in limits.items():
             row = {"run_id": number, "flow": 1, "binding": binding, "held_s": 5.0}
             insert(con, "flow_limits", {**row, "short_bytes": short})
-    return {answer.name: answer for answer in answers(con, "path", 100)}
+    return {answer.name: answer for answer in answers(con, ("path", "kernel"), 100)}
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, row: dict[str, Any]) -> None:

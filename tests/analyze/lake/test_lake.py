@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.lake import fan_out, run_files
+from bbrscope.analyze.lake.fleet_examples import EXAMPLES
 from bbrscope.analyze.lake.lake_tables import FILED, FILED_VIEW_TABLES, OWN
 from bbrscope.analyze.lake.load_runs import AddOptions, Filed, file_bundles
 from bbrscope.analyze.lake.run_files import HELD, copy_run
@@ -357,9 +358,8 @@ def test_a_bundle_that_kills_its_process_is_named_and_the_others_are_filed() -> 
 
 
 def test_the_examples_of_its_page_run(lake: Path) -> None:
-    page = Path(__file__).parents[3] / "analyze/lake/README.md"
-    queries = page.read_text().split("```sql\n")[1].split("```")[0].split(";\n")
+    page = (Path(__file__).parents[3] / "analyze/lake/README.md").read_text()
+    assert all(f"-- {title}\n{query};\n" in page for title, query in EXAMPLES)
     with open_store(lake, read_only=True) as opened:
-        found = [select(opened.con, query).fetchall() for query in queries if query.strip()]
-    assert len(found) == 3
+        found = [select(opened.con, query).fetchall() for _, query in EXAMPLES]
     assert [bool(rows) for rows in found] == [True, True, False]

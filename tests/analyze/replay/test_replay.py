@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import loops, params
-from bbrscope.analyze.bbr.records import MAIN, STATE_COLUMNS
+from bbrscope.analyze.bbr.records import INIT, MAIN, SET_STATE, STATE_COLUMNS
 from bbrscope.analyze.replay import gaps, keep_results, run_params
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import MODES, run_pass
-from bbrscope.analyze.replay.prepare import FlowEvents, prepare
+from bbrscope.analyze.replay.prepare import FlowEvents, has_values, prepare
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -213,6 +213,43 @@ def test_a_removed_event_is_found_as_a_gap_and_everything_else_is_exact(
     for mode in MODES:
         result, _ = run_pass(lossy, version, record, mode, False)
         assert result.exact == result.compared >= len(lossy.events) - 3
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
+def test_a_clock_that_ticks_inside_init_is_no_difference(shipped: Store, run: str) -> None:
+    """Seen where probes are slow: min_rtt_stamp is the jiffies at init's exit, not its entry."""
+    _, version, record, columns = _largest(shipped, run)
+    init = np.flatnonzero(np.asarray(columns["kind"]) == INIT)
+    assert len(init) == 1
+    columns["exit_jiffies32"][init] = columns["jiffies32"][init]
+    columns["jiffies32"][init] -= 1
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    flow = prepare(columns, version, record, last_exit)
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared > 3_000
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
+def test_a_struct_that_tcp_disconnect_cleared_is_named_and_replayed(
+    shipped: Store, run: str
+) -> None:
+    """tcp_disconnect() clears struct bbr and tp.delivered, then calls set_state(TCP_CA_Open)."""
+    _, version, record, columns = _largest(shipped, run)
+    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+    cleared = {name: np.ma.append(column, column[-1:]) for name, column in columns.items()}
+    for name in (*STATE_COLUMNS, "tp_delivered", "new_state", "icsk_ca_state"):
+        if has_values(columns[name]):
+            cleared[name][-1] = 0
+    cleared["kind"][-1] = SET_STATE
+    flow = prepare(cleared, version, record, last_exit)
+    step, _ = run_pass(flow, version, record, "step", False)
+    found = gaps.classify(flow, step, gaps.suspects(flow, version), rows_lost=0)
+    assert [(gap.index, gap.kind) for gap in found] == [(len(flow.events) - 2, "disconnected")]
+    gaps.cut(flow, found, np.zeros(len(flow.events), bool))
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared > 3_000
 
 
 def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
