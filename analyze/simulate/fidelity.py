@@ -16,7 +16,7 @@ from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
 from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of
 from .course import recorded_course
-from .known_errors import TOLERANCES, Interval
+from .known_errors import TOLERANCES, Interval, Tolerance
 from .milestones import milestones
 from .recorded_world import recorded_world
 
@@ -28,40 +28,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column of the table: a quantity, its heading, and the tolerance.
-
-    The tolerance is the larger of `share` of the kernel's value and `room`, in the quantity's unit.
-    """
+    """A column of the table: a quantity, its heading, and what counts as no difference."""
 
     name: str
     heading: str
     digits: int
-    share: float
-    room: float = 0.0
+    tolerance: Tolerance
     percent: bool = False
 
 
-def _reached(name: str, heading: str, digits: int) -> ComparedColumn:
-    tolerance = TOLERANCES[name]
-    return ComparedColumn(name, heading, digits, tolerance.share, tolerance.room)
-
-
-REACHED = (
-    _reached("goodput_mbps", "goodput, Mbit/s", 2),
-    _reached("lost_packets", "packets lost", 0),
-    _reached("rtt_p50_ms", "RTT median, ms", 1),
-    _reached("rtt_p95_ms", "RTT 95 %, ms", 1),
+REACHED = tuple(
+    ComparedColumn(name, heading, digits, TOLERANCES[name])
+    for name, heading, digits in (
+        ("goodput_mbps", "goodput, Mbit/s", 2),
+        ("lost_packets", "packets lost", 0),
+        ("rtt_p50_ms", "RTT median, ms", 1),
+        ("rtt_p95_ms", "RTT 95 %, ms", 1),
+    )
 )
 DONE = (
-    ComparedColumn("startup_end_s", "STARTUP's end, s", 3, 0.1),
-    ComparedColumn("first_inflight_hi", "first inflight_hi", 0, 0.1, 2),
-    ComparedColumn("probes_per_min", "probes per minute", 0, 0.1),
-    ComparedColumn("too_high", "too high, %", 0, 0, 0.1, True),
-    ComparedColumn("probe_rtts", "PROBE_RTTs", 0, 0, 1),
-    ComparedColumn("share_up", "UP, % of time", 1, 0, 0.02, True),
-    ComparedColumn("share_down", "DOWN, %", 1, 0, 0.02, True),
-    ComparedColumn("share_cruise", "CRUISE, %", 1, 0, 0.02, True),
-    ComparedColumn("share_probe_rtt", "PROBE_RTT, %", 1, 0, 0.02, True),
+    ComparedColumn("startup_end_s", "STARTUP's end, s", 3, Tolerance(0.1)),
+    ComparedColumn("first_inflight_hi", "first inflight_hi", 0, Tolerance(0.1, 2)),
+    ComparedColumn("probes_per_min", "probes per minute", 0, Tolerance(0.1)),
+    ComparedColumn("too_high", "too high, %", 0, Tolerance(0, 0.1), True),
+    ComparedColumn("probe_rtts", "PROBE_RTTs", 0, Tolerance(0, 1)),
+    ComparedColumn("share_up", "UP, % of time", 1, Tolerance(0, 0.02), True),
+    ComparedColumn("share_down", "DOWN, %", 1, Tolerance(0, 0.02), True),
+    ComparedColumn("share_cruise", "CRUISE, %", 1, Tolerance(0, 0.02), True),
+    ComparedColumn("share_probe_rtt", "PROBE_RTT, %", 1, Tolerance(0, 0.02), True),
 )
 _BY_NAME = {column.name: column for column in (*REACHED, *DONE)}
 
@@ -89,8 +83,7 @@ class Compared:
         value, (low, middle, high) = self.recorded[name], self.simulated[name]
         if np.isnan(value) or np.isnan(middle):
             return bool(np.isnan(value) == np.isnan(middle))
-        column = _BY_NAME[name]
-        return low <= value <= high or abs(middle - value) <= max(column.share * value, column.room)
+        return low <= value <= high or _BY_NAME[name].tolerance.sign(value, middle) == 0
 
 
 def compare(
@@ -116,15 +109,15 @@ def compare(
 
 def _of_milestones(outcomes: Sequence[SeedOutcome]) -> dict[str, Interval]:
     """[5 %, median, 95 %] of the seeds that came to it; NaN where fewer than half did."""
-    intervals = {}
+    by_name = {}
     for column in DONE:
         values = np.array([one.milestones.values[column.name] for one in outcomes])
         there = values[~np.isnan(values)]
         if 2 * len(there) < len(values):
             there = np.array([np.nan])
         low, middle, high = (float(each) for each in np.quantile(there, (0.05, 0.5, 0.95)))
-        intervals[column.name] = (low, middle, high)
-    return intervals
+        by_name[column.name] = (low, middle, high)
+    return by_name
 
 
 def as_markdown(rows: list[Compared]) -> str:

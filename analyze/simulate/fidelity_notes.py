@@ -57,10 +57,11 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
         )
     if "v2" in versions and setup.path.loss:
         why.append(
-            "under random loss v2 carries up to 7 % too little, and more of its probes go too high"
+            "under random loss kernels' own runs of v2 differ by 8 % in goodput, and more of its"
+            " probes go too high"
         )
     if "v3" in versions and setup.path.loss:
-        why.append("under random loss the upper end of v3's RTTs comes out 6 % low")
+        why.append("under random loss kernels' own runs of v3 differ by 6 % in goodput")
     if "v2" in versions and any(what == "rate" for _, what, _ in setup.path.changes):
         why.append("after a change of rate v2 carries up to 5 % too little")
     if None in versions:

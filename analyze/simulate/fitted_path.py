@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
+from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
+from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
 from .world.world_setup import HOST_US, PathSetup
 
 if TYPE_CHECKING:
@@ -28,15 +30,10 @@ if TYPE_CHECKING:
 
     from ..replay.replay_runs import RunInfo
 
-Array = np.ndarray[Any, Any]
 Change = tuple[int, str, float]
 
 # A rate sample of fewer packets is of a burst, not of the path.
 _LEAST_PACKETS, _COUNTED = 10, 40
-# How much of the fullest queue is "hardly a queue".
-_SHALLOW = 0.5
-# Fewer losses than this at other times are chance; a tenth of the run with most of them is a burst.
-_LEAST_LOSSES, _TENTHS = 10, 10
 # TCP_RTO_MIN: two timeouts in a row last it three times, and a round trip each.
 _RTO_MIN_US = 200_000
 # The last attempt that failed came at half the silence, the next got through at its end.
@@ -60,21 +57,6 @@ _LEAST_HOLES, _HOLES_PER_LOSS = 20, 2
 # RTTs of this share and more are of packets that waited where others overtook them.
 _WAITED = 0.05
 
-_SQL = """
-SELECT (ns::BIGINT - ?) // 1000 AS t_us, rs_rtt_us AS rtt_us, rs_acked_sacked AS acked,
-  rs_delivered AS delivered, rs_interval_us AS interval_us,
-  coalesce(rs_is_app_limited, false)::INT AS app_limited,
-  tp_lost::BIGINT - lag(tp_lost) OVER of_flow AS lost,
-  coalesce(tp_delivered_ce::BIGINT - lag(tp_delivered_ce) OVER of_flow, 0) AS marked,
-  (tp_sacked_out > 0 AND lag(tp_sacked_out) OVER of_flow = 0)::INT AS hole,
-  median(rs_rtt_us) FILTER (rs_rtt_us > 0) OVER (
-    PARTITION BY flow ORDER BY seq ROWS BETWEEN 4 PRECEDING AND 4 FOLLOWING) AS near_us,
-  ns::BIGINT // 1000 - lag(ns::BIGINT // 1000) OVER of_flow AS silent_us,
-  lag(tp_packets_out) OVER of_flow AS out
-FROM events WHERE run_id = ? AND flow = ? AND kind = 'main'
-WINDOW of_flow AS (PARTITION BY flow ORDER BY seq) ORDER BY seq
-"""
-
 
 @dataclass(frozen=True)
 class FittedPath:
@@ -89,9 +71,6 @@ class FittedPath:
     limited_bps: int
     is_buffer_known: bool
     others_us: int | None
-
-
-Columns = dict[str, Array]
 
 
 def fitted_path(
@@ -112,23 +91,20 @@ def fitted_path(
         BbrscopeError: there are no rate samples.
     """
     frame = mss + headers
-    pieces = [_columns(con, info.run_id, flow, origin) for flow in flows]
-    every = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
-    order = np.argsort(every["t_us"], kind="stable")
-    every = {name: values[order] for name, values in every.items()}
+    every = recorded_acks(con, info.run_id, flows, origin)
     if not ((every["rtt_us"] > 0) & (every["delivered"] > 0)).any():
         raise BbrscopeError(_no_samples(info), "record a longer run")
     together_us = _aggregation_us(every)
-    rates = _rates_bps(every, frame, _counted(every, together_us, len(pieces)))
+    rates = _rates_bps(every, frame, _counted(every, together_us, len(flows)))
     if not np.isfinite(rates).any():
         raise BbrscopeError(_no_samples(info), "record a longer run")
     wait_us, reordered = _reordering(every)
-    base_us = float(every["rtt_us"][every["rtt_us"] > 0].min()) - HOST_US + wait_us
+    base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
     if not windows:
         changes = [(0, "rate", float(np.nanquantile(rates, _FAST)))]
-    elif len(pieces) > 1:
+    elif len(flows) > 1:
         changes = [(0, "rate", _fastest([one.rate_bps for one in windows]))]
     else:
         changes = _changes(every, rates, frame, windows)
@@ -137,14 +113,15 @@ def fitted_path(
         changes = changes[:1]
     begun = changes[0][2]
     queue = _queue_packets(every, begun, changes, base_us + together_us, frame)
-    lost, at_random = float(np.nansum(every["lost"])), _random_loss(every, base_us)
-    is_full = lost - at_random * every["acked"].sum() > _LEAST_LOSSES
+    lost, at_random = float(np.nansum(every["lost"])), random_loss(every, base_us)
+    is_full = lost - at_random * every["acked"].sum() > LEAST_LOSSES
     path = PathSetup(
         round(begun),
         round(base_us),
         # One packet is on the link. A queue that was never full may be longer than it was.
         limit_packets=max(2, round(queue) - 1) if is_full else max(4, 2 * round(queue)),
         loss=at_random,
+        in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us),
         aggregation_us=round(together_us),
         reorder=reordered,
         reorder_us=round(wait_us),
@@ -152,22 +129,14 @@ def fitted_path(
         ecn=bool((every["marked"] > 0).any()),
     )
     times = tuple(changes[1:])
-    outages = tuple(_outages(every, base_us)) if len(pieces) == 1 else ()
+    outages = tuple(_outages(every, base_us)) if len(flows) == 1 else ()
     path = replace(path, changes=tuple(sorted(times + outages)))
-    limited_bps = _limited_bps(every, mss) if len(pieces) == 1 else 0
+    limited_bps = _limited_bps(every, mss) if len(flows) == 1 else 0
     return FittedPath(path, limited_bps, bool(is_full), others_us)
 
 
 def _no_samples(info: RunInfo) -> str:
     return f"{info.run}: the path cannot be fitted: no rate samples"
-
-
-def _columns(con: duckdb.DuckDBPyConnection, run_id: int, flow: int, origin: int) -> Columns:
-    columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
-    return {
-        name: np.ma.filled(np.ma.asarray(one).astype(float), np.nan)
-        for name, one in columns.items()
-    }
 
 
 def _counted(every: Columns, together_us: float, flows: int) -> float:
@@ -216,7 +185,7 @@ def _reordering(every: Columns) -> tuple[float, float]:
     losses = float(np.sum(every["lost"] > 0))
     if holes < _LEAST_HOLES or holes < _HOLES_PER_LOSS * losses:
         return 0.0, 0.0
-    rtts = every["rtt_us"][every["rtt_us"] > 0]
+    rtts = rtts_us(every)
     wait_us = float(np.quantile(rtts, _WAITED) - rtts.min())
     return wait_us, min(1.0, 2 * holes / max(1.0, float(np.nansum(every["acked"]))))
 
@@ -266,7 +235,7 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
 
     BBR alone empties the queue of a slower path now and then: to probe for the RTT, or to drain.
     """
-    longest = float(np.quantile(every["rtt_us"][every["rtt_us"] > 0], 0.999))
+    longest = longest_rtt_us(every)
     ends = [at for at, _, _ in changes[1:]] + [float(every["t_us"][-1])]
     for (_, _, before), (at, _, after), end in zip(changes, changes[1:], ends[1:], strict=False):
         inside = (every["t_us"] > at + _WINDOW_US) & (every["t_us"] <= end)
@@ -327,7 +296,7 @@ def _when_us(
 def _queue_packets(
     every: Columns, begun: float, changes: Sequence[Change], base_us: float, frame: int
 ) -> float:
-    """The longest queue, but for one sample in a thousand, in packets."""
+    """The longest queue, in packets."""
     rate = np.full(len(every["t_us"]), begun)
     for at, _, value in changes:
         # Samples still tell of the faster rate when the queue leaves at the slower one.
@@ -336,26 +305,7 @@ def _queue_packets(
         rate[every["t_us"] >= at] = value
     there = every["rtt_us"] > 0
     queue = (every["rtt_us"] - base_us) * rate / (8e6 * frame)
-    return float(np.quantile(queue[there], 0.999))
-
-
-def _random_loss(every: Columns, base_us: float) -> float:
-    """The share of packets that are lost without a queue."""
-    longest = float(np.quantile(every["rtt_us"][every["rtt_us"] > 0], 0.999))
-    shallow = every["near_us"] < base_us + _SHALLOW * (longest - base_us)
-    lost = np.where(shallow, np.nan_to_num(every["lost"]), 0.0)
-    passed = np.where(shallow, np.nan_to_num(every["acked"]), 0.0)
-    tenths = np.array_split(np.arange(len(lost)), _TENTHS)
-    each = np.array([lost[tenth].sum() for tenth in tenths])
-    if np.sum(lost > 0) < _LEAST_LOSSES:
-        return 0.0
-    if 2 * each.max() > each.sum():
-        kept = np.ones(len(lost), bool)
-        kept[tenths[int(each.argmax())]] = False
-        lost, passed = lost * kept, passed * kept
-    if np.sum(lost > 0) < _LEAST_LOSSES:
-        return 0.0
-    return float(lost.sum() / (lost.sum() + passed.sum()))
+    return float(np.quantile(queue[there], LONGEST))
 
 
 def _marks_us(every: Columns, base_us: float) -> int:

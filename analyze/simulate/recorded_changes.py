@@ -114,4 +114,6 @@ def with_reordering(
         flow,
     )
     share = min(1.0, 2 * (holes[0] if holes else 0) / max(delivered, 1))
-    return replace(path, rtt_us=path.rtt_us + wait_us, reorder=share, reorder_us=wait_us)
+    return replace(
+        path, rtt_us=path.rtt_us + wait_us, reorder=share, reorder_us=wait_us, in_skbs=True
+    )

@@ -19,10 +19,12 @@ from ..replay import run_params
 from ..replay.open_loop import busy_flows
 from ..replay.replay_runs import RunInfo
 from .fitted_path import FittedPath, fitted_path
+from .random_loss import is_lost_in_skbs
+from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .world.world_records import HEADERS, MSS
-from .world.world_setup import LOSS_BASED, FlowSetup, PathSetup, Setup, check_path
+from .world.world_setup import HOST_US, LOSS_BASED, FlowSetup, PathSetup, Setup, check_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -184,6 +186,9 @@ def _path(
         path, source = described
         path = replace(path, mss=mss, headers=headers)
         check_path(path)
+        if path.loss:
+            acks = recorded_acks(con, info.run_id, busy, first_ns)
+            path = replace(path, in_skbs=is_lost_in_skbs(acks, path.rtt_us + HOST_US))
         if words.get("reorder"):
             path = with_reordering(con, info, path, words["reorder"], busy[0])
         origin = first_ns - path.rtt_us * 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, RUN_NAME, VERSION
+from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, NAME_HOLDS, QUEUE, RUN_NAME, VERSION
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params
@@ -48,9 +48,7 @@ def write_bundle(
     if folder.exists():
         raise ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
     if not RUN_NAME.fullmatch(folder.name):
-        raise ScenarioError(
-            f"{folder.name!r:.60} cannot name a run", "use 1 to 100 letters, digits or ._+@=-"
-        )
+        raise ScenarioError(f"{folder.name!r:.60} cannot name a run", f"use {NAME_HOLDS}")
     version = _version(setup) if events else None
     aside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(aside, ignore_errors=True)

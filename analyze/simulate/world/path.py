@@ -1,4 +1,4 @@
-"""The path: loss per skb at the sender, one bottleneck with a queue, and a delay for ACKs.
+"""The path: random loss on a hop, one bottleneck with a queue, and a delay for ACKs.
 
 The bottleneck is that of tbf (net/sched/sch_tbf.c): packets leave when the token bucket covers
 their bytes on the wire. Its queue is a FIFO of so many packets or bytes, or none (a policer). ACKs
@@ -26,26 +26,27 @@ from .world_records import (
 )
 
 _PPB = 1_000_000_000
+# What a hop does with a packet.
+_LOST, _LATE, _AT_ONCE = 0, 1, 2
 
 
 @jit
 def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) -> None:
-    """Put the packets of one skb on the path; netem at the sender loses or delays it whole.
+    """Put the packets of one skb on the path; a hop loses or delays each, or the skb whole.
 
     `ect` is 1 where they may be marked; the first has the CWR flag if `cwr` is 1.
     """
     w, f = world_of(s), flow_of(s, i)
     f.sent_segs += segments
-    if w.loss_ppb and draw(s, _PPB) < w.loss_ppb:
-        f.dropped += segments
-        return
-    if w.outage_until > w.now:
-        f.dropped += segments
-        return
     mask = (1 << w.bits) - 1
     base = i << w.bits
-    later = w.reorder_ppb and draw(s, _PPB) >= w.reorder_ppb
+    fate = _fate(s)
     for seq in range(first, first + segments):
+        if seq > first and not w.in_skbs:
+            fate = _fate(s)
+        if fate == _LOST:
+            f.dropped += 1
+            continue
         k = take_packet(s)
         packet = packet_of(s, k)
         packet.flow = i
@@ -57,10 +58,23 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
         packet.ce = 0
         packet.cwr = cwr if seq == first else 0
         packet.push = seg_of(s, base + (seq & mask)).push
-        if later:
+        if fate == _LATE:
             schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
         else:
             enter_queue(s, k)
+
+
+@jit
+def _fate(s: Sim) -> int:
+    """Draw whether what comes to netem's hop is lost, waits for others, or goes on at once."""
+    w = world_of(s)
+    if w.loss_ppb and draw(s, _PPB) < w.loss_ppb:
+        return _LOST
+    if w.outage_until > w.now:
+        return _LOST
+    if w.reorder_ppb and draw(s, _PPB) >= w.reorder_ppb:
+        return _LATE
+    return _AT_ONCE
 
 
 @jit

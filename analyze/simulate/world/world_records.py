@@ -79,7 +79,8 @@ class World(Protocol):
     queue_bytes: int
     link_waits: int  # 1: a departure is scheduled
     rtt_ns: int
-    loss_ppb: int  # share of skbs in 1e-9
+    loss_ppb: int  # share of packets, or of skbs, in 1e-9
+    in_skbs: int  # 1: packets of an skb are lost, or overtaken, together
     outage_until: int  # the sender's skbs are lost
     down_until: int  # the link is down: queue, data and delayed ACKs are lost
     resolved_at: int  # when ARP has an answer after that, -1: not asked yet

@@ -23,9 +23,6 @@ from .places import Sim
 from .world_records import FLOW, NS, PACKET, US, WORLD
 
 LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO, "vegas": rec.CC_VEGAS}
-VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3", "v1": "v1", "v2": "v2"} | {
-    "v3": "v3"
-}
 APPS = {"bulk": rec.APP_BULK, "rate-limited": rec.APP_RATE} | {
     "fixed-size": rec.APP_SIZE,
     "on-off": rec.APP_ON_OFF,
@@ -38,6 +35,7 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
 Array = np.ndarray[Any, Any]
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
+VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3"} | {name: name for name in HZ}
 HOST_US = 56  # what hosts add to each round trip
 _PPB = 1_000_000_000
 MOST_PACKETS = 1 << 21
@@ -58,10 +56,10 @@ class PathSetup:
     """The path: rate in bit/s on the wire, times in us, buffer in packets or bytes (0: no limit).
 
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
-    (0: none). `reorder` is the share of skbs that overtake the others: these wait for `reorder_us`,
-    which is a part of the round trip (0: half of it). `busy_every_us` and `busy_us` say how often
-    and how long the hosts do something else, on average (0: as world_loop.py has it). `mss` and
-    `headers` are the bytes of a full segment's payload and of what it has before that on the wire.
+    (0: none). `reorder` is the share of packets that overtake others: these wait `reorder_us` of
+    the round trip (0: half of it). `in_skbs`: packets of one skb share their fate, as in a sender's
+    netem. Hosts do something else every `busy_every_us` for `busy_us` on average (0: as
+    world_loop.py has it). A full segment has `mss` bytes after `headers` bytes on the wire.
     """
 
     rate_bps: int
@@ -70,6 +68,7 @@ class PathSetup:
     limit_bytes: int = 0
     burst_bytes: int = 3028
     loss: float = 0.0
+    in_skbs: bool = False
     jitter_us: int = 0
     reorder: float = 0.0
     reorder_us: int = 0
@@ -298,6 +297,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "queue_tail": -1,
         "rtt_ns": (path.rtt_us - (wait_us if path.reorder else 0)) * US,
         "loss_ppb": round(path.loss * _PPB),
+        "in_skbs": int(path.in_skbs),
         "jitter_ns": path.jitter_us * US,
         "reorder_ppb": round(path.reorder * _PPB),
         "reorder_ns": wait_us * US,

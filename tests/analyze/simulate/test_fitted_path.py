@@ -31,9 +31,10 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
     ("cc", "path"),
     [
         ("v1", replace(PLAIN, loss=0.01)),
+        ("v1", replace(PLAIN, loss=0.01, in_skbs=True)),
         ("v2", replace(PLAIN, limit_packets=20, loss=0.02)),
         ("v3", replace(PLAIN, loss=0.01, aggregation_us=8000)),
-        ("v3", replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000)),
+        ("v3", replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000, in_skbs=True)),
         ("v1", replace(PLAIN, changes=((3_000_000, "rate", 8e6),))),
         ("v2", replace(PLAIN, changes=((3_000_000, "down", 1.2e6),))),
     ],
@@ -46,6 +47,7 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
     assert found.rtt_us == pytest.approx(path.rtt_us, rel=0.01, abs=600)
     if world.is_buffer_known:
         assert found.limit_packets == pytest.approx(path.limit_packets, rel=0.2)
+    assert found.in_skbs == path.in_skbs
     assert found.loss == pytest.approx(path.loss, rel=0.4)
     assert found.aggregation_us == path.aggregation_us
     assert found.reorder_us == pytest.approx(path.reorder_us, abs=500)
