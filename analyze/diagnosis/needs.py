@@ -30,6 +30,10 @@ NEEDS = {
     ),
     "rtt": Need("EXISTS (FROM this_events WHERE rtt_us IS NOT NULL)", "RTT samples"),
     "samples": Need("EXISTS (FROM this_events WHERE sample_bw IS NOT NULL)", "rate samples"),
+    "losses": Need(
+        "EXISTS (FROM events WHERE run_id = (SELECT run_id FROM this_run) AND tp_lost IS NOT NULL)",
+        "counts of lost packets (tp.lost)",
+    ),
     "ce": Need(
         "EXISTS (FROM this_events WHERE ecn_ok IS NOT NULL)"
         " OR EXISTS (FROM packets WHERE run_id = (SELECT run_id FROM this_run))",

@@ -10,7 +10,6 @@ left out, as the report leaves them out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING
 from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
-from ..views.view_parts import grown
+from ..views.view import words_of
+from .path_tables import ALONE, OTHERS, POLICED, PROBES, QUEUE
+from .rule_macros import RULE_MACROS
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,8 +82,8 @@ WITH counted AS (
   SELECT run_id, flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
     coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
-    {_after("mode_name(bbr_mode)")} AS mode, tp_mss_cache::BIGINT AS mss,
-    frame_bytes(tp_mss_cache::BIGINT, remote_address) AS frame,
+    mode_name({_after("bbr_mode")}) AS mode, tp_mss_cache::BIGINT AS mss,
+    tp_mss_cache::BIGINT + headers AS frame,
     CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us END AS rtt_us,
     if_set({_after("bbr_min_rtt_us")}) AS min_rtt_us,
     coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
@@ -100,20 +101,20 @@ WITH counted AS (
     coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
     greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
-    new_state, event, tp_app_limited > 0 AS app_limited,
+    new_state, event,
     nullif(sk_max_pacing_rate, 18446744073709551615)::DOUBLE AS max_pacing,
     tp_ecn_flags & 1 = 1 AS ecn_ok, tp_ecn_flags & 16 = 16 AS ecn_low,
     bbr_ecn_eligible = 1 AS ecn_eligible,
-    kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start,
-    bbr_full_bw_reached = 1 AS full_bw_reached, bbr_lt_use_bw = 1 AS lt_use_bw
-  FROM events JOIN flows USING (run_id, flow) SEMI JOIN these_chosen USING (run_id, flow)
+    kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start
+  FROM events JOIN (SELECT *, frame_bytes(0, remote_address) AS headers FROM flows)
+    USING (run_id, flow) SEMI JOIN these_chosen USING (run_id, flow)
   WHERE run_id IN {{chosen}} AND seq >= pre_init
   WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), linked AS (
   SELECT run_id, start_ns, bits_per_s,
     coalesce(lead(start_ns) OVER (PARTITION BY run_id ORDER BY start_ns), 9223372036854775807)
       AS end_ns
-  FROM link_rates WHERE run_id IN {{chosen}}
+  FROM link_rates WHERE run_id IN {{chosen}} AND run_id NOT IN (SELECT run_id FROM these_policed)
 ), believed AS (
   SELECT run_id, flow, max(max_bw) AS most FROM counted GROUP BY run_id, flow
 )
@@ -228,13 +229,6 @@ SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, N
 FROM theirs JOIN senders USING (run_id, second)
 """
 
-# One row per run: is it known what else was sending?
-_OTHERS = """
-SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen})
-  OR run_id IN (SELECT run_id FROM lab_intervals WHERE run_id IN {chosen}) AS known
-FROM runs WHERE run_id IN {chosen}
-"""
-
 # What was missing in each second, laid at the doors of what limited sending then, by their time.
 _SHORT = """
 WITH limits AS (
@@ -247,20 +241,6 @@ SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns /
     / nullif(sum(l.held_ns) OVER (PARTITION BY l.run_id, l.flow, l.second), 0) AS short_bytes,
   s.senders
 FROM limits l JOIN these_seconds s USING (run_id, flow, second)
-"""
-
-# A shaper and the queue within it drop the same packets: what dropped most at a time counts.
-_QUEUE = f"""
-SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
-  = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
-FROM (SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
-    backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
-    coalesce({grown("dropped", "lag(dropped) OVER k")}, 0)::BIGINT AS dropped
-  FROM queue_samples q JOIN these_run r USING (run_id)
-  WHERE run_id IN {{chosen}} AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
-  WINDOW w AS (PARTITION BY run_id ORDER BY ns), k AS (PARTITION BY run_id, kind ORDER BY ns)) q
-ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
-ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 """
 
 # Recoveries that the sender took back: what it marked lost in them was late. From the end of the
@@ -280,16 +260,19 @@ TABLES = {
     "bases": _BASES,
     "run": _RUN,
     "window": _WINDOW,
+    "policed": POLICED,
     "events": _EVENTS,
     "flows": _FLOWS,
     "phases": _PHASES,
     "binding": _BINDING,
     "bounds": _BOUNDS,
     "decisions": _DECISIONS,
-    "others": _OTHERS,
+    "others": OTHERS,
     "seconds": _SECONDS,
+    "alone": ALONE,
+    "probes": PROBES,
     "short": _SHORT,
-    "queue": _QUEUE,
+    "queue": QUEUE,
     "undone": _UNDONE,
     "facts": _FACTS,
 }
@@ -335,6 +318,8 @@ def prepare(
     chosen = f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
     stored = materialized_tables(con, run_ids)
     _drop_earlier(con)
+    for macro in RULE_MACROS:
+        con.execute(macro.ddl(temporary=True))
     for view in VIEWS:
         if view.name in _SHARED and view.name not in stored:
             table = SHARED_PREFIX + view.name
@@ -383,7 +368,7 @@ def _of_each(query: str, run_ids: Sequence[int]) -> str:
 
     DuckDB takes the lateral join apart: every table is read once for all runs.
     """
-    words = set(re.findall(r"\w+", query))
+    words = words_of(query)
     tables = [
         f"this_{name} AS NOT MATERIALIZED"
         f" ({_of_one(name, f'these_{name}')} WHERE run_id = {_OF_RUN})"

@@ -3,8 +3,10 @@
 All have `t` (seconds from the start of the traffic), `y`, `series` and `facet`, and are worked out
 only when a figure asks for them:
 
-goodput_over_time      each flow's, as means over half a second; 'capacity': the bottleneck's rate;
-                       'fair share': that over the number of flows, where there are several
+goodput_over_time      each flow's, as means over half a second, or over the intervals that its run
+                       measured, where they are longer (simulated ones: a second); 'capacity': the
+                       bottleneck's rate; 'fair share': that over the number of flows, where there
+                       are several
 backlog_over_time      the bottleneck's queue, kB
 queue_by_flow          the same, kB, by whose packets it holds
 retransmits_over_time  a row per twentieth of a second with retransmissions: y is how many

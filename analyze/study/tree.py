@@ -141,7 +141,7 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
             " and with CUBIC",
         )
 
-    def classifier() -> Any:
+    def classifier() -> DecisionTreeClassifier:
         return DecisionTreeClassifier(
             criterion="gini", max_depth=MAX_DEPTH, min_samples_leaf=LEAST_LEAF, random_state=0
         )

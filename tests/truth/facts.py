@@ -170,7 +170,13 @@ class Flow:
     @property
     def base_us(self) -> float:
         known = self.of.base_us
-        return known + self.extra_us if known else float(self.rtts.min())  # type: ignore[arg-type]
+        return known + self.extra_us if known else self.least_us
+
+    @property
+    def least_us(self) -> float:
+        """The least round trip that TCP measured, the handshake's included, which init takes."""
+        believed = self.after_init["bbr.min_rtt_us"].drop_nulls()
+        return float(min(*self.rtts, *believed.filter((believed > 0) & (believed < UNSET))))
 
     @cached_property
     def base_then(self) -> pl.Expr:
@@ -274,10 +280,19 @@ class Flow:
         base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
         return sum(
-            self.covered(second)
+            max(0, self.covered(second) - self.paused.get(second, 0))
             for second, us, path in high.select("second", "us", "base").iter_rows()
             if self.waited.get(second, us) >= 0.75 * (us - path)
         )
+
+    @cached_property
+    def paused(self) -> dict[int, float]:
+        """In each second, for how long [s] nothing was heard beyond a smoothed round trip."""
+        silent = pl.col("ns").diff().fill_null(0) - 125 * pl.col("tp.srtt_us")
+        rows = self.after_init.select(
+            second=(pl.col("ns") - self.zero) // 1_000_000_000, silent=silent.clip(0) / 1e9
+        )
+        return dict(rows.group_by("second").agg(pl.col("silent").sum()).iter_rows())
 
     @cached_property
     def waited(self) -> dict[int, float]:
@@ -323,12 +338,17 @@ class Flow:
         """
         times, waits = [at for at, _ in self.of.waits], [us for _, us in self.of.waits]
         rows = self.after_init.select("ns", "bbr.min_rtt_us").rows()
+        came = dict[int, list[int]]()
+        for ns, us in self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows():
+            came.setdefault(us, []).append(ns)
         held, set_ns = 0, rows[0][0]
         for (ns, before), (next_ns, rtt) in pairwise(rows):
             set_ns = ns if rtt != before else set_ns
             if not 1.1 * self.path_us < rtt < UNSET:
                 continue
-            after = bisect_left(times, set_ns - 1000 * rtt)
+            # v3 adopts a sample of the PROBE_RTT before.
+            seen = max((ns for ns in came.get(rtt, ()) if ns <= set_ns), default=set_ns)
+            after = bisect_left(times, seen - 1000 * rtt)
             near = waits[max(after - 1, 0) : after + 1]
             if not near or min(near) >= 0.75 * (rtt - self.base_us):
                 held += next_ns - ns

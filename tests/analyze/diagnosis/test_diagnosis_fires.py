@@ -152,6 +152,8 @@ PUT: dict[str, tuple[str, Sequence[str]]] = {
             slower(1, 2),
             "UPDATE events SET rs_rtt_us = 2 * rs_rtt_us WHERE {run} AND flow = 9"
             " AND rs_rtt_us > 0",
+            "UPDATE events SET bbr_min_rtt_us = 2 * bbr_min_rtt_us WHERE {run} AND flow = 9"
+            " AND bbr_min_rtt_us < unset()",
         ],
     ),
     "starves_others": (HEALTHY, stranger("1448")),
@@ -335,15 +337,24 @@ def test_a_run_without_events_is_not_called_healthy(tmp_path: Path, shipped_path
 
 
 @pytest.mark.parametrize(
-    "missing",
-    ["bbr_mode = NULL, bbr_min_rtt_us = NULL", "rs_rtt_us = NULL", "rs_delivered = NULL"],
+    ("missing", "unchecked"),
+    [
+        ("bbr_mode = NULL, bbr_min_rtt_us = NULL", "min_rtt_inflated"),
+        ("rs_rtt_us = NULL", "bufferbloat"),
+        ("rs_delivered = NULL", "application_limited"),
+        ("tp_lost = NULL", "heavy_loss"),
+    ],
 )
-def test_a_recording_that_lacks_fields_fails_no_rule(missing: str, alter: Alter) -> None:
-    store = alter(HEALTHY, [f"UPDATE events SET {missing} WHERE {{run}}"])
+def test_a_recording_that_lacks_fields_fails_no_rule(
+    missing: str, unchecked: str, alter: Alter
+) -> None:
+    said = "UPDATE replays SET missing = 'rs_lost, tp_lost' WHERE {run}"
+    store = alter(HEALTHY, [f"UPDATE events SET {missing} WHERE {{run}}", said])
     with store:
         made = diagnose(store.con, store.run_id(HEALTHY))
     assert made.findings == []
-    assert made.outcomes("not checked")
+    assert made.completeness.columns == ("rs_lost", "tp_lost")
+    assert unchecked in {check.rule.name for check in made.outcomes("not checked")}
 
 
 @pytest.mark.slow
@@ -398,6 +409,60 @@ def test_a_longer_path_of_ones_own_is_no_inflated_min_rtt(alter: Alter) -> None:
     assert [check.outcome for check in made.checks] == ["clear", "clear"]
 
 
+def test_a_min_rtt_is_of_the_time_when_its_packet_was_sent_not_of_when_it_was_adopted(
+    alter: Alter,
+) -> None:
+    """v3 takes the least sample of the PROBE_RTT before: of 3 s here, from 8 s on."""
+    store = alter(
+        HEALTHY,
+        [
+            "UPDATE events SET bbr_min_rtt_us = 120000 WHERE {run} AND ns > {zero} + 8000000000",
+            "UPDATE events SET rs_rtt_us = 120000 WHERE {run} AND seq = (SELECT min(seq)"
+            " FROM events WHERE {run} AND rs_rtt_us > 0 AND ns > {zero} + 3000000000)",
+            "UPDATE queue_samples SET backlog_bytes = CASE WHEN ns BETWEEN {zero} + 2500000000"
+            " AND {zero} + 3500000000 THEN 100000 ELSE 0 END WHERE {run}",
+        ],
+    )
+    finding = ask(store, HEALTHY, "min_rtt_inflated")
+    assert finding.values["queue"].endswith("show a wait of 80.0 ms or more.")
+
+
+def test_a_second_of_pauses_is_none_in_a_queue(alter: Alter) -> None:
+    """A burst a second that fills a queue for 0.2 s: two seconds in ten, not ten."""
+    run, put = PUT["bufferbloat"]
+    pauses = (
+        "DELETE FROM events WHERE {run} AND kind = 'main' AND ns > {zero} + 10000000000"
+        " AND (ns - {zero}) % 1000000000 > 200000000"
+    )
+    with alter(run, [*put, pauses]) as store:
+        made = diagnose(store.con, store.run_id(run), [RULES["bufferbloat"]])
+    assert [check.outcome for check in made.checks] == ["clear"]
+
+
+def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
+    """And the rate that was stated is then the link's, not the path's."""
+    samples = (
+        "INSERT INTO queue_samples BY NAME SELECT run_id, ns, '{kind}' AS kind, 0 AS backlog_bytes,"
+        " 0 AS backlog_pkts, {dropped} AS dropped FROM events"
+        " WHERE {{run}} AND flow = 1 AND seq % 20 = 0 AND kind = 'main'"
+    )
+    policed = [
+        """UPDATE runs SET setup = '{{"rate": "60mbit", "delay": "20"}}' WHERE {run}""",
+        samples.format(kind="tbf", dropped="0"),
+        samples.format(kind="clsact", dropped="tp_lost"),
+    ]
+    with alter("v1_x_lt", policed) as store:
+        run_id = store.run_id("v1_x_lt")
+        names = ("loss_outside_bottleneck", "startup_too_early")
+        made = diagnose(store.con, run_id, [RULES[name] for name in names])
+        assert [check.outcome for check in made.checks] == ["found", "not checked"]
+        assert made.findings[0].values["dropped_packets"] == 0
+        store.con.execute("DELETE FROM queue_samples WHERE kind = 'clsact'")
+        forget(store.con, [run_id])
+        made = diagnose(store.con, run_id, [RULES[names[1]]])
+        assert made.outcomes("not checked") == []
+
+
 def test_marks_without_an_answer_are_blamed_on_what_kept_it_from_answering(alter: Alter) -> None:
     """On 20 ms no v3 answers marks, whatever its route says: its limit is 5 ms."""
     marked = "UPDATE events SET tp_delivered_ce = tp_delivered // 2, tp_ecn_flags = {flags}"
@@ -434,7 +499,7 @@ def test_of_a_link_of_unknown_rate_nothing_is_said_or_priced(alter: Alter) -> No
     finding = ask(alter(HEALTHY, [*put, *NO_LINK]), HEALTHY, "receive_window_limited")
     assert (finding.cost_s, finding.cost_bytes) == (None, None)
     assert "is not known" in finding.values["most"]
-    assert "depends on" in finding.values["wanted"]
+    assert finding.values["wanted_bytes"] is None
     believes_much = "UPDATE events SET bbr_bw_s_0_v = 10 * bbr_bw_s_0_v WHERE {run}"
     costs = [
         ask(alter("v1_x_lt", changes), "v1_x_lt", "policer").cost_bytes

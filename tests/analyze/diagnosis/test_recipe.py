@@ -16,7 +16,7 @@ from bbrscope.reports.text.findings.finding_text import sentence, text
 
 PAGE = Path(diagnosis.__file__).with_name("README.md").read_text()
 # Tables that other tables are made of.
-INNER_TABLES = {"chosen", "other_senders", "bases", "others"}
+INNER_TABLES = {"chosen", "other_senders", "bases", "others", "policed"}
 
 
 def block(language: str) -> str:

@@ -1,0 +1,62 @@
+"""What rules ask of the path: its queue, who else sent, and what a PROBE_RTT saw of it.
+
+Tables as those of `tables`, of which they are a part.
+"""
+
+from __future__ import annotations
+
+from ..views.view_parts import grown
+
+# One row per run: is it known what else was sending?
+OTHERS = """
+SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen})
+  OR run_id IN (SELECT run_id FROM lab_intervals WHERE run_id IN {chosen}) AS known
+FROM runs WHERE run_id IN {chosen}
+"""
+
+# One row per run: was no more than one sender there at any time? NULL: one was recorded, and what
+# else was sending is not known.
+ALONE = """
+SELECT run_id,
+  CASE WHEN coalesce(max(senders) <> 1, true) THEN false WHEN known THEN true END AS alone
+FROM these_others LEFT JOIN these_seconds USING (run_id) GROUP BY run_id, known
+"""
+
+# A PROBE_RTT, and the least RTT that came back in it (NULL: none): a flow that is alone empties the
+# queue then, so that this is the path's. around_us is the least one of the five seconds before and
+# after, which is v3's window of PROBE_RTT.
+PROBES = """
+SELECT p.run_id, p.flow, p.seq, p.start_ns, p.end_ns,
+  min(e.rtt_us) FILTER (e.ns BETWEEN p.start_ns AND p.end_ns) AS least_us,
+  min(e.rtt_us) FILTER (e.mode <> 'PROBE_RTT') AS around_us
+FROM these_phases p LEFT JOIN these_events e ON e.run_id = p.run_id AND e.flow = p.flow
+  AND e.ns BETWEEN p.start_ns - 5000000000 AND p.end_ns + 5000000000
+WHERE p.phase = 'PROBE_RTT' GROUP BY ALL
+"""
+
+# A policer holds no packets: what its qdisc drops, no queue dropped.
+_POLICERS = "('clsact', 'ingress')"
+
+# The runs in which a policer dropped more than any queue: the link's rate is not the path's then.
+POLICED = f"""
+SELECT run_id, true AS policed FROM (
+  SELECT run_id, kind IN {_POLICERS} AS policer, max(dropped) - min(dropped) AS packets
+  FROM queue_samples WHERE run_id IN {{chosen}} GROUP BY run_id, kind)
+GROUP BY run_id
+HAVING max(packets) FILTER (policer) > coalesce(max(packets) FILTER (NOT policer), 0)
+"""
+
+# A shaper and the queue within it drop the same packets: what dropped most at a time counts.
+QUEUE = f"""
+SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
+  = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
+FROM (SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+    backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
+    coalesce({grown("dropped", "lag(dropped) OVER k")}, 0)::BIGINT AS dropped
+  FROM queue_samples q JOIN these_run r USING (run_id)
+  WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}
+    AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
+  WINDOW w AS (PARTITION BY run_id ORDER BY ns), k AS (PARTITION BY run_id, kind ORDER BY ns)) q
+ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
+ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
+"""

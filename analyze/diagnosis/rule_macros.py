@@ -1,0 +1,35 @@
+"""What several rules ask or say alike, as macros for their queries."""
+
+from __future__ import annotations
+
+from ..views.macros import Macro
+
+RULE_MACROS = (
+    Macro(
+        "rate_words",
+        ("capacity", "known", "else_words"),
+        "",
+        "known; where no rate of the path is known (capacity NULL), that it is not, and else_words",
+        "CASE WHEN capacity IS NULL THEN 'the path''s rate is not known, and ' || else_words"
+        " ELSE known END",
+    ),
+    Macro(
+        "wait_words",
+        ("wait_us", "before", "after"),
+        "",
+        "a sentence with a wait in the queue; where none is known (NULL), that it is not",
+        "coalesce(before || round(wait_us / 1e3, 1) || ' ms' || after, 'How long packets waited in"
+        " the queue is not known: the path itself may have become longer.')",
+    ),
+    Macro(
+        "is_path",
+        ("wait_us", "alone", "probe_us", "around_us", "most_us"),
+        "",
+        "an RTT above most_us is the path's: no queue was sampled, and a flow that is alone, which"
+        " empties the queue in PROBE_RTT, saw no less than that then (probe_us). Where it is not"
+        " known whether it was alone (NULL), its drains before and after went down to the same RTT"
+        " (around_us), which others' queues do not",
+        "wait_us IS NULL AND coalesce(probe_us > most_us, false)"
+        " AND coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)",
+    ),
+)
