@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from ..collect.store.ending_queries import ctrl_c_ends_queries
 from ..probes.base.errors import BbrscopeError
 from .text.screen import say
 
@@ -89,7 +90,8 @@ REFUSED = (
 def main(args: list[str] | None = None) -> object:
     """Run the command line; exit 0, 1 (the job failed) or 2 (wrong usage)."""
     try:
-        return cli.main(args=args, prog_name="bbrscope")
+        with ctrl_c_ends_queries():
+            return cli.main(args=args, prog_name="bbrscope")
     except Exception as error:
         if _is_interrupt(error):
             say("Aborted!", err=True)

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from ...collect.store.store import Store
 
 
+BREAKDOWNS = ("version", "kernel", "host", "day", "path")
+
+
 @dataclass(frozen=True)
 class FleetRequest:
     """Which lake to ask, how to break its findings down, and where to write what."""
 
     lake: Path
-    by: str
+    by: tuple[str, ...]
     most: int
     output: Path | None
     reports: int
@@ -39,10 +42,10 @@ class FleetRequest:
 @click.argument("lake", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--by",
-    type=click.Choice(["version", "kernel", "host", "day", "path"]),
-    default="version",
-    show_default=True,
-    help="Break findings down by this; path: class of RTT, rate and loss.",
+    type=click.Choice(BREAKDOWNS),
+    multiple=True,
+    help="Break findings down by this; path: class of RTT, rate and loss. May be given again "
+    "[version; on a page and in json all five].",
 )
 @click.option(
     "--most", type=click.IntRange(1), default=10, show_default=True, help="Rows of each table."
@@ -63,11 +66,15 @@ def command(request: FleetRequest) -> None:
     Answers, each a table: findings by the seconds and bytes that they cost, over all and broken
     down; what changed between the last seven days and the seven before, separated from noise by a
     permutation test; the worst flows; v3 beside v1 on paths of similar RTT, rate and loss, with the
-    limit that made the difference; and what limited sending. json has them by name.
+    limit that made the difference; and what limited sending. json has them by name. The page ends
+    with questions in SQL to go on from.
 
     \b
     bbrscope fleet lake
-    bbrscope fleet lake --by path -o fleet.html --reports 5
+    bbrscope fleet lake --by path --by kernel
+    bbrscope fleet lake -o fleet.html --reports 5
+    bbrscope sql "SELECT host, name, sum(cost_s) AS s FROM findings JOIN lake_runs USING (run_id)
+      GROUP BY ALL ORDER BY s DESC" --store lake
     """
     from ...analyze.lake.fleet import answers
     from ...analyze.views.store_with_views import open_store
@@ -80,7 +87,9 @@ def command(request: FleetRequest) -> None:
             f"{request.lake} is not a lake", "make one: bbrscope lake add DIR BUNDLE..."
         )
     with open_store(request.lake, read_only=True) as opened:
-        answered = list(answers(opened.con, request.by, request.most))
+        in_full = request.output is not None or request.output_format == "json"
+        by = request.by or (BREAKDOWNS if in_full else BREAKDOWNS[:1])
+        answered = list(answers(opened.con, by, request.most))
         counted = _counted(opened)
         if request.output is not None:
             _write_page(opened, request, counted, answered)
@@ -94,11 +103,18 @@ def command(request: FleetRequest) -> None:
 
 
 def _counted(opened: Store) -> str:
-    runs, flows, seconds = opened.con.execute(
-        "SELECT (SELECT count(*) FROM runs), count(*), coalesce(sum(duration_s), 0)"
-        " FROM fleet_flows"
+    runs, eventless, flows, seconds = opened.con.execute(
+        "SELECT (SELECT count(*) FROM runs),"
+        " (SELECT count(*) FROM runs WHERE coalesce(events, 0) = 0),"
+        " count(*), coalesce(sum(duration_s), 0) FROM fleet_flows"
     ).fetchall()[0]
-    return f"{plural(runs, 'run')}, {plural(flows, 'flow')}, {seconds / 3600:,.2f} hours of sending"
+    text = f"{plural(runs, 'run')}, {plural(flows, 'flow')}, {seconds / 3600:,.2f} hours of sending"
+    if not eventless:
+        return text
+    many = "has" if eventless == 1 else "have"
+    return (
+        f"{text}; {eventless:,} of the runs {many} no events: metrics, but no findings and limits"
+    )
 
 
 def _print(counted: str, answered: Sequence[Answer]) -> None:

@@ -86,6 +86,9 @@ def command(request: IngestRequest) -> None:
     runs, too; plain, .gz or .zst. They hold packets or samples, so there is nothing to replay, but
     there are metrics.
 
+    M-Lab keeps an archive for each connection. `cat` makes one file of many, and so one run of as
+    many flows: a run costs 30 ms, however few its snapshots.
+
     \b
     bbrscope ingest recordings/*
     bbrscope ingest run.tar.zst --store lab.duckdb --as monday
@@ -93,6 +96,7 @@ def command(request: IngestRequest) -> None:
     bbrscope ingest server.pcapng.gz
     bbrscope ingest ss.log dmesg.txt
     bbrscope ingest ndt-jfj6s_1577922304_0000000000A5E4D4.00000.jsonl.zst
+    cat 2020/01/02/*.jsonl.zst > day.jsonl.zst; bbrscope ingest day.jsonl.zst
     """
     from ...analyze.views.store_with_views import open_for_loading
 

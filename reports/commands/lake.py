@@ -129,7 +129,9 @@ def _print_event(filed: Filed) -> str:
     if filed.already:
         return "there already"
     agrees = "" if filed.exact else "; the replay differs from the kernel"
-    say(f"{filed.run}: {plural(filed.events, 'event')}{agrees}")
+    sampled = filed.samples and not filed.events
+    counted = plural(filed.samples, "sample") if sampled else plural(filed.events, "event")
+    say(f"{filed.run}: {counted}{agrees}")
     return "added"
 
 

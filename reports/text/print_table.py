@@ -224,7 +224,7 @@ def listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar) -> object:
     """Return one value as `listed` does; lists and structs hold times, too."""
     import pyarrow as pa
 

@@ -77,7 +77,9 @@ def enlarge(store: Store, run_id: int, events: int, flows: int) -> int:
     )
     con.execute(
         f"INSERT INTO decisions BY NAME SELECT * EXCLUDE (turn) REPLACE ({later})"
-        f" FROM decisions, {turns} WHERE run_id = {run_id} ORDER BY turn, seq, ord"
+        f" FROM decisions, {turns} WHERE run_id = {run_id} AND seq NOT IN"
+        f" (SELECT seq FROM events WHERE run_id = {run_id} AND kind = 'init')"
+        " ORDER BY turn, seq, ord"
     )
     _repeat_packets(store, run_id, turns, span, repeats)
     con.execute(

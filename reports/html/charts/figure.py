@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -291,7 +291,7 @@ def _prefix(spec: dict[str, Any], datasets: dict[str, Any], prefix: str) -> None
 def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
     """Colours by value, a margin, and room for legends; on paper there is no page around."""
 
-    def painted(value: object) -> Any:
+    def painted(value: object) -> object:
         if isinstance(value, dict):
             # Data are not ours to touch.
             return {k: v if k in ("datasets", "values") else painted(v) for k, v in value.items()}
@@ -301,7 +301,7 @@ def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
             return _VARIABLE.sub(lambda found: _BY_VARIABLE[found[1]][dark], value)
         return value
 
-    chart: dict[str, Any] = painted(spec)
+    chart = cast("dict[str, Any]", painted(spec))
     chart |= {"background": COLOURS["paper"][dark], "padding": 8, "autosize": {"type": "pad"}}
     for kind in ("axis", "axisX", "legend", "title", "text"):
         config = chart["config"].setdefault(kind, {})

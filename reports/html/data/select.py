@@ -30,8 +30,8 @@ Array = np.ndarray[Any, Any]
 # Each of this many spans of a run keeps its extremes, shared out among the flows that are drawn; a
 # chart is seldom wider than the least.
 COLUMNS, LEAST_COLUMNS = 5000, 1500
-# enum tcp_ca_state; set_state is called before the state changes. The last: no such state.
-_CA_NAMES = np.array(["Open", "Disorder", "CWR", "Recovery", "Loss", ""])
+# enum tcp_ca_state; set_state is called before the state changes. The last: none of them.
+_CA_NAMES = np.array(["Open", "Disorder", "CWR", "Recovery", "Loss", "unknown"])
 _CA = """coalesce(least(CASE WHEN kind = 'set_state' THEN new_state ELSE icsk_ca_state END, 5),
  5)::UTINYINT"""
 # For a signal whose condition fails, e.g. a bound that is unset; no signal is negative.

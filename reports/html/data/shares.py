@@ -82,7 +82,7 @@ def swatch(place: int) -> str:
     return f"flow{place % COLOURS + 1}"
 
 
-def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
+def one_of(place: int, key: str, label: str, about: str) -> Signal:
     """Return the signal of one of several that stand side by side, in colours of their own."""
     return Signal(
         key,
@@ -92,7 +92,6 @@ def one_of(place: int, key: str, label: str, about: str, **rest: Any) -> Signal:
         1e-3,
         dash=DASHES[place // COLOURS % len(DASHES)],
         colour=swatch(place),
-        **rest,
     )
 
 

@@ -6,6 +6,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ....analyze.lake.fleet_examples import EXAMPLES
 from ...text.column_headings import heading, words_and_unit
 from ...text.print_table import cell
 from ...text.quantities import fine_share, quantity
@@ -38,7 +39,13 @@ def build(lake: str, counted: str, answers: Sequence[Answer], reports: Mapping[s
         reports: by run, the path of its report from where the page lies.
     """
     shown = [_shown(answer, reports) for answer in answers]
-    return frame.fill("fleet.html.j2", "", "", {"lake": lake, "counted": counted, "answers": shown})
+    values: dict[str, object] = {
+        "lake": lake,
+        "counted": counted,
+        "answers": shown,
+        "examples": EXAMPLES,
+    }
+    return frame.fill("fleet.html.j2", "", "", values)
 
 
 def _shown(answer: Answer, reports: Mapping[str, str]) -> dict[str, object]:

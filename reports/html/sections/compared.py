@@ -153,7 +153,8 @@ def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) 
     one = DrawnRun(run, place, shared, [], {}, {})
     if shared:
         one.panels.append(_GOODPUT.of(shared.signals()))
-        one.points |= shared.points(run)
+        last = run.us(max(flow.last_ns for flow in shared.flows))
+        one.points |= {key: _ended(points, last) for key, points in shared.points(run).items()}
     for panel, key in ((_SRTT, "srtt"), (_INFLIGHT, "inflight")):
         signals = []
         for number, flow in enumerate(run.main):
@@ -169,8 +170,9 @@ def _load(con: duckdb.DuckDBPyConnection, run_id: int, place: int, beside: int) 
 
 
 def _ended(points: Points, end: int) -> Points:
-    """Let a signal end with its flow, before others of the run do."""
-    t, v = np.append(points.t, end + 1), np.append(points.v, select.UNSET)
+    """Let a signal end with its flow [us], before others of the run, or other runs, do."""
+    end = max(end, int(points.t[-1])) + 1
+    t, v = np.append(points.t, end), np.append(points.v, select.UNSET)
     return replace(points, t=t, v=v)
 
 

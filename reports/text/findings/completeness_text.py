@@ -50,4 +50,8 @@ def _lacks(known: RunCompleteness) -> list[str]:
         parts.append(f"events are missing in {plural(known.gaps, 'place')}")
     if known.salvaged:
         parts.append("it was read from a damaged file")
+    if known.columns:
+        named = [*map(printable, known.columns[:MOST_KINDS])]
+        named += [f"{len(known.columns) - MOST_KINDS} more"] * (len(known.columns) > MOST_KINDS)
+        parts.append(f"fields that the replay needs were not recorded ({', '.join(named)})")
     return parts

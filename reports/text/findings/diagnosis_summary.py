@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ....analyze.story.names import translate
@@ -10,6 +10,8 @@ from ..print_table import render
 
 if TYPE_CHECKING:
     from ....analyze.diagnosis.engine import Diagnosis, Finding
+
+_Row = tuple[str, str, int, int, float | None, float | None, str]
 
 
 def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list[str]:
@@ -20,7 +22,7 @@ def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list
     for diagnosis in diagnoses:
         for finding in diagnosis.findings:
             groups.setdefault(finding.rule.name, []).append((diagnosis.run, finding))
-    rows = sorted(map(_row, groups.values()), key=lambda row: (-row[4], -row[2], row[0]))
+    rows = sorted(map(_row, groups.values()), key=lambda row: (-(row[4] or 0), -row[2], row[0]))
     heads = ("finding", "title", "runs", "flows", "cost_s", "cost_bytes", "worst_run")
     clean = sum(not diagnosis.findings for diagnosis in diagnoses)
     inexact = [one.run for one in diagnoses if one.exact != one.compared]
@@ -34,7 +36,7 @@ def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list
     return [*lines, "of one run all: bbrscope diagnose RUN; of each run all: --full"]
 
 
-def _row(findings: Sequence[tuple[str, Finding]]) -> tuple[str, str, int, int, float, float, str]:
+def _row(findings: Sequence[tuple[str, Finding]]) -> _Row:
     rule = findings[0][1].rule
     worst = max(findings, key=lambda one: one[1].cost_s or 0)
     return (
@@ -42,7 +44,13 @@ def _row(findings: Sequence[tuple[str, Finding]]) -> tuple[str, str, int, int, f
         rule.title,
         len({run for run, _ in findings}),
         len({(run, finding.flow) for run, finding in findings}),
-        sum(finding.cost_s or 0 for _, finding in findings),
-        sum(finding.cost_bytes or 0 for _, finding in findings),
+        _sum(finding.cost_s for _, finding in findings),
+        _sum(finding.cost_bytes for _, finding in findings),
         worst[0],
     )
+
+
+def _sum(costs: Iterable[float | None]) -> float | None:
+    """Return the sum of the costs that are known; None: none is."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None

@@ -57,11 +57,12 @@ def _totals(flow: EventFlow) -> list[str]:
         facts[0] += f" from {(flow.first_ns - flow.zero_ns) / 1e9:.3f} s of the run on"
     if s["throughput_mbps"] is not None:
         facts.append(f"{s['throughput_mbps']:.2f} Mbit/s delivered")
-    facts.append(f"{s['delivered']:,} packets")
+    if s["delivered"] is not None:
+        facts.append(f"{s['delivered']:,} packets")
     if s["lost"] is not None:
-        facts[-1] += f", {s['lost']:,} lost"
+        facts.append(f"{s['lost']:,} lost")
     if s["retransmits"]:
-        facts[-1] += f", {s['retransmits']:,} sent again"
+        facts.append(f"{s['retransmits']:,} sent again")
     if s["min_rtt_us"] is not None:
         facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
     if s["max_bw_mbps"]:

@@ -40,7 +40,19 @@ def test_the_page_heads_and_writes_numbers_in_their_units() -> None:
 def diagnosis(run: str, costs: dict[str, float]) -> Diagnosis:
     by_name = {rule.name: rule for rule in rules()}
     found = [
-        Finding(by_name[name], 1, 0, 1, cost, 8 * cost, "minor", "high", {}, (), {})
+        Finding(
+            by_name[name],
+            1,
+            0,
+            1,
+            cost,
+            8 * cost if cost < 4 else None,
+            "minor",
+            "high",
+            {},
+            (),
+            {},
+        )
         for name, cost in costs.items()
     ]
     return Diagnosis(run, "v3", 0, None, {}, 5, 5, RunCompleteness(), found)
@@ -56,4 +68,5 @@ def test_many_diagnoses_are_ranked_by_what_findings_cost() -> None:
     assert lines[0] == "3 runs; 1 without a finding"
     table = [line.split() for line in lines if line.startswith(("policer", "outage"))]
     assert [line[0] for line in table] == ["policer", "outage"]
+    assert table[0][-5:] == ["1", "1", "4", "-", "one"]
     assert table[1][-5:] == ["2", "2", "3.5", "28", "two"]

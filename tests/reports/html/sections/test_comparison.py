@@ -15,6 +15,7 @@ from bbrscope.reports.html.charts import beside
 from bbrscope.reports.html.sections import compared
 from click.testing import CliRunner, Result
 
+from tests.packed_columns import unpack
 from tests.page_data import data_of
 
 RUNS = ("v2_single_1bdp", "v3_x_tlp5", "v1_x_lt")
@@ -65,6 +66,17 @@ def test_runs_share_their_axes(html: str) -> None:
         if about["flow"] < len(RUNS) and about["spec"].startswith("srtts")
     }
     assert len(specs) == 1
+
+
+def test_a_run_that_ended_is_drawn_no_further(html: str) -> None:
+    *runs, over = data_of(html)["flows"]
+    ends = [run["end"] for run in runs]
+    assert max(ends) > min(ends) + 1
+    for place, end in enumerate(ends):
+        (line,) = [one for one in over["signals"] if one["key"] == f"together-run{place}"]
+        times, levels = unpack(line["t"]), unpack(line["v"])
+        assert levels[-1] == -1
+        assert times[-1] / 1e6 == pytest.approx(end, abs=(times[1] - times[0]) / 1e6)
 
 
 def test_nothing_asks_the_network_and_strangers_stay_text(hostile_path: Path) -> None:
