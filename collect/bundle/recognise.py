@@ -10,7 +10,7 @@ from .zstd import DamagedError
 
 KINDS = ("bundle", "pcap", "ss", "kernel_log", "tcp_info")
 # In each snapshot of M-Lab's tcp-info.
-TCP_INFO = '"RawIDM"'
+TCP_INFO_MARK = '"RawIDM"'
 # So much of a text is looked at.
 LOOK = 4 << 20
 
@@ -35,7 +35,7 @@ def recognise(path: Path) -> str:
     if b"\0" in head:
         return "bundle"
     text = head.decode("utf-8", "replace")
-    if TCP_INFO in text:
+    if TCP_INFO_MARK in text:
         return "tcp_info"
     if samples_kernel_log.LINE.search(text):
         return "kernel_log"

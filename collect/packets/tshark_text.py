@@ -62,8 +62,13 @@ def number_at(text: Any, at: int, end: int) -> int:
                 return -1
             value = value * 16 + digit
         return value
-    if at == end or end - at > 18:
-        return -1
+    return digits(text, at, end) if 0 < end - at <= 18 else -1
+
+
+@jit
+def digits(text: Any, at: int, end: int) -> int:
+    """Return the number whose digits fill [at, end), 18 at most; -1: not all are digits."""
+    value = 0
     for place in range(at, end):
         digit = int(text[place]) - ZERO
         if digit < 0 or digit > 9:

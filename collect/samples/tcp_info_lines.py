@@ -21,6 +21,7 @@ import numpy as np
 
 from ...probes.base.jit import PLAIN
 from ..bundle.numbers import is_time
+from ..bundle.recognise import TCP_INFO_MARK
 from .log_lines import blocks
 from .tcp_info_rows import (
     AF_INET,
@@ -37,7 +38,7 @@ from .tcp_info_rows import (
     U8,
 )
 
-MARK = b'"RawIDM"'
+MARK = TCP_INFO_MARK.encode()
 # A snapshot's line has more bytes than this: its message alone takes 72.
 _SHORTEST = 100
 # The largest number of a line that column poll holds.

@@ -1,7 +1,7 @@
 """Find the raw messages in a text of tcp-info's lines and undo their base64: compiled.
 
 Lines of the one shape that M-Lab's tcp-info writes are taken, in plain ASCII and with every byte of
-it checked. Any other line that may be a snapshot is left to tcp_info_archive.py, which reads it as
+it checked. Any other line that may be a snapshot is left to tcp_info_lines.py, which reads it as
 JSON: both give the same rows.
 """
 
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...probes.base.jit import jit
+from ..bundle.recognise import TCP_INFO_MARK
+from ..packets.tshark_text import digits
 from .tcp_info_rows import (
     AF_INET,
     AF_INET6,
@@ -25,7 +27,7 @@ from .tcp_info_rows import (
 )
 
 _NEWLINE, _RETURN, _TAB, _SPACE, _QUOTE, _PLUS, _COMMA = 10, 13, 9, 32, 34, 43, 44
-_MINUS, _POINT, _ZERO, _COLON, _EQUALS, _LETTER_T, _LETTER_Z = 45, 46, 48, 58, 61, 84, 90
+_MINUS, _POINT, _COLON, _EQUALS, _LETTER_T, _LETTER_Z = 45, 46, 58, 61, 84, 90
 _OPEN_LIST, _BACKSLASH, _CLOSE_LIST, _OPEN, _CLOSE = 91, 92, 93, 123, 125
 # What a byte stands for in base64 (RFC 4648, 4), or _NOT.
 _NOT = 64
@@ -33,13 +35,13 @@ _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SIX_BITS = np.full(256, _NOT, np.uint8)
 _SIX_BITS[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64)
 _TIME, _RAW, _ATTRIBUTES, _NULL = (
-    np.frombuffer(word, np.uint8)
-    for word in (b'"Timestamp"', b'"RawIDM"', b'"Attributes"', b"null")
+    np.frombuffer(word.encode(), np.uint8)
+    for word in ('"Timestamp"', TCP_INFO_MARK, '"Attributes"', "null")
 )
 _BEFORE_MONTH = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365])
 _DAYS_TO_1970 = 719_162
 _NS = 1_000_000_000
-# A time in ns before or after all that 64 bits hold and a recording can have.
+# What stands for a time that is not of the form, or before 1970.
 _NO_NS = -1
 
 
@@ -246,18 +248,6 @@ def from_base64(text: Any, at: int, end: int, raw: Any, row: int, place: int, mo
 
 
 @jit
-def digits(text: Any, at: int, count: int) -> int:
-    """Return the number of `count` digits at `at`; negative if not all are digits."""
-    value = 0
-    for place in range(at, at + count):
-        digit = int(text[place]) - _ZERO
-        if digit < 0 or digit > 9:
-            return -1
-        value = value * 10 + digit
-    return value
-
-
-@jit
 def time_ns(text: Any, at: int, end: int) -> int:
     """Return ns since 1970 of YYYY-MM-DDTHH:MM:SS[.FRACTION]Z; -1: another form, or out of range.
 
@@ -271,9 +261,9 @@ def time_ns(text: Any, at: int, end: int) -> int:
         or text[end - 1] != _LETTER_Z
     ):
         return _NO_NS
-    year, month, day = digits(text, at, 4), digits(text, at + 5, 2), digits(text, at + 8, 2)
-    hour, minute = digits(text, at + 11, 2), digits(text, at + 14, 2)
-    second = digits(text, at + 17, 2)
+    year, month = digits(text, at, at + 4), digits(text, at + 5, at + 7)
+    day, hour = digits(text, at + 8, at + 10), digits(text, at + 11, at + 13)
+    minute, second = digits(text, at + 14, at + 16), digits(text, at + 17, at + 19)
     if year < 1970 or year > 2100 or month < 1 or month > 12 or day < 1:
         return _NO_NS
     if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
@@ -299,7 +289,7 @@ def fraction_ns(text: Any, at: int, end: int) -> int:
     count = end - at - 1
     if text[at] != _POINT or count < 1 or count > 9:
         return -1
-    value = digits(text, at + 1, count)
+    value = digits(text, at + 1, end)
     for _ in range(count, 9):
         value *= 10
     return value
