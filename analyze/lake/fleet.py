@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..compare.noise import ALPHA, holm, interval, p_value
+from .breakdowns import BREAKDOWNS
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 # A path's class: limits of round-trip time [ms], rate [Mbit/s] and share of packets lost [%]. Each
 # is about the factor within which BBR's own answers (min_rtt, rounds, 2 % loss) change little.
 _RTT, _RATE, _LOSS = (5, 20, 50, 100, 200), (1, 10, 100, 1000), (0.1, 1, 2, 5)
-# By what findings may be broken down, and its column of `_FLOWS`.
-BREAKDOWNS = {
-    "version": "version",
-    "kernel": "kernel",
-    "host": "host",
-    "day": "day",
-    "path": "path_class",
-}
 WEEK_DAYS = 7
 # Of a week, so many runs are compared; more make the test no better and take memory.
 MOST_RUNS = 250

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...analyze.lake.breakdowns import BREAKDOWNS
 from ...probes.base.errors import BbrscopeError
 from ..html.pages import writer
 from ..options import format_option, gather
@@ -20,9 +21,6 @@ from ..text.screen import say
 if TYPE_CHECKING:
     from ...analyze.lake.fleet import Answer
     from ...collect.store.store import Store
-
-
-BREAKDOWNS = ("version", "kernel", "host", "day", "path")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class FleetRequest:
 @click.argument("lake", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--by",
-    type=click.Choice(BREAKDOWNS),
+    type=click.Choice(list(BREAKDOWNS)),
     multiple=True,
     help="Break findings down by this; path: class of RTT, rate and loss. May be given again "
     "[version; on a page and in json all five].",
@@ -88,7 +86,7 @@ def command(request: FleetRequest) -> None:
         )
     with open_store(request.lake, read_only=True) as opened:
         in_full = request.output is not None or request.output_format == "json"
-        by = request.by or (BREAKDOWNS if in_full else BREAKDOWNS[:1])
+        by = request.by or (tuple(BREAKDOWNS) if in_full else ("version",))
         answered = list(answers(opened.con, by, request.most))
         counted = _counted(opened)
         if request.output is not None:
