@@ -212,12 +212,27 @@ check_places() {
       "unload the module of the other BBR:$found"
   done
 }
+# Old kernels' tcp_probe does not name the socket.
+names_socket() {
+  for place in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+    format=$place/events/tcp/tcp_probe/format
+    [ ! -r $format ] || grep -q skaddr $format || return 1
+  done
+}
+failed() {
+  why=$1
+  echo "  $rung failed: $why" >&2
+  ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"failed\", \"reason\": \"$why\"}, "
+}
 ladder= tracer= why="no way to attach is left"
 for rung in $rungs; do
   # By name alone a kprobe could land in the other BBR.
   [ $rung = kprobe ] && [ "$found" != " $module" ] && continue
   # fentry needs the types of what it attaches to.
   [ $rung = fentry ] && [ -n "$untyped$short" ] && continue
+  if [ $rung = tcp_probe ] && ! names_socket; then
+    failed "the tracepoint tcp_probe of this kernel does not name the socket"; continue
+  fi
   probe | sed "$rewrite" | cwnd_events > "$work/probe.bt"
   echo "attaching to BBR $version ($module) by $rung" >&2
   : > "$work/raw"
@@ -228,9 +243,7 @@ for rung in $rungs; do
     sleep 1
   done
   [ -n "$tracer" ] && break
-  why=$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5 | tr -d '\000-\037"\\')
-  echo "  $rung failed: $why" >&2
-  ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"failed\", \"reason\": \"$why\"}, "
+  failed "$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5 | tr '\n' ' ' | tr -d '\000-\037"\\')"
 done
 [ -n "$tracer" ] || give_up "bpftrace did not attach: $why"
 ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the first that attached\"}"

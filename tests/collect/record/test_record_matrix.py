@@ -42,7 +42,8 @@ BOOTS = WHOLE if ASKED == "whole" else ASKED.split()
 # Each with the rung of the recorder beside it, which is killed; "": none is.
 RUNGS = {"fentry": "kprobe", "kprobe": "fentry", "tcp_probe": "fentry", "inet_diag": "tcp_probe"}
 # What its Python is too old for: the script without Python records, and has no rung inet_diag.
-SCRIPTED = {"bullseye": {"kprobe": "tcp_probe", "tcp_probe": "kprobe"}}
+# Its tcp_probe does not name the socket.
+SCRIPTED = {"bullseye": {"kprobe": "kprobe"}}
 CHOSEN = os.environ.get("BBRSCOPE_RUNGS", " ".join(RUNGS)).split()
 REPLAYED = ("fentry", "kprobe")
 

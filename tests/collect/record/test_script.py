@@ -184,6 +184,27 @@ def test_the_callbacks_for_cwnd_events_are_those_that_the_kernel_has(
         assert done.stdout == probe
 
 
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (("sport", "skaddr"), 0),  # Debian 12, Linux 6.1
+        (("sport", "sock_cookie"), 1),  # Debian 11, Linux 5.10
+        ((), 0),  # no tracefs to look into: bpftrace will tell
+    ],
+)
+def test_a_tcp_probe_that_does_not_name_the_socket_is_known_before_it_is_tried(
+    fields: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    text = script()
+    function = text[text.index("names_socket() {") :].split("\n}\n")[0] + "\n}\n"
+    if fields:
+        format = tmp_path / "tracing/events/tcp/tcp_probe/format"
+        format.parent.mkdir(parents=True)
+        format.write_text("".join(f"\tfield:__u64 {name};\n" for name in fields))
+    program = f"{function}\nnames_socket".replace("/sys/kernel", str(tmp_path))
+    assert subprocess.run(["sh", "-c", program], check=False).returncode == status
+
+
 def test_the_bpftrace_of_debian_11_gets_texts_that_it_can_hold() -> None:
     """0.11 takes 64 bytes: rows are split further, and no column is lost."""
     old, new = (probe("v1", "kprobe", longest) for longest in (SHORT_TEXT, LONGEST_TEXT))
