@@ -61,6 +61,6 @@ class StoryPrinter:
             self._say(event, f"{before} > {phase}" if before else f"seen first in {phase}")
 
     def _say(self, event: LiveEvent, words: str) -> None:
-        real = (event.ns + self._ahead_ns) / 1e9
-        clock = time.strftime("%H:%M:%S", time.localtime(real)) + f"{real % 1:.3f}"[1:]
-        say(f"{clock}  {event.flow.name}  {words}")
+        seconds, ms = divmod((event.ns + self._ahead_ns) // 1_000_000, 1000)
+        clock = time.strftime("%H:%M:%S", time.localtime(seconds))
+        say(f"{clock}.{ms:03d}  {event.flow.name}  {words}")

@@ -10,6 +10,8 @@ ORDER_NS = 200_000_000
 # Where no newer rows come, those that wait are as old as this at most.
 STALLED_NS = 2 * ORDER_NS
 MOST_ROWS = 50_000
+# Rows that say who a flow is: they come only once.
+ABOUT = (b"I", b"N", b"P")
 
 
 class LiveRows:
@@ -36,11 +38,14 @@ class LiveRows:
                 self._drop_oldest(len(self._rows) - MOST_ROWS)
 
     def _drop_oldest(self, over: int) -> None:
-        """Drop rows, but for those that say who a flow is: they come only once."""
+        """Drop rows, but for those that say who a flow is, as long as there are others."""
         self._rows.sort(key=lambda row: row[0])
-        about = [row for row in self._rows[:over] if row[1].startswith((b"I", b"N", b"P"))]
-        about = about[-MOST_ROWS // 2 :]
-        self._rows = about + self._rows[over + len(about) :]
+        about, at = list[tuple[int, bytes]](), 0
+        while at < len(self._rows) and at < over + len(about):
+            if self._rows[at][1].startswith(ABOUT):
+                about.append(self._rows[at])
+            at += 1
+        self._rows = (about + self._rows[at:])[-MOST_ROWS:]
         self.dropped += over
 
     def take(self, now_ns: int | None = None) -> list[bytes]:

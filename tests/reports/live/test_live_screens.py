@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.live.follower import Follower
+from bbrscope.analyze.live.live_events import LiveEvent, LiveFlow
 from bbrscope.analyze.live.live_flows import FlowNow, LiveFlows
 from bbrscope.analyze.live.live_session import LiveSession
 from bbrscope.collect.flight.triggers import LiveBatch
@@ -148,6 +149,17 @@ def test_the_story_is_reported_as_it_happens(capsys: pytest.CaptureFixture[str])
         assert all(
             re.match(r"\d\d:\d\d:\d\d\.\d{3}  \S+ > \S+  ", line) for line in said.splitlines()
         )
+
+
+@pytest.mark.parametrize(("ns", "shown"), [(999_600_000, "00.999"), (1_000_000_000, "01.000")])
+def test_the_time_of_a_line_is_never_a_second_early(
+    ns: int, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.9996 s is not 0.000 s."""
+    printer = StoryPrinter()
+    monkeypatch.setattr(printer, "_ahead_ns", 0)
+    printer._say(LiveEvent(LiveFlow(1, "9"), "main", ns, 0, {}), "words")
+    assert f":{shown}  socket 9  words" in capsys.readouterr().out
 
 
 def test_metrics_are_read_back_by_prometheus_own_parser(session: Replayed) -> None:
