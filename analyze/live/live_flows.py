@@ -63,11 +63,12 @@ class _Track:
 
 
 class LiveFlows:
-    """Takes what a follower brings; `flows` are those that are alive, by their names."""
+    """Takes what a follower brings; `flows` are those that are alive."""
 
     def __init__(self) -> None:
-        self._tracks: dict[str, _Track] = {}
-        self._numbers: dict[int, str] = {}
+        # By the flow's number, or by its name where ss tells of it.
+        self._tracks: dict[int | str, _Track] = {}
+        self._sockets: dict[str, int] = {}
 
     @property
     def flows(self) -> list[FlowNow]:
@@ -76,24 +77,28 @@ class LiveFlows:
 
     def story(self, flow: str) -> list[tuple[int, str]]:
         """Times [ns, CLOCK_MONOTONIC] and sentences of a flow's last changes, oldest first."""
-        return list(self._tracks[flow].story) if flow in self._tracks else []
+        stories = [track.story for track in self._tracks.values() if track.now.flow == flow]
+        return list(stories[-1]) if stories else []
 
     def take(self, version: str, followed: Followed) -> None:
         """Take events and decisions."""
         for event in followed.events:
             self._event(version, event)
         for decision in followed.decisions:
-            code = CODES[decision.code]
-            if code.change and code.about != "round":
+            code, track = CODES[decision.code], self._tracks.get(decision.event.flow.number)
+            if track is not None and code.change and code.about != "round":
                 mss = decision.event.values.get("tp_mss_cache", 0)
                 words = sentence(decision.code, decision.evidence, mss)
-                track = self._track(decision.event.flow)
                 track.story.append((decision.event.ns, words))
                 track.now.decision, track.now.decided_ns = words, decision.event.ns
 
     def _track(self, flow: LiveFlow) -> _Track:
-        name = self._numbers.setdefault(flow.number, flow.name)
-        return self._tracks.setdefault(name, _Track(FlowNow(name)))
+        """A flow's track; the flow before it on its socket is no more."""
+        if flow.number not in self._tracks:
+            self._tracks.pop(self._sockets.get(flow.sk, flow.number), None)
+            self._sockets[flow.sk] = flow.number
+            self._tracks[flow.number] = _Track(FlowNow(flow.name))
+        return self._tracks[flow.number]
 
     def _event(self, version: str, event: LiveEvent) -> None:
         track = self._track(event.flow)
@@ -162,12 +167,12 @@ class LiveFlows:
 
     def forget(self, now_ns: int) -> None:
         """Drop flows of which nothing came for long; rates of those that stand still are 0."""
-        for name, track in list(self._tracks.items()):
+        for key, track in list(self._tracks.items()):
             if track.now.ns < now_ns - GONE_NS:
-                del self._tracks[name]
+                del self._tracks[key]
             elif track.now.ns < now_ns - RATE_NS and track.now.delivered_mbps is not None:
                 track.now.delivered_mbps = 0.0
-        self._numbers = {k: name for k, name in self._numbers.items() if name in self._tracks}
+        self._sockets = {sk: n for sk, n in self._sockets.items() if n in self._tracks}
 
 
 def _if_set(value: int | None) -> int | None:
