@@ -39,7 +39,6 @@ class Follower:
         self.replay: LiveReplay | None = None
         self._assembler: EventAssembler | None = None
         self._last: tuple[LiveBatch, Followed] | None = None
-        self._idle_ns = 0
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Learn the recording's settings, and have the estimator ready before events come."""
@@ -65,17 +64,14 @@ class Follower:
         events += self._assembler.waiting(batch.now_ns - PATIENCE_NS)
         if self.replay is None:
             return Followed(events, [])
-        if events:
-            self._idle_ns = batch.now_ns
-        idle = batch.now_ns > self._idle_ns + PATIENCE_NS
-        return Followed(events, self.replay.take(events, whole=idle and not events))
+        return Followed(events, self.replay.take(events, batch.now_ns - PATIENCE_NS))
 
     def end(self) -> Followed:
         """Return what waited for rows that will not come, once all batches are taken."""
         if self._assembler is None:
             return Followed([], [])
         events = list(self._assembler.waiting(MAX_NS))
-        decisions = self.replay.take(events, whole=True) if self.replay else []
+        decisions = self.replay.take(events, MAX_NS) if self.replay else []
         return Followed(events, decisions)
 
     def _assemble(self, batch: LiveBatch) -> EventAssembler:

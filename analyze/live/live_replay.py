@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class LiveDecision:
 class _Pending:
     """Events of a flow: the last one that was replayed, if any, and those that were not."""
 
+    number: int
+    record: Array | None = None
     events: list[LiveEvent] = field(default_factory=list)
     done: int = 0
     begun: bool = False
@@ -49,24 +52,33 @@ class LiveReplay:
         self.values = run_params.of_manifest(settings, self.flavour)
         self.exact = 0
         self.compared = 0
-        self._flows: dict[int, _Pending] = {}
-        self._records: dict[int, Array] = {}
+        # By socket, as a socket's next flow ends the one before; oldest last event first.
+        self._flows: dict[str, _Pending] = {}
+        self._waiting: dict[str, int] = {}
 
-    def take(self, events: list[LiveEvent], whole: bool = False) -> list[LiveDecision]:
+    def take(self, events: list[LiveEvent], before_ns: int = 0) -> list[LiveDecision]:
         """Take events in order; return what was decided at those that can be judged by now.
 
-        The last event of a flow waits for the next, which shows the state after it; if `whole`,
-        nothing waits.
+        The last event of a flow waits for the next, which shows the state after it, unless it was
+        before `before_ns`.
         """
-        for event in events:
-            self._add(event)
         decisions: list[LiveDecision] = []
-        for number in {event.flow.number for event in events} if not whole else list(self._flows):
-            decisions += self._advance(self._flows[number], whole)
+        for event in events:
+            decisions += self._add(event)
+        for sk in dict.fromkeys(event.flow.sk for event in events):
+            decisions += self._advance(self._flows[sk], False)
+        for sk in list(takewhile(lambda sk: self._waiting[sk] < before_ns, self._waiting)):
+            decisions += self._advance(self._flows[sk], True)
+            del self._waiting[sk]
         return decisions
 
-    def _add(self, event: LiveEvent) -> None:
-        pending = self._flows.setdefault(event.flow.number, _Pending())
+    def _add(self, event: LiveEvent) -> list[LiveDecision]:
+        """Keep an event; return what was decided at the last one of the socket's flow before."""
+        sk, decisions = event.flow.sk, list[LiveDecision]()
+        pending = self._flows.get(sk)
+        if pending is None or pending.number != event.flow.number:
+            decisions = self._advance(pending, True) if pending else decisions
+            pending = self._flows[sk] = _Pending(event.flow.number)
         before = pending.events[-1] if pending.events else None
         if before is not None and 0 <= before.seqno != event.seqno - 1:
             pending.events, pending.done = [], 0  # events are missing: begin anew
@@ -76,18 +88,22 @@ class LiveReplay:
             )
         if pending.begun:  # else a callback on a zeroed struct bbr, before init
             pending.events.append(event)
+            self._waiting.pop(sk, None)
+            self._waiting[sk] = event.ns
+        return decisions
 
     def _advance(self, pending: _Pending, whole: bool) -> list[LiveDecision]:
         events = pending.events
         stop = len(events) if whole else len(events) - 1
         if stop <= pending.done:
             return []
-        record = self._record(events[0].flow)
-        flow = prepare(columns_of(events), self.version, record, 0)
+        if pending.record is None:
+            pending.record = self._record(events[0].flow)
+        flow = prepare(columns_of(events), self.version, pending.record, 0)
         if flow.first_seq:  # what came before init ran on a zeroed struct bbr
             pending.events, pending.done = events[flow.first_seq :], 0
             return self._advance(pending, whole)
-        done, _ = run_pass(flow, self.version, record, "step", True, stop=stop)
+        done, _ = run_pass(flow, self.version, pending.record, "step", True, stop=stop)
         fresh = done.outcome[pending.done :]
         self.compared += int((fresh != loops.NOT_COMPARED).sum())
         self.exact += int((fresh == loops.EXACT).sum())
@@ -102,18 +118,10 @@ class LiveReplay:
 
     def _record(self, flow: LiveFlow) -> Array:
         """The flow's parameters."""
-        known = self._records.get(flow.number)
-        if known is None:
-            values = run_params.with_recorded(self.values, flow.params)
-            if flow.max_header:
-                values["max_tcp_header"] = flow.max_header
-            known = self._records[flow.number] = params.make(values)
-        return known
-
-    def forget(self, number: int) -> None:
-        """Forget a flow that is gone."""
-        self._flows.pop(number, None)
-        self._records.pop(number, None)
+        values = run_params.with_recorded(self.values, flow.params)
+        if flow.max_header:
+            values["max_tcp_header"] = flow.max_header
+        return params.make(values)
 
 
 def columns_of(events: list[LiveEvent]) -> dict[str, Array]:

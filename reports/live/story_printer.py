@@ -27,7 +27,8 @@ class StoryPrinter:
     def __init__(self) -> None:
         self.follower = Follower()
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
-        self._phases: dict[int, str] = {}
+        # By socket: number of its flow, and that one's phase.
+        self._phases: dict[str, tuple[int, str]] = {}
 
     def begin(self, manifest: dict[str, Any]) -> None:
         """Have the estimator ready."""
@@ -55,9 +56,11 @@ class StoryPrinter:
 
     def _say_phase(self, event: LiveEvent) -> None:
         phase = phase_of(self.follower.version, event.values)
-        before = self._phases.get(event.flow.number)
+        number, before = self._phases.get(event.flow.sk, (0, ""))
+        if number != event.flow.number:
+            before = ""
         if phase != before:
-            self._phases[event.flow.number] = phase
+            self._phases[event.flow.sk] = event.flow.number, phase
             self._say(event, f"{before} > {phase}" if before else f"seen first in {phase}")
 
     def _say(self, event: LiveEvent, words: str) -> None:

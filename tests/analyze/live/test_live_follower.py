@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.analyze.live.follower import Follower
+from bbrscope.analyze.live.live_events import LiveEvent
+from bbrscope.analyze.live.live_replay import LiveReplay
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.flight.event_ring import EventRing
@@ -45,6 +49,57 @@ def test_decisions_as_they_come_are_those_of_the_replay(shipped_path: Path) -> N
         assert taken == Counter(known)
         assert follower.replay is not None
         assert follower.replay.exact == follower.replay.compared > 1000
+
+
+def test_a_flow_is_judged_to_its_end_and_forgotten_while_others_go_on() -> None:
+    """Sockets' addresses are given again: days of short flows hold no more than those open."""
+    bundle = fixtures.path("v2_x_spur")
+    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
+    follower, events = Follower(), list[LiveEvent]()
+    follower.begin(manifest)
+    for batch in batches(bundle):
+        events += follower.take(batch).events
+    assert follower._assembler is not None
+    columns = follower._assembler.columns
+    replay = LiveReplay("v2", columns, manifest)
+    end = max(event.ns for event in events)
+    decided = [
+        # A flow after the other on one socket; the last flow's end is awaited.
+        replay.take([_of(event, number) for event in events], end + 1 if number == 3 else 0)
+        for number in (1, 2, 3)
+    ]
+    once = LiveReplay("v2", columns, manifest).take(events, end + 1)
+    assert len(once) > 1000
+    for number in (1, 2, 3):
+        told = [one for each in decided for one in each if one.event.flow.number == number]
+        assert [(one.event.ns, one.code, one.evidence) for one in told] == [
+            (one.event.ns, one.code, one.evidence) for one in once
+        ]
+    assert len(replay._flows) == 1
+    assert not replay._waiting
+
+
+def _of(event: LiveEvent, number: int) -> LiveEvent:
+    """The event as that of another flow on the same socket."""
+    return replace(event, flow=replace(event.flow, number=number))
+
+
+def test_the_last_event_of_a_flow_is_judged_while_another_goes_on() -> None:
+    bundle = fixtures.path("v2_x_spur")
+    follower = Follower()
+    follower.begin({**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"})
+    for batch in islice(batches(bundle), 4):
+        follower.take(batch)
+    assert follower.replay is not None
+    replay = follower.replay
+    (waiting,) = replay._waiting.values()
+    (pending,) = replay._flows.values()
+    last = pending.events[-1]
+    other = replace(last, ns=last.ns + SECOND, flow=replace(last.flow, number=2, sk="other"))
+    decided = replay.take([other], last.ns + 1)
+    assert waiting == last.ns
+    assert {one.event.flow.number for one in decided} == {last.flow.number}
+    assert {one.event.ns for one in decided} == {last.ns}
 
 
 def test_a_dump_of_a_ring_replays_exactly_from_its_first_row_on(tmp_path: Path) -> None:
