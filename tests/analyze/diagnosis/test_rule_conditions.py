@@ -1,0 +1,365 @@
+"""Rules at the edge of their conditions: where they fire, where they just do not, and the numbers.
+
+Rows of a shipped recording are changed as a kernel would have left them; what a finding says is
+worked out of the same rows by plain polars, without the rules' queries and tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+import polars as pl
+import pytest
+from bbrscope.analyze.diagnosis.engine import Finding, diagnose
+from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.store_with_views import open_store
+
+from tests.analyze.diagnosis.test_diagnosis_fires import (
+    HEALTHY,
+    NO_LINK,
+    RULES,
+    SECOND,
+    clone,
+    slower,
+)
+
+WRAP = 1 << 32
+UNSET = WRAP - 1
+# HEALTHY: one flow of v2 on 10 Mbit/s and 40 ms, frames of 1448 bytes of payload and 66 of headers.
+PAYLOAD = 1448 / 1514
+Rows = Mapping[str, pl.DataFrame]
+Ask = Callable[..., tuple[list[Finding], Rows]]
+
+
+@pytest.fixture
+def asked(shipped_path: Path, tmp_path: Path) -> Ask:
+    """Change a new copy of HEALTHY, ask rules of it, and return the findings and the raw rows."""
+    numbers = count()
+
+    def ask(names: Sequence[str], *statements: str) -> tuple[list[Finding], Rows]:
+        path = tmp_path / f"{next(numbers)}.duckdb"
+        shutil.copy(shipped_path, path)
+        with open_store(path) as store:
+            run_id = store.run_id(HEALTHY)
+            ((zero,),) = store.con.execute(
+                "SELECT min(first_ns) FROM flows WHERE run_id = ?", [run_id]
+            ).fetchall()
+            forget(store.con, [run_id])
+            for each in statements:
+                store.con.execute(each.format(run=f"run_id = {run_id}", id=run_id, zero=zero))
+            made = diagnose(store.con, run_id, [RULES[name] for name in names])
+            rows = {
+                table: store.con.sql(f"FROM {table} WHERE run_id = {run_id}").pl()
+                for table in ("events", "queue_samples")
+            }
+        assert not made.outcomes("not checked"), made.checks
+        return list(made.findings), rows
+
+    return ask
+
+
+def of_flow(rows: Rows, flow: int = 1) -> pl.DataFrame:
+    """A flow's events in their order: `ns` from the first one on, and what state held after each.
+
+    A row has the state that the callback found: what it left is in the next one.
+    """
+    mine = rows["events"].filter(pl.col("flow") == flow).sort("seq")
+    zero = int(rows["events"]["ns"].min())  # type: ignore[arg-type]
+    acked = pl.col("tp_snd_una").cast(pl.Int64).diff().fill_null(0) % WRAP
+    return mine.with_columns(
+        ns=pl.col("ns").cast(pl.Int64) - zero,
+        held=(pl.col("ns").shift(-1).cast(pl.Int64) - pl.col("ns").cast(pl.Int64)).fill_null(0),
+        acked=pl.when(acked < WRAP // 2).then(acked).otherwise(0),
+        max_bw=pl.max_horizontal("bbr_bw_hi_0", "bbr_bw_hi_1").shift(-1).cast(pl.Float64)
+        * (1448 * 1e6 / (1 << 24)),
+    ).with_columns(second=pl.col("ns") // SECOND)
+
+
+def zero_of(rows: Rows) -> int:
+    return int(rows["events"]["ns"].min())  # type: ignore[arg-type]
+
+
+# A link that falls to a half after 10 s, and packets that wait 20 ms in its queue from then on.
+FALLS = (
+    "INSERT INTO host_facts SELECT {id}, 'changes', '0', json_object('rate', '5mbit',"
+    " 'uptime_s', ({zero} + 10000000000 + (SELECT min(boottime_ns::BIGINT - monotonic_ns)"
+    " FROM clocks WHERE {run} AND point = 'start')) / 1e9)",
+    "UPDATE events SET tp_srtt_us = 8 * 60000 WHERE {run} AND ns > {zero} + 10000000000",
+)
+
+
+def halved(after_ms: int) -> str:
+    """The filter forgets the old maximum so long after the fall."""
+    return (
+        "UPDATE events SET bbr_bw_hi_0 = bbr_bw_hi_0 // 2, bbr_bw_hi_1 = bbr_bw_hi_1 // 2"
+        f" WHERE {{run}} AND ns > {{zero}} + 10000000000 + {after_ms}000000"
+    )
+
+
+def test_a_descent_ends_where_max_bw_comes_down(asked: Ask) -> None:
+    (finding,), rows = asked(["slow_descent"], *FALLS, halved(1300))
+    events = of_flow(rows).filter(pl.col("ns") >= 10 * SECOND)
+    came = events.filter(pl.col("max_bw") <= 1.1 * 5e6 / 8 * PAYLOAD)["ns"][0]
+    assert finding.values["slow_s"] == pytest.approx(came / 1e9 - 10, abs=1e-6)
+    assert 1.2 < finding.values["slow_s"] < 1.5
+    assert finding.values["came"] == "max_bw came down to the new rate at"
+    assert finding.values["srtt_us"] == pytest.approx(60_000)
+
+
+def test_a_descent_that_does_not_end_is_said_to_last_as_long_as_the_flow(asked: Ask) -> None:
+    (finding,), rows = asked(["slow_descent"], *FALLS)
+    last = of_flow(rows)["ns"][-1]
+    assert finding.values["slow_s"] == pytest.approx(last / 1e9 - 10, abs=1e-6)
+    assert finding.t1_ns == last + zero_of(rows)
+    assert finding.values["came"] == "max_bw had not come down to the new rate by"
+
+
+def test_a_descent_within_a_second_is_not_slow(asked: Ask) -> None:
+    """Twenty round trips of 40 ms are less than the second that is asked for."""
+    assert asked(["slow_descent"], *FALLS, halved(850))[0] == []
+
+
+# All packets wait 25 ms, and the queue's samples have the bytes for it, from 8 s on; flow 9 did the
+# same as flow 1, and ends at 12 s.
+STANDING = (
+    "UPDATE events SET rs_rtt_us = rs_rtt_us + 25000 WHERE {run} AND rs_rtt_us > 0"
+    " AND ns > {zero} + 8000000000",
+    "UPDATE queue_samples SET backlog_bytes = 31250 WHERE {run} AND ns > {zero} + 8000000000",
+)
+TWO = (*clone(9), "DELETE FROM events WHERE {run} AND flow = 9 AND ns > {zero} + 12000000000")
+
+
+def test_estimates_of_flows_add_up_while_both_are_there(asked: Ask) -> None:
+    ends = "UPDATE flows SET last_ns = {zero} + 12000000000 WHERE {run} AND flow = 9"
+    findings, rows = asked(["standing_queue"], *TWO, ends, *STANDING)
+    (finding,) = (each for each in findings if each.flow == 1)
+    sums = (
+        pl.concat([of_flow(rows, 1), of_flow(rows, 9)], how="diagonal")
+        .with_columns(pl.col("max_bw").fill_null(strategy="forward"))
+        .group_by("second", "flow")
+        .agg(pl.col("max_bw").mean())
+        .group_by("second")
+        .agg(pl.col("max_bw").sum())
+    )
+    least = of_flow(rows).filter((pl.col("kind") == "main") & (pl.col("rs_rtt_us") > 0))
+    lows = dict(least.group_by("second").agg(pl.col("rs_rtt_us").min()).iter_rows())
+    standing = [
+        second
+        for second in lows
+        if min(lows[near] for near in range(second - 2, second + 3) if near in lows) > 50_000
+    ]
+    believed = sums.filter(pl.col("second").is_in(standing))["max_bw"].median()
+    assert finding.values["believed_bps"] == pytest.approx(8 * believed, rel=1e-3)  # type: ignore[operator]
+    # Most of those seconds flow 1 was alone: two flows' estimates never add up in them.
+    assert finding.values["believed_bps"] < 12e6
+    assert finding.values["t0_at"] - zero_of(rows) == min(standing) * SECOND
+    assert finding.values["rate_bps"] == pytest.approx(10e6 * PAYLOAD)
+
+
+def unsampled(probe_us: int, around_us: int) -> tuple[str, ...]:
+    """Nobody sampled the queue or captured packets; the flow saw these RTTs from 4 s on."""
+    seen = (
+        "UPDATE events SET rs_rtt_us = {us} WHERE {{run}} AND rs_rtt_us > 0"
+        " AND ns > {{zero}} + 4000000000 AND seq + 1 {among}"
+        " (SELECT seq FROM events WHERE {{run}} AND bbr_mode = 3)"
+    )
+    return (
+        *NO_LINK,
+        "DELETE FROM packets WHERE {run}",
+        "DELETE FROM streams WHERE {run}",
+        "DELETE FROM lab_intervals WHERE {run}",
+        seen.format(us=around_us, among="NOT IN"),
+        seen.format(us=probe_us, among="IN"),
+    )
+
+
+def test_a_drain_that_saw_no_less_than_others_before_and_after_saw_the_path(asked: Ask) -> None:
+    """Others' queues do not vanish with a flow's own PROBE_RTT and its drains alike."""
+    assert asked(["standing_queue"], *unsampled(65_000, 66_000))[0] == []
+    (finding,), _ = asked(["standing_queue"], *unsampled(65_000, 72_000))
+    assert finding.confidence == "low"
+    assert "is not known" in finding.values["queue"]
+
+
+# Flow 9's path takes twice as long; flow 1 carries a half of it. A third one comes at 8 s: until
+# then flow 1 carried nothing at all.
+LONGER = (
+    *clone(9),
+    "UPDATE events SET rs_rtt_us = 2 * rs_rtt_us WHERE {run} AND flow = 9 AND rs_rtt_us > 0",
+    "UPDATE events SET bbr_min_rtt_us = 2 * bbr_min_rtt_us WHERE {run} AND flow = 9"
+    " AND bbr_min_rtt_us < unset()",
+)
+THIRD = (
+    *clone(8),
+    "DELETE FROM events WHERE {run} AND flow = 8 AND kind <> 'init' AND ns < {zero} + 8000000000",
+    "UPDATE events SET ns = {zero} + 7900000000 WHERE {run} AND flow = 8 AND kind = 'init'",
+    "UPDATE flows SET first_ns = {zero} + 7900000000 WHERE {run} AND flow = 8",
+)
+
+
+def scaled(flow: int, tenths: int) -> str:
+    """That flow carried so many tenths of what it did."""
+    first = f"(SELECT min(tp_snd_una) FROM events x WHERE x.{{run}} AND x.flow = {flow})"
+    return (
+        f"UPDATE events SET tp_snd_una = {first} + (tp_snd_una - {first}) * {tenths} // 10"
+        f" WHERE {{run}} AND flow = {flow}"
+    )
+
+
+def test_rates_of_a_longer_path_are_of_the_seconds_in_which_all_were_there(asked: Ask) -> None:
+    findings, rows = asked(["rtt_unfairness"], *LONGER, *THIRD, slower(1, 2))
+    (finding,) = (each for each in findings if each.values["short"] == 1)
+    last = min(int(of_flow(rows, flow)["ns"][-1]) for flow in (1, 8, 9))
+    seconds = range(8, last // SECOND)
+    carried = {
+        flow: of_flow(rows, flow).filter(pl.col("second").is_in(list(seconds)))["acked"].sum()
+        for flow in (1, 9)
+    }
+    values = finding.values
+    assert finding.flow == 9
+    assert values["t0_at"] - zero_of(rows) == 8 * SECOND
+    assert values["t1_at"] - zero_of(rows) == seconds[-1] * SECOND + SECOND
+    assert values["long_bps"] == pytest.approx(8 * carried[9] / len(seconds))
+    assert values["short_bps"] == pytest.approx(8 * carried[1] / len(seconds))
+    assert values["share_ratio"] == pytest.approx(carried[9] / carried[1])
+
+
+def test_a_longer_path_that_got_a_fifth_more_got_no_more_than_a_probe(asked: Ask) -> None:
+    assert asked(["rtt_unfairness"], *LONGER, scaled(9, 12))[0] == []
+    (finding,), _ = asked(["rtt_unfairness"], *LONGER, scaled(9, 13))
+    assert finding.values["share_ratio"] == pytest.approx(1.3, rel=1e-3)
+
+
+# A path of 3 Mbit/s, by its set-up and by what the flow believes: half of its product is 5 packets.
+SMALL = (
+    "UPDATE runs SET setup = replace(setup, '10mbit', '3mbit') WHERE {run}",
+    "UPDATE events SET bbr_bw_hi_0 = bbr_bw_hi_0 * 3 // 10, bbr_bw_hi_1 = bbr_bw_hi_1 * 3 // 10"
+    " WHERE {run}",
+)
+
+
+def bursts(packets: int) -> str:
+    return f"UPDATE events SET bbr_extra_acked_0 = {packets}, bbr_extra_acked_1 = 0 WHERE {{run}}"
+
+
+def test_bursts_are_those_over_half_a_product_and_over_ten_packets(asked: Ask) -> None:
+    """On HEALTHY the product is 33 packets: half of it decides; on a small path the ten do."""
+    assert asked(["ack_aggregation"], bursts(16))[0] == []
+    assert len(asked(["ack_aggregation"], bursts(20))[0]) == 1
+    assert asked(["ack_aggregation"], *SMALL, bursts(10))[0] == []
+    (finding,), rows = asked(["ack_aggregation"], *SMALL, bursts(11))
+    events = of_flow(rows).with_columns(
+        in_flight=pl.col("tp_packets_out").cast(pl.Int64)
+        - pl.col("tp_sacked_out")
+        - pl.col("tp_lost_out")
+        + pl.col("tp_retrans_out"),
+        mode=pl.col("bbr_mode").shift(-1),
+    )
+    held = events.filter(
+        (pl.col("mode") == 2) & ((pl.col("in_flight") > 0) | (pl.col("icsk_ca_state") > 0))
+    )["held"].sum()
+    assert finding.values["held_s"] == pytest.approx(held / 1e9, rel=1e-3)
+    assert (finding.values["floor_packets"], finding.values["most_packets"]) == (10, 11)
+    assert finding.values["bdp_packets"] == pytest.approx(3e6 * PAYLOAD / 8 * 0.04 / 1448, rel=0.02)
+
+
+def capped(seconds: float, flow: int = 1) -> str:
+    """SO_MAX_PACING_RATE holds a flow for so long, from 10 s on."""
+    return (
+        "UPDATE events SET sk_max_pacing_rate = 600000,"
+        " sk_pacing_rate = least(sk_pacing_rate, 600000),"
+        f" exit_sk_pacing_rate = least(exit_sk_pacing_rate, 600000) WHERE {{run}} AND flow = {flow}"
+        f" AND ns BETWEEN {{zero}} + 10000000000 AND {{zero}} + {int((10 + seconds) * 1e9)}"
+    )
+
+
+def test_a_cap_counts_from_a_twentieth_of_the_time(asked: Ask) -> None:
+    (finding,), rows = asked(["pacing_capped"], capped(2))
+    events = of_flow(rows)
+    life = (events["ns"][-1] - events["ns"][0]) / 1e9
+    while_capped = events.filter(pl.col("sk_max_pacing_rate") == 600_000)
+    held = while_capped["held"].sum() / 1e9
+    most = float(while_capped["max_bw"].max())  # type: ignore[arg-type]
+    assert 0.05 * life < finding.values["capped_s"] <= held
+    assert finding.values["capped_share"] == pytest.approx(finding.values["capped_s"] / life)
+    assert finding.values["cap_bps"] == 8 * 600_000
+    assert finding.values["goodput_bps"] == pytest.approx(8 * events["acked"].sum() / life)
+    assert finding.values["max_bps"] == pytest.approx(8 * most, rel=1e-6)
+    assert asked(["pacing_capped"], capped(0.04 * life))[0] == []
+
+
+def test_a_flow_that_its_application_caps_is_not_treated_unfairly(asked: Ask) -> None:
+    """It got half of its part, and could have got more."""
+    names = ["pacing_capped", "unequal_shares", "unfair_without_loss"]
+    open_window = "UPDATE events SET tp_snd_wnd = 1000000000 WHERE {run} AND flow = 9"
+    half = [*clone(9), slower(9, 3), open_window]
+    findings, _ = asked(names, *half)
+    assert {finding.rule.name for finding in findings} == {"unfair_without_loss"}
+    findings, _ = asked(names, *half, capped(14, 9))
+    assert [(each.rule.name, each.flow) for each in findings] == [("pacing_capped", 9)]
+
+
+# Packets took 40 ms more until 10 s, and no queue held them.
+SHORTER = (
+    "UPDATE events SET rs_rtt_us = rs_rtt_us + 40000 WHERE {run} AND rs_rtt_us > 0"
+    " AND ns < {zero} + 10000000000",
+    "UPDATE queue_samples SET backlog_bytes = 1000 WHERE {run}",
+)
+# What lay in the queue while the fastest packet of 7 to 10 s was on its way.
+QUEUED = (
+    "UPDATE queue_samples SET backlog_bytes = {size} WHERE {{run}} AND ns <= (SELECT min(ns)"
+    " FROM events WHERE {{run}} AND rs_rtt_us > 0 AND ns >= {{zero}} + 7000000000"
+    " AND rs_rtt_us = (SELECT min(rs_rtt_us) FROM events WHERE {{run}} AND rs_rtt_us > 0"
+    " AND ns >= {{zero}} + 7000000000 AND ns < {{zero}} + 10000000000))"
+)
+
+
+def test_a_path_became_shorter_where_no_queue_explains_it(asked: Ask) -> None:
+    """The difference is 40 ms; a queue of 18 ms explains less than half of it, 20 ms do not."""
+    (finding,), rows = asked(["path_shorter"], *SHORTER, QUEUED.format(size=22_500))
+    samples = of_flow(rows).filter((pl.col("kind") == "main") & (pl.col("rs_rtt_us") > 0))
+    change = samples.filter((pl.col("rs_rtt_us") < 61_000) & (pl.col("ns") > 9 * SECOND))["ns"][0]
+    earlier, later = (change - 3 * SECOND, change - 1), (change, change + 3 * SECOND - 1)
+    before = samples.filter(pl.col("ns").is_between(*earlier))
+    after = samples.filter(pl.col("ns").is_between(*later))
+    assert finding.values["change_at"] == change + zero_of(rows)
+    fastest = before.filter(pl.col("rs_rtt_us") == pl.col("rs_rtt_us").min())["ns"][0]
+    sent = fastest - 1000 * int(before["rs_rtt_us"].min())  # type: ignore[arg-type]
+    queue = rows["queue_samples"].sort("ns").with_columns(at=pl.col("ns").cast(pl.Int64))
+    queue = queue.with_columns(pl.col("at") - zero_of(rows))
+    then = queue.filter(pl.col("at") <= sent)["at"].max()
+    waits = queue.filter(pl.col("at").is_between(then, fastest))["backlog_bytes"]  # type: ignore[arg-type]
+    assert finding.values["before_us"] == before["rs_rtt_us"].min()
+    assert finding.values["after_us"] == after["rs_rtt_us"].min()
+    assert finding.values["wait_us"] == pytest.approx(int(waits.max()) * 8 / 10)  # type: ignore[call-overload]
+    assert asked(["path_shorter"], *SHORTER, QUEUED.format(size=25_000))[0] == []
+
+
+def lost_from(place: str) -> str:
+    return f"UPDATE events SET tp_lost = tp_lost + 2 WHERE {{run}} AND flow = 1 AND {place}"
+
+
+# The bytes of the first window, and when an ACK covered them.
+_FIRST = "SELECT min(seq) FROM events WHERE {run} AND flow = 1"
+DONE = (
+    "(SELECT min(seq) FROM events WHERE {run} AND flow = 1 AND tp_snd_una - (SELECT tp_snd_una FROM"
+    f" events WHERE {{run}} AND flow = 1 AND seq = ({_FIRST})) >= 14480)"
+)
+
+
+def test_a_loss_is_the_initial_windows_until_all_of_that_is_acknowledged(asked: Ask) -> None:
+    (finding,), rows = asked(["initial_window_loss"], lost_from(f"seq >= {DONE} - 1"))
+    events = of_flow(rows).with_columns(
+        una=pl.col("acked").cum_sum(), lost=pl.col("tp_lost").cast(pl.Int64).diff().fill_null(0)
+    )
+    window = int(events["tp_snd_cwnd"][0]) * int(events["tp_mss_cache"][0])
+    early = events.filter((pl.col("una") < window) & (pl.col("lost") > 0))
+    done = events.filter(pl.col("una") >= window)["ns"][0]
+    assert finding.values["lost_packets"] == early["lost"].sum() == 2
+    assert finding.values["t0_at"] - zero_of(rows) == early["ns"][0]
+    assert finding.values["t1_at"] - zero_of(rows) == done
+    assert finding.values["window_packets"] == events["tp_snd_cwnd"][0] == 10
+    assert asked(["initial_window_loss"], lost_from(f"seq >= {DONE}"))[0] == []
