@@ -41,16 +41,20 @@ ASKED = os.environ.get("BBRSCOPE_MATRIX", "")
 BOOTS = WHOLE if ASKED == "whole" else ASKED.split()
 # Each with the rung of the recorder beside it, which is killed; "": none is.
 RUNGS = {"fentry": "kprobe", "kprobe": "fentry", "tcp_probe": "fentry", "inet_diag": "tcp_probe"}
-# What its Python is too old for: the script without Python records, and has no rung inet_diag.
-# Its tcp_probe does not name the socket.
-SCRIPTED = {"bullseye": {"kprobe": "kprobe"}}
+# Debian 11's Python is too old: the script without Python records, and has no rung inet_diag.
+SCRIPTED = ("bullseye",)
+# Where the kernel's tcp_probe does not name the socket, and bpftrace has no raw tracepoints.
+FEWER = {
+    "bullseye": {"kprobe": "kprobe"},
+    "bookworm": {"fentry": "kprobe", "kprobe": "fentry", "inet_diag": "kprobe"},
+}
 CHOSEN = os.environ.get("BBRSCOPE_RUNGS", " ".join(RUNGS)).split()
 REPLAYED = ("fentry", "kprobe")
 
 
 def rounds(suite: str) -> dict[str, str]:
     """The rungs of a suite that were asked for, each with the rung beside it."""
-    return {rung: beside for rung, beside in SCRIPTED.get(suite, RUNGS).items() if rung in CHOSEN}
+    return {rung: beside for rung, beside in FEWER.get(suite, RUNGS).items() if rung in CHOSEN}
 
 
 CELLS = [(boot, rung) for boot in BOOTS for rung in rounds(boot.split("-")[0])]
