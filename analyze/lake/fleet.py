@@ -1,7 +1,7 @@
 """What a fleet asks of its lake: what costs most, what changed, which flows are worst, and why v3.
 
-Everything is computed from three stored tables: findings, flow_limits and the rows of
-metrics_by_flow, so that no events are read however many runs there are.
+Everything is computed from stored tables that have a row or some per flow: findings, flow_limits,
+flows and the rows of metrics_by_flow, so that no events are read however many runs there are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..compare.noise import ALPHA, holm, interval, p_value
+from ..views.runs.sender_views import LEAST_ACKS, LEAST_SHARE
 from .breakdowns import BREAKDOWNS
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ def _class(column: str, limits: Sequence[float], unit: str) -> str:
     return f"CASE WHEN {column} IS NULL THEN '? {unit}' {cases} ELSE '>= {limits[-1]} {unit}' END"
 
 
+# Which of a run's flows count, as view senders has it; without events, that is of what was measured.
+_SENT = f"""
+CREATE OR REPLACE TEMP TABLE fleet_senders AS
+SELECT run_id, m.flow, bytes > 0 AND bytes >= {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id)
+  AND (coalesce(f.events, 0) = 0 OR f.main + f.sample >= {LEAST_ACKS}) AS counts
+FROM (SELECT *, coalesce(acked_bytes, pkt_acked_bytes, 0) AS bytes FROM metrics_by_flow) m
+LEFT JOIN flows f USING (run_id, flow)
+"""
 _FLOWS = f"""
 CREATE OR REPLACE TEMP TABLE fleet_flows AS
 SELECT m.run_id, m.run, m.flow, coalesce(r.version, '?') AS version,
@@ -54,7 +63,7 @@ SELECT m.run_id, m.run, m.flow, coalesce(r.version, '?') AS version,
   || {_class("m.delivery_rate_max_mbps", _RATE, "Mbit/s")} || ', loss '
   || {_class("m.loss_rate * 100", _LOSS, "%")} AS path_class
 FROM metrics_by_flow m JOIN runs r USING (run_id) JOIN lake_runs l USING (run_id)
-WHERE m.flow IS NOT NULL AND m.duration_s > 0
+JOIN fleet_senders s USING (run_id, flow) WHERE s.counts AND m.duration_s > 0
 """
 _CASES = " ".join(
     f"WHEN binding IN ({', '.join(repr(name) for name in names.split())}) THEN '{group}'"
@@ -94,6 +103,7 @@ def answers(con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int) -> Ite
         by: some of `BREAKDOWNS`.
         most: rows of each table, the costliest first.
     """
+    con.execute(_SENT)
     con.execute(_FLOWS)
     con.execute(_COSTS)
     yield _costs(con, most)

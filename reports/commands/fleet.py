@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.lake.breakdowns import BREAKDOWNS
+from ...analyze.views.runs.sender_views import LEAST_ACKS, LEAST_SHARE
 from ...probes.base.errors import BbrscopeError
 from ..html.pages import writer
 from ..options import format_option, gather
@@ -101,12 +102,20 @@ def command(request: FleetRequest) -> None:
 
 
 def _counted(opened: Store) -> str:
-    runs, eventless, flows, seconds = opened.con.execute(
+    runs, eventless, flows, seconds, left_out = opened.con.execute(
         "SELECT (SELECT count(*) FROM runs),"
         " (SELECT count(*) FROM runs WHERE coalesce(events, 0) = 0),"
-        " count(*), coalesce(sum(duration_s), 0) FROM fleet_flows"
+        " count(*), coalesce(sum(duration_s), 0),"
+        " (SELECT count(*) FROM fleet_senders WHERE flow IS NOT NULL AND NOT counts)"
+        " FROM fleet_flows"
     ).fetchall()[0]
     text = f"{plural(runs, 'run')}, {plural(flows, 'flow')}, {seconds / 3600:,.2f} hours of sending"
+    if left_out:
+        text += (
+            f"; {plural(left_out, 'flow')} left out that carried next to no data (less than"
+            f" {LEAST_SHARE:.0%} of what the run's largest did, as control connections do, or with"
+            f" fewer than {LEAST_ACKS} ACKs)"
+        )
     if not eventless:
         return text
     many = "has" if eventless == 1 else "have"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -9,7 +10,8 @@ import pytest
 from bbrscope.analyze.lake.fleet import Answer, answers
 from bbrscope.analyze.lake.lake_tables import FILED_VIEW_TABLES, FINDINGS, FLOW_LIMITS
 from bbrscope.collect.lake.lake_manifest import LAKE_RUNS
-from bbrscope.collect.store.schema.recorded_tables import RUNS
+from bbrscope.collect.store.schema.recorded_tables import FLOWS, RUNS
+from bbrscope.reports.commands import fleet as fleet_command
 from bbrscope.reports.html.pages import fleet_page
 
 Rows = list[dict[str, Any]]
@@ -25,8 +27,13 @@ def answered(runs: int) -> dict[str, Answer]:
 
     Of these, the first `runs`.
     """
+    con = lake(runs)
+    return {answer.name: answer for answer in answers(con, ("path", "kernel"), 100)}
+
+
+def lake(runs: int) -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
-    for table in (RUNS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
+    for table in (RUNS, FLOWS, LAKE_RUNS, FINDINGS, FLOW_LIMITS):
         con.execute(table.ddl())
     con.execute(
         FILED_VIEW_TABLES[0].ddl().replace("materialized_metrics_by_flow", "metrics_by_flow")
@@ -44,6 +51,7 @@ def answered(runs: int) -> dict[str, Answer]:
                 "run": run,
                 "flow": 1,
                 "duration_s": 10.0,
+                "acked_bytes": 100_000_000,
                 "goodput_mbps": (40.0 if slow else 80.0) + number / 100,
                 "rtt_min_us": 30_000,
                 "delivery_rate_max_mbps": 90.0,
@@ -59,7 +67,7 @@ def answered(runs: int) -> dict[str, Answer]:
         for binding, short in limits.items():
             row = {"run_id": number, "flow": 1, "binding": binding, "held_s": 5.0}
             insert(con, "flow_limits", {**row, "short_bytes": short})
-    return {answer.name: answer for answer in answers(con, ("path", "kernel"), 100)}
+    return con
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, row: dict[str, Any]) -> None:
@@ -83,6 +91,23 @@ def test_costs_are_sums_over_flows(tables: dict[str, Answer]) -> None:
     assert row["path"] == "20 to 50 ms, 10 to 100 Mbit/s, loss < 0.1 %"
     worst = tables["worst"].rows.to_pylist()
     assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
+
+
+def test_flows_that_carried_next_to_nothing_are_left_out_and_counted() -> None:
+    """A hundredth of the largest flow's bytes counts, less does not; nor do fewer than 50 ACKs."""
+    con = lake(2)
+    others = {2: (999_999, 90), 3: (1_000_000, 50), 4: (2_000_000, 49), None: (5_000_000, 90)}
+    for flow, (size, acks) in others.items():
+        row = {"run_id": 0, "run": "run0", "flow": flow, "duration_s": 1.0, "acked_bytes": size}
+        insert(con, "metrics_by_flow", row)
+        if flow is not None:
+            counted = {"run_id": 0, "flow": flow, "events": acks, "main": acks, "sample": 0}
+            insert(con, "flows", counted)
+    list(answers(con, ("version",), 100))
+    kept = con.execute("SELECT run_id, flow FROM fleet_flows ORDER BY ALL").fetchall()
+    assert kept == [(0, 1), (0, 3), (1, 1)]
+    said = fleet_command._counted(SimpleNamespace(con=con))  # type: ignore[arg-type]
+    assert said.startswith("2 runs, 3 flows, 0.01 hours of sending; 2 flows left out that carried")
 
 
 def test_a_change_since_last_week_is_no_noise(tables: dict[str, Answer]) -> None:
