@@ -46,7 +46,7 @@ def _class(column: str, limits: Sequence[float], unit: str) -> str:
     return f"CASE WHEN {column} IS NULL THEN '? {unit}' {cases} ELSE '>= {limits[-1]} {unit}' END"
 
 
-# Which of a run's flows count, as view senders has it; without events, that is of what was measured.
+# Which of a run's flows count, as view senders has it; without events, of what was measured.
 _SENT = f"""
 CREATE OR REPLACE TEMP TABLE fleet_senders AS
 SELECT run_id, m.flow, bytes > 0 AND bytes >= {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id)

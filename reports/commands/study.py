@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VERDICTS, RUNS = "verdicts", "runs"
 VERDICT_COLUMNS = (
-    "id verdict claim source expected tolerance measured values why runs quick".split()
+    "id verdict claim source direction expected tolerance measured values why runs quick".split()
 )
 COLOURS = {"reproduced": "green", "not reproduced": "red"}
 KINDS = ("svg", "png")
@@ -179,12 +179,15 @@ def verdicts(study: Study) -> pa.Table:
     """Return the verdicts as a table."""
     import pyarrow as pa
 
+    from ...analyze.study.claim_direction import direction
+
     rows = [
         {
             "id": each.claim.id,
             "verdict": each.state,
             "claim": each.claim.text,
             "source": each.claim.source,
+            "direction": direction(each.claim) or None,
             "expected": each.claim.expected,
             "tolerance": each.claim.tolerance,
             "measured": each.measured or None,

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....analyze.study import claims
+from ....analyze.study.claim_direction import (
+    AT_LEAST,
+    AT_MOST,
+    FROM,
+    LESS,
+    MORE,
+    direction,
+    leaves_tolerance,
+)
 from ...text.column_headings import heading
 from ...text.print_table import cell, listed
 from ...text.quantities import plural
@@ -82,13 +91,28 @@ def build(study: Study) -> str:
     )
 
 
+_SIGNS = {AT_LEAST: "\u2265 ", MORE: "> ", AT_MOST: "\u2264 ", LESS: "< "}
+
+
 def expected(verdict: Verdict) -> str:
-    """Return the source's number and the tolerance, as a person reads them; empty: none."""
+    """Return the source's number, on which side of it runs have to lie, and the tolerance.
+
+    As a person reads them, "\u2265 0.95 - 0.02"; empty: the claim has no number.
+    """
     claim = verdict.claim
     if claim.expected is None:
         return ""
-    expected = cell(claim.expected)
-    return expected if claim.tolerance is None else f"{expected} \u00b1 {cell(claim.tolerance)}"
+    side, tolerance = direction(claim), claim.tolerance
+    number = cell(claim.expected)
+    if tolerance is None:
+        return f"{_SIGNS.get(side, '')}{number}"
+    if side == FROM:
+        return f"{number} to {cell(claim.expected + tolerance)}"
+    if side in _SIGNS:
+        sign = "+" if side in (AT_MOST, MORE) else "\u2212"
+        allowed = f" {sign} {cell(tolerance)}" if leaves_tolerance(claim) else ""
+        return f"{_SIGNS[side]}{number}{allowed}"
+    return f"{number} \u00b1 {cell(tolerance)}"
 
 
 def _facts(study: Study) -> list[tuple[str, str]]:
