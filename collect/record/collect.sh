@@ -224,6 +224,9 @@ failed() {
   echo "  $rung failed: $why" >&2
   ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"failed\", \"reason\": \"$why\"}, "
 }
+# Another after each loading; none where BBR is built in.
+instance() { ls -di "/sys/module/$module" 2>/dev/null | awk '{print $1}'; }
+loaded=$(instance)
 ladder= tracer= why="no way to attach is left"
 for rung in $rungs; do
   # By name alone a kprobe could land in the other BBR.
@@ -347,6 +350,9 @@ no_exit=$(($(number M) - $(number X) + $(number I) - $(number IX)))
 probes=$(echo "$account" | awk 'NF {
   printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d, \"lost_rows\": %d}", s, $1, $2, $3, $2 - $3, $4
   s = ", " }')
+unloaded= notes=
+[ "$(instance)" = "$loaded" ] || unloaded="module $module was unloaded during the recording"
+[ -z "$unloaded" ] || notes="\"$unloaded\""
 complete=true; [ -n "$probes" ] && [ "$ended" != "bpftrace ended by itself" ] || complete=false
 [ -z "$by_date" ] || cat "$work/clock" >> "$work/raw"
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
@@ -362,6 +368,7 @@ cat > "$work/manifest.json" <<EOF
  "accounting": {"probes": {$probes}, "lost": $lost, "reported_lost_rows": $told, "complete": $complete},
  "events": {$counts}, "events_lost": $lost, "packets": $packets, "rung": "$rung",
  "ladder": [$ladder], "command_status": $status,
+ "notes": [$notes],
  "ended": "$ended", "bpftrace": "$(bpftrace --version | sed 's/bpftrace v//')"}
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
@@ -373,6 +380,7 @@ trap - EXIT
 echo "$out: $(echo "$counts" | tr -d '"')" >&2
 [ $suffix = .zst ] || echo "  zstd is missing here: gunzip the files and zstd them before bbrscope ingest" >&2
 [ "$ended" = "bpftrace ended by itself" ] && fail "$(grep -v RLIMIT_MEMLOCK "$out/said" | head -3)"
+[ -z "$unloaded" ] || fail "$unloaded; the bundle is kept"
 [ "$lost" -gt 0 ] && fail "$lost rows were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
 [ "$no_exit" -gt 0 ] && fail "$no_exit calls have no exit row; the bundle is kept"
 [ -n "$counts" ] || fail "no socket had BBR while it was recorded; the bundle is kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from bbrscope.collect.record.output import check
+from bbrscope.collect.record.output.accounting import trouble
 from bbrscope.collect.record.script import probe, script
 from bbrscope.probes.attach import LONGEST_TEXT, SHORT_TEXT
 
@@ -182,6 +184,31 @@ def test_the_callbacks_for_cwnd_events_are_those_that_the_kernel_has(
     assert {f"bbr_cwnd{name}": value for name, value in found.items()} == expected
     if callbacks == "cwnd_event":
         assert done.stdout == probe
+
+
+def test_a_module_that_was_loaded_again_is_another(tmp_path: Path) -> None:
+    """Its probes went with it: Linux 5.10 lets a module go that kprobes are attached to."""
+    text = script()
+    (function,) = re.findall(r"^instance\(\) .*\n", text, re.MULTILINE)
+    noted = re.search(r"^unloaded= .*\n.*\n.*\n", text, re.MULTILINE)
+    assert noted is not None
+    for name in ("module/tcp_bbr", "next"):
+        (tmp_path / name).mkdir(parents=True)
+    steps = [
+        f"module=$1; {function}loaded=$(instance)",
+        f'{noted[0]}echo "$notes"',
+        "[ $1 = vmlinux ] || { mv /sys/module/tcp_bbr gone; mv next /sys/module/tcp_bbr; }",
+        f'{noted[0]}echo "$notes"',
+    ]
+    program = "\n".join(steps).replace("/sys", str(tmp_path))
+    said = "module tcp_bbr was unloaded during the recording"
+    for module, notes in (("tcp_bbr", [said]), ("vmlinux", [])):
+        command = ["sh", "-uc", program, "sh", module]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        before, after = (json.loads(f"[{line}]") for line in done.stdout.splitlines())
+        assert (before, after) == ([], notes)
+        assert trouble({"notes": after}) == notes
 
 
 @pytest.mark.parametrize(
