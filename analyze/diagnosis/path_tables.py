@@ -60,3 +60,25 @@ FROM (SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT
 ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
 ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 """
+
+# Each flow's share of what all carried in the halves of the time when all were there, and in all of
+# it; whether it was still on its way to an equal one. Shares that settled differ by less than five
+# points between half of that time and the whole (the catalogue's F-34).
+TRENDS = """
+WITH halves AS (
+  SELECT run_id, s.flow, s.other, coalesce(sum(s.bytes) FILTER (NOT late), 0) AS early,
+    coalesce(sum(s.bytes) FILTER (late), 0) AS late
+  FROM (SELECT s.*, s.second > (w.first_s + w.last_s) / 2 AS late FROM these_seconds s
+    JOIN these_window w USING (run_id) WHERE s.second BETWEEN w.first_s AND w.last_s) s
+  GROUP BY ALL
+), parts AS (
+  SELECT *, early / nullif(sum(early) OVER r, 0) AS first_share,
+    late / nullif(sum(late) OVER r, 0) AS second_share,
+    (early + late) / nullif(sum(early + late) OVER r, 0) AS whole_share, 1 / count(*) OVER r AS part
+  FROM halves WINDOW r AS (PARTITION BY run_id)
+)
+SELECT run_id, flow, first_share, second_share, whole_share, coalesce(
+  abs(first_share - whole_share) > 0.05 AND abs(second_share - part) < abs(first_share - part),
+  false) AS converging
+FROM parts WHERE flow IS NOT NULL
+"""

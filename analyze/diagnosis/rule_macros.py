@@ -32,4 +32,14 @@ RULE_MACROS = (
         "wait_us IS NULL AND coalesce(probe_us > most_us, false)"
         " AND coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)",
     ),
+    Macro(
+        "trend_words",
+        ("converging", "first_share", "second_share"),
+        "",
+        "the end of a sentence about a share: of one that was still on its way to an equal one "
+        "(table trends), that it was, by halves of the time",
+        "CASE WHEN converging THEN '; by halves of that time its share of what was carried was '"
+        " || round(100 * first_share)::INTEGER || ' % and ' || round(100 * second_share)::INTEGER"
+        " || ' %, still on its way to an equal one: a longer run may end fair.' ELSE '.' END",
+    ),
 )

@@ -251,6 +251,16 @@ def test_and_not_where_it_was_not(name: str, shipped: Store) -> None:
     assert made.findings == []
 
 
+def test_flows_that_lost_nothing_any_more_are_not_unfair_by_loss(alter: Alter) -> None:
+    """An eighth of what was delivered until the middle was lost before it, and nothing after."""
+    run, put = PUT["unfair_with_loss"]
+    half = "(SELECT (min(tp_delivered) + max(tp_delivered)) // 2 FROM events WHERE {run})"
+    until = f"UPDATE events SET tp_lost = least(tp_delivered, {half}) // 8 WHERE {{run}}"
+    with alter(run, [*put, until]) as store:
+        made = diagnose(store.con, store.run_id(run), [RULES["unfair_with_loss"]])
+    assert [check.outcome for check in made.checks] == ["clear"]
+
+
 def test_bursts_of_acks_cost_nothing_while_a_sender_has_nothing_on_the_way(alter: Alter) -> None:
     burst = "UPDATE events SET bbr_extra_acked_0 = 1000 WHERE {run}"
     ask(alter(HEALTHY, [burst]), HEALTHY, "ack_aggregation")

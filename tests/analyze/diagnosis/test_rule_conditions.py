@@ -363,3 +363,37 @@ def test_a_loss_is_the_initial_windows_until_all_of_that_is_acknowledged(asked: 
     assert finding.values["t1_at"] - zero_of(rows) == done
     assert finding.values["window_packets"] == events["tp_snd_cwnd"][0] == 10
     assert asked(["initial_window_loss"], lost_from(f"seq >= {DONE}"))[0] == []
+
+
+# Flow 9 carried little at first, and what flow 1 did in the end: its part grows with the time.
+GROWS = (
+    *clone(9),
+    "UPDATE events e SET tp_snd_una = g.una FROM (SELECT seq, (first + floor((tp_snd_una - first)"
+    " * (ns - {zero}) / 26e9))::UINTEGER AS una FROM (SELECT seq, ns, tp_snd_una, first_value("
+    "tp_snd_una) OVER (ORDER BY seq) AS first FROM events WHERE {run} AND flow = 9)) g"
+    " WHERE e.{run} AND e.flow = 9 AND e.seq = g.seq",
+    "UPDATE events SET tp_snd_wnd = 1000000000 WHERE {run} AND flow = 9",
+)
+
+
+@pytest.mark.parametrize("name", ["unequal_shares", "unfair_without_loss"])
+def test_a_share_that_still_moves_is_said_to_move(asked: Ask, name: str) -> None:
+    slow = [*clone(9), scaled(9, 4)]
+    (finding,), _ = asked([name], *slow)
+    assert finding.values["trend"] == "."
+    (finding,), rows = asked([name], *GROWS, scaled(9, 3))
+    seconds = range(int(of_flow(rows)["ns"][-1]) // SECOND)
+    middle = (seconds[0] + seconds[-1]) / 2
+    carried = {
+        (flow, late): of_flow(rows, flow)
+        .filter(pl.col("second").is_between(seconds[0], seconds[-1]))
+        .filter((pl.col("second") > middle) == late)["acked"]
+        .sum()
+        for flow in (1, 9)
+        for late in (False, True)
+    }
+    first, second = (
+        carried[9, late] / (carried[1, late] + carried[9, late]) for late in (False, True)
+    )
+    assert f"was {100 * first:.0f} % and {100 * second:.0f} %, still" in finding.values["trend"]
+    assert finding.confidence == "low"
