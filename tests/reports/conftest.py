@@ -45,6 +45,12 @@ def hostile() -> str:
 
 
 @pytest.fixture
+def unseen() -> str:
+    """A text with what is obeyed and not shown: a mark of direction, a control character."""
+    return "var(--nosuch) var(--ink) \x07 \u202egnp.exe "
+
+
+@pytest.fixture
 def hostile_path(shipped_path: Path, tmp_path: Path) -> Path:
     """The shipped store, with such names in the run v2_x_spur."""
     path = tmp_path / "hostile.duckdb"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....probes.base.errors import BbrscopeError
 from ..data import convergence, select, shares
 from ..data.document import LANE_NAMES, SHORT
+from ..data.legible import legible
 from ..data.narrowed_views import run_views
 from ..data.thin import Points
 from ..panels.flow_panels import FLOW_PANELS
@@ -19,7 +20,7 @@ from ..panels.palette import COLOURS
 from ..panels.path_panels import QUEUE
 from ..panels.signals import Panel, Signal
 from . import panel_charts as charts
-from . import still_figures
+from . import still_figures, vega
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,7 +41,7 @@ NAMES: dict[str, str] = (
 )
 # Charts share their points among as many runs as this many would on a page: few enough for a
 # figure of this width [pixels], more than it can show.
-_BESIDE, WIDTH = 100, 720
+_BESIDE, WIDTH = 100, still_figures.WIDTH
 _LANE_LABEL = 7
 
 
@@ -115,7 +116,7 @@ def _part(
         chart = _drawn(panel, points, flow, t0, t1)
     title = str(run.row["run"]) + (f", flow {flow.number}" if flow else "")
     title += f": {panel.title}" if name == convergence.KEY else ""
-    chart.spec["title"] = {"text": title, "anchor": "start", "fontSize": 12}
+    chart.spec["title"] = still_figures.heading(title)
     for row in chart.rows:
         row |= {"run": run.row["run"], "flow": flow.number if flow else None}
     for parameter in chart.spec["params"]:
@@ -272,7 +273,7 @@ def _legends(spec: dict[str, Any], labels: dict[str, str], spans: list[Row]) -> 
 
 def _quoted(text: str) -> str:
     """A string of Vega's expression language."""
-    return "'" + re.sub(r"[\\'\n\r]", lambda found: f"\\x{ord(found[0]):02x}", text) + "'"
+    return "'" + re.sub(r"[\\'\n]", lambda found: f"\\x{ord(found[0]):02x}", legible(text)) + "'"
 
 
 def _prefix(spec: dict[str, Any], datasets: dict[str, Any], prefix: str) -> None:
@@ -289,20 +290,9 @@ def _prefix(spec: dict[str, Any], datasets: dict[str, Any], prefix: str) -> None
 
 
 def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
-    """Colours by value, a margin, and room for legends; on paper there is no page around."""
-
-    def painted(value: object) -> object:
-        if isinstance(value, dict):
-            # Data are not ours to touch.
-            return {k: v if k in ("datasets", "values") else painted(v) for k, v in value.items()}
-        if isinstance(value, list):
-            return [painted(one) for one in value]
-        if isinstance(value, str):
-            return _VARIABLE.sub(lambda found: _BY_VARIABLE[found[1]][dark], value)
-        return value
-
-    chart = cast("dict[str, Any]", painted(spec))
-    chart |= {"background": COLOURS["paper"][dark], "padding": 8, "autosize": {"type": "pad"}}
+    """Colours by value, a margin, and room for legends."""
+    chart = vega.on_paper(spec, dark)
+    chart |= {"padding": 8, "autosize": {"type": "pad"}}
     for kind in ("axis", "axisX", "legend", "title", "text"):
         config = chart["config"].setdefault(kind, {})
         config |= {key: "sans-serif" for key in ("labelFont", "titleFont", "font") if key in config}
@@ -316,7 +306,3 @@ def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
             axis = layer["encoding"].get("y", {}).get("axis") or {}
             axis.pop("titleX", None)
     return chart
-
-
-_VARIABLE = re.compile(r"var\(--(\w+)\)")
-_BY_VARIABLE = {name.replace(".", "_"): pair for name, pair in COLOURS.items()}

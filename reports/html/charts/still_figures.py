@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+# How wide a figure is [pixels].
+WIDTH = 720
 # Name -> what it shows.
 NAMES = {"scatter": "Goodput against median RTT of every flow of the runs"}
 for _quantity in QUANTITIES.values():
@@ -86,7 +88,12 @@ def _title(lines: list[Line], runs: dict[int, str]) -> Row:
     ids = {line.of.run_id for line in lines}
     if len(ids) > 1:
         return {}
-    return {"title": {"text": runs[ids.pop()], "anchor": "start", "fontSize": 12}}
+    return {"title": heading(runs[ids.pop()])}
+
+
+def heading(text: str) -> Row:
+    """A figure's title, no wider than its chart."""
+    return {"text": text, "anchor": "start", "fontSize": 12, "limit": WIDTH}
 
 
 def _boxes(shown: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:

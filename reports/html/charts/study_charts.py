@@ -6,9 +6,7 @@ light theme in their place.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -17,8 +15,8 @@ from altair.typing import ChartType
 
 from ....analyze.study import figures
 from ....collect.store.query import Row
-from ..panels import palette
 from ..panels.palette import variable
+from . import vega
 from .study_style import (
     PALE,
     WIDTH,
@@ -241,10 +239,7 @@ def picture(chart: ChartType, kind: str) -> bytes:
     """Return a chart as a file of its own, svg or png, in the colours of the light theme."""
     import vl_convert
 
-    colours = {variable(name): pair[0] for name, pair in palette.COLOURS.items()}
-    text = json.dumps(chart.to_dict())
-    spec = json.loads(re.sub(r"var\(--\w+\)", lambda match: colours[match[0]], text))
-    spec["background"] = palette.COLOURS["paper"][0]
+    spec = vega.on_paper(chart.to_dict())
     if kind == "svg":
         svg: str = vl_convert.vegalite_to_svg(spec)
         return svg.encode()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from ..data.legible import legible_texts
+from ..panels.palette import COLOURS, variable
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -26,6 +29,57 @@ def compiled(chart: ChartType) -> dict[str, Any]:
     """Return a chart as a Vega specification, so that the page needs no Vega-Lite."""
     import vl_convert
 
-    spec: dict[str, Any] = vl_convert.vegalite_to_vega(chart.to_dict())
+    spec: dict[str, Any] = vl_convert.vegalite_to_vega(_as_text(chart.to_dict()))
     spec.pop("$schema", None)
     return spec
+
+
+def on_paper(spec: dict[str, Any], dark: bool = False) -> dict[str, Any]:
+    """Return a Vega-Lite specification with its colours by value; on paper there is no page around.
+
+    Data and titles keep what looks like a colour's name.
+    """
+    colours = {variable(name): pair[dark] for name, pair in COLOURS.items()}
+
+    def painted(value: object, key: str = "") -> object:
+        if isinstance(value, dict):
+            return {k: v if k in _DATA else painted(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [painted(one, key) for one in value]
+        return colours.get(value, value) if isinstance(value, str) and key not in _TEXTS else value
+
+    made = cast("dict[str, Any]", painted(_as_text(spec)))
+    return made | {"background": COLOURS["paper"][dark]}
+
+
+# Keys of a specification below which nothing is ours to paint, and those of texts.
+_DATA = ("datasets", "values", "domain")
+_TEXTS = ("title", "text")
+
+
+def _as_text(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a Vega-Lite specification in which nothing that a stranger wrote is more than text.
+
+    Texts are legible: vl-convert ends the process at one that XML does not allow. And Vega-Lite
+    puts titles of channels into expressions, for those who hear a chart, with quotes escaped but
+    not backslashes: there they stand doubled, and as they are for the axis or legend.
+    """
+
+    def titled(value: object) -> object:
+        if isinstance(value, list):
+            return [titled(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        made: dict[str, Any] = {
+            key: one if key in _DATA else titled(one) for key, one in value.items()
+        }
+        for channel, found in (made.get("encoding") or {}).items():
+            guide = "axis" if channel in ("x", "y") else "legend"
+            for one in found if isinstance(found, list) else [found]:
+                if "\\" in str(one.get("title")):
+                    if channel != "tooltip" and one.get(guide, {}) is not None:
+                        one[guide] = {"title": one["title"]} | one.get(guide, {})
+                    one["title"] = one["title"].replace("\\", "\\\\")
+        return made
+
+    return cast("dict[str, Any]", titled(legible_texts(spec)))

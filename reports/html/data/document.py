@@ -17,6 +17,7 @@ from ..panels.palette import CA_STATES
 from ..panels.path_panels import QUEUE
 from ..panels.signals import Panel, Signal
 from .convergence import Convergence
+from .legible import legible_texts
 from .pack import pack
 from .select import ReportFlow, Run, drawn
 from .shares import JAIN, SHARES, Shares
@@ -62,7 +63,7 @@ class Document:
 
 def embedded(data: object) -> str:
     """Return data as JSON that may stand inside a script element."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(legible_texts(data), separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

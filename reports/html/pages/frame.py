@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ....analyze.story.names import DRAFT_NAMES
 from ...text import quantities
 from ..charts import vega
+from ..data.legible import legible
 from ..panels import palette
 
 if TYPE_CHECKING:
@@ -70,8 +71,14 @@ def _environment() -> jinja2.Environment:
 
     return jinja2.Environment(
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(text),
     )
+
+
+def _shown(value: object) -> object:
+    """A text as a reader may trust it; markup is our own."""
+    return legible(value) if type(value) is str else value

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pyarrow.parquet as pq
@@ -117,6 +118,23 @@ def test_names_of_strangers_stay_text(hostile_path: Path, hostile: str, tmp_path
         svg = output.read_text()
         assert "<script" not in svg
         assert "&lt;script" in svg
+
+
+def test_a_name_that_is_no_text_is_drawn_as_its_escapes(
+    hostile_path: Path, unseen: str, tmp_path: Path
+) -> None:
+    """A control character ended the process, and an unknown colour's name failed within itself."""
+    with open_store(hostile_path) as store:
+        forget(store.con, [store.run_id("v2_x_spur")])
+        store.con.execute("UPDATE runs SET run = ? WHERE run = 'v2_x_spur'", [unseen + "W" * 200])
+    for name in ("rates", "goodput-box"):
+        output = tmp_path / f"{name}.svg"
+        done = _plot(hostile_path, name, unseen + "W" * 200, "-o", str(output))
+        assert done.exit_code == 0, done.output
+        svg = output.read_text()
+        root = ElementTree.fromstring(svg)
+        assert r"var(--nosuch) var(--ink) \x07 \u202egnp" in svg
+        assert float(root.attrib["width"]) < 800
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,8 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario as catalogue
 from bbrscope.probes.base.errors import ScenarioError
 from bbrscope.reports.cli import cli
-from bbrscope.reports.html.charts import study_charts
+from bbrscope.reports.html.charts import study_charts, vega
+from bbrscope.reports.html.data.legible import legible
 from bbrscope.reports.html.pages import study_page
 from click.testing import CliRunner, Result
 
@@ -103,6 +105,27 @@ def drawn(kind: str, **more: list[Any]) -> str:
     figure = figures.Figure("f", "title", kind, "", y="packets")
     [(_, chart)] = study_charts.panels(study.Drawn(figure, pa.table(rows)))
     return study_charts.picture(chart, "svg").decode()
+
+
+# The last ends a string of Vega's expressions, unless its backslash is escaped as its quote is.
+@pytest.mark.parametrize(
+    "text", ["\x07 \u202egnp.exe var(--nosuch) var(--ink)", 'a\\" + datum + "\\']
+)
+@pytest.mark.parametrize("kind", ["lines", "time", "steps", "area", "stack", "heatmap"])
+def test_names_and_titles_stay_text(kind: str, text: str) -> None:
+    rows = {"t": [0.0, 1.0, 2.0] * 2, "x": [1.0, 2.0, 3.0] * 2, "y": [1.0, 4.0, 2.0] * 2}
+    named: dict[str, list[Any]] = {key: [text] * 6 for key in ("series", "panel", "facet")}
+    named |= {"x": ["p", "q", text] * 2, "y": [text] * 6} if kind == "heatmap" else {}
+    more = {"mark": ["line"] * 6, "value": [1.0] * 6}
+    figure = figures.Figure("f", text, kind, "", x=text, y=text, value=text)
+    [(_, chart)] = study_charts.panels(study.Drawn(figure, pa.table({**rows, **named, **more})))
+    svg = study_charts.picture(chart, "svg").decode()
+    shown = legible(text)
+    assert shown in [one.text for one in ElementTree.fromstring(svg).iter() if one.text]
+    compiled = json.dumps(vega.compiled(chart), ensure_ascii=False)
+    assert shown.isprintable()
+    assert "\u202e" not in compiled
+    assert r"\u0007" not in compiled
 
 
 def test_areas_stand_upon_each_other_in_two_shades() -> None:

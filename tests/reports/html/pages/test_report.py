@@ -21,7 +21,7 @@ from bbrscope.reports.html.panels import palette
 from bbrscope.reports.html.panels.flow_panels import FLOW_PANELS
 from bbrscope.reports.html.panels.path_panels import QUEUE
 from bbrscope.reports.html.panels.sources import SOURCES
-from bbrscope.reports.html.sections import about_run
+from bbrscope.reports.html.sections import about_run, compared
 from click.testing import CliRunner
 
 from tests.packed_columns import unpack
@@ -117,6 +117,24 @@ def test_what_strangers_recorded_stays_text(hostile_path: Path) -> None:
     assert "<script>alert(1)" not in built
     assert "&lt;script&gt;alert(1)" in built
     assert built.count("<script") == 3
+
+
+def test_what_is_not_seen_is_escaped(hostile_path: Path, unseen: str) -> None:
+    """A mark of direction would have a reader see another name than the one that is there."""
+    with open_store(hostile_path) as store:
+        run_id = store.run_id("v2_x_spur")
+        forget(store.con, [run_id])
+        store.con.execute(
+            "UPDATE runs SET run = $1, description = $1 WHERE run_id = $2", [unseen, run_id]
+        )
+        store.con.execute("UPDATE flows SET local_address = $1", [unseen])
+        pages = [page.build(store.con, run_id), compared.build(store.con, [run_id, 1])]
+    for built in pages:
+        assert "\u202e" not in built.split("<script>")[0]
+        assert r"\x07 \u202egnp.exe" in built.split("<script>")[0]
+        # In the data of charts, too: JSON escapes the escape.
+        assert not re.search(r"(?<!\\)\\u202egnp", built.split('application/json">')[1])
+        assert "\x07" not in built
 
 
 def test_a_run_that_was_not_replayed_says_so(shipped_path: Path, tmp_path: Path) -> None:
