@@ -36,6 +36,7 @@ FAST = PathSetup(300_000_000, 2 * MS, limit_bytes=150_000)
 JUMBO = PathSetup(400_000_000, 10 * MS, limit_bytes=750_000, burst_bytes=25_000, mss=8948)
 JITTER = PathSetup(12_000_000, 50 * MS, limit_bytes=150_000, jitter_us=20 * MS)
 LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
+CROWDED = PathSetup(12_000_000, 23 * MS, limit_bytes=34_500)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
     "marked_v1": world(MARKING, 8, flow("v1", 8)),
@@ -47,6 +48,7 @@ WORLDS = {
     "fast_v1": world(FAST, 1, flow("v1", 1)),
     "jumbo_v2": world(JUMBO, 4, flow("v2", 4)),
     "jitter_v1": world(JITTER, 15, flow("v1", 15), seed=1009),
+    "joins_cubic_v3": world(CROWDED, 10, flow("cubic", 10), flow("v3", 10, 4)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
 }
 
@@ -123,3 +125,12 @@ def test_a_few_rounds_over_seconds_of_pauses_are_no_endless_startup(
     made: dict[str, Diagnosis],
 ) -> None:
     assert "startup_never_left" not in found(made, "bursts_v3")
+
+
+def test_a_flow_that_may_not_be_alone_is_not_told_what_its_part_was(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Nothing recorded the CUBIC flow, which had half of the link and filled its queue."""
+    assert "startup_too_early" not in found(made, "joins_cubic_v3")
+    others = found(made, "jumbo_v2")["startup_too_early"]["others"]
+    assert others.startswith("whether others were active was not recorded, but the bottleneck")
