@@ -8,7 +8,6 @@ fails for a reason that nobody foresaw: that error is told as it was raised.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ...collect.ingest.worker_shares import shares, size_of
 from ...probes.base.errors import BbrscopeError, HostError
+from ...probes.base.worker_pool import worker_pool
 from .load_runs import AddOptions, Filed, file_bundles
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ def processes(count: int | None = None) -> Workers:
     number = count or len(os.sched_getaffinity(0))
 
     def make() -> AbstractContextManager[Executor]:
-        # fork would share DuckDB's threads with the children.
-        return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
+        return worker_pool(number)
 
     return Workers(make, number)
 

@@ -7,12 +7,10 @@ copied, a share in one transaction.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
-import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError, StoreError
+from ...probes.base.worker_pool import worker_pool
 from ..store import schema
 from ..store.store import Store, open_store, quoted
 from .identify import name_and_digest
@@ -68,12 +67,9 @@ def ingest_many(
     """
     known = [row[0] for row in store.con.execute("SELECT bundle_digest FROM runs").fetchall()]
     workers = min(len(paths), jobs)
-    # fork would share DuckDB's threads with the children.
-    context = multiprocessing.get_context("spawn")
     with _folder(store) as folder:
         # Ctrl-C reaches every process: this one tells of it and clears up, the others just end.
-        silent = (signal.SIGINT, signal.SIG_DFL)
-        pool = ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=silent)
+        pool = worker_pool(workers, end_at_ctrl_c=True)
         try:
             loading = [
                 _Share(some, part, pool.submit(_load, part, some, options, known))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError, HostError
+from ...probes.base.worker_pool import worker_pool
 from ..text.screen import say
 from .lab_runs import check_places, load_all, missing_points
 
@@ -33,7 +33,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
     missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
     check_places(request.output, request.store)
     failed, waiting, loaded_at = 0, list[Path](), monotonic()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         running = {
             pool.submit(_simulate, point, request.output, request.no_events): point
             for _, point in missing
