@@ -14,6 +14,7 @@ from ..choose import by_name
 from ..html.pages import writer
 from ..options import complete_runs, gather, store_option
 from ..parameter_types import TimeType
+from ..text.print_table import no_formula
 from ..text.quantities import plural
 from ..text.screen import say
 
@@ -192,7 +193,12 @@ def _table(chart: PlottedChart, suffix: str) -> bytes:
     table = pa.Table.from_pylist(chart.rows)
     sink = pa.BufferOutputStream()
     if suffix == ".csv":
-        csv.write_csv(table, sink)
+        # Names of runs and flows may come from strangers.
+        safe = [
+            {k: no_formula(v) if isinstance(v, str) else v for k, v in row.items()}
+            for row in chart.rows
+        ]
+        csv.write_csv(pa.Table.from_pylist(safe, table.schema), sink)
     else:
         parquet.write_table(table, sink)
     return bytes(sink.getvalue())

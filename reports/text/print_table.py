@@ -293,6 +293,15 @@ def _csv_text(text: str) -> str:
     """
     if not text.isprintable() and sys.stdout.isatty():
         text = "".join(char if char == "\n" else printable(char) for char in text)
+    return no_formula(text)
+
+
+def no_formula(text: str) -> str:
+    """Return a text as a cell of CSV that no spreadsheet computes.
+
+    >>> no_formula("=1+1"), no_formula("1+1")
+    ("'=1+1", '1+1')
+    """
     return "'" + text if text.startswith(_FORMULA) else text
 
 

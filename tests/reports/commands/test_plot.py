@@ -120,6 +120,20 @@ def test_names_of_strangers_stay_text(hostile_path: Path, hostile: str, tmp_path
         assert "&lt;script" in svg
 
 
+def test_a_name_is_no_formula_in_the_data(hostile_path: Path, tmp_path: Path) -> None:
+    with open_store(hostile_path) as store:
+        forget(store.con, [store.run_id("v2_x_spur")])
+        store.con.execute("UPDATE runs SET run = '=1+1' WHERE run = 'v2_x_spur'")
+    data = tmp_path / "data.csv"
+    for name in ("rates", "scatter"):
+        done = _plot(hostile_path, name, "--data", str(data), "--force", "=1+1")
+        assert done.exit_code == 0, done.output
+        with open(data, newline="") as file:
+            cells = {cell for row in csv.reader(file) for cell in row if "=1+1" in cell}
+        assert cells
+        assert all(cell.startswith("'=1+1") for cell in cells)
+
+
 def test_a_name_that_is_no_text_is_drawn_as_its_escapes(
     hostile_path: Path, unseen: str, tmp_path: Path
 ) -> None:
