@@ -37,6 +37,9 @@ JUMBO = PathSetup(400_000_000, 10 * MS, limit_bytes=750_000, burst_bytes=25_000,
 JITTER = PathSetup(12_000_000, 50 * MS, limit_bytes=150_000, jitter_us=20 * MS)
 LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
 CROWDED = PathSetup(12_000_000, 23 * MS, limit_bytes=34_500)
+DRAINED = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000)
+HELD_BACK = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000, aggregation_us=30 * MS)
+PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
     "marked_v1": world(MARKING, 8, flow("v1", 8)),
@@ -49,6 +52,8 @@ WORLDS = {
     "jumbo_v2": world(JUMBO, 4, flow("v2", 4)),
     "jitter_v1": world(JITTER, 15, flow("v1", 15), seed=1009),
     "joins_cubic_v3": world(CROWDED, 10, flow("cubic", 10), flow("v3", 10, 4)),
+    "beside_pauses_v3": world(DRAINED, 10, flow("v3", 10), PAUSES),
+    "held_back_v1": world(HELD_BACK, 10, flow("v1", 10), flow("v1", 10)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
 }
 
@@ -134,3 +139,9 @@ def test_a_flow_that_may_not_be_alone_is_not_told_what_its_part_was(
     assert "startup_too_early" not in found(made, "joins_cubic_v3")
     others = found(made, "jumbo_v2")["startup_too_early"]["others"]
     assert others.startswith("whether others were active was not recorded, but the bottleneck")
+
+
+def test_the_whole_link_while_others_pause_is_no_burst_of_acks(made: dict[str, Diagnosis]) -> None:
+    """ACKs then come as fast as the link serves, and no faster; those that were held back do."""
+    assert "ack_aggregation" not in found(made, "beside_pauses_v3")
+    assert "ack_aggregation" in found(made, "held_back_v1")
