@@ -1,6 +1,6 @@
 """What the script recorded on Debian 11: Linux 5.10 without types of modules, bpftrace 0.11.3.
 
-`debian_11` has three sockets of the two hundred whose flows it recorded there by kprobe: a flow of
+`debian_11` has three sockets of the 104 whose flows it recorded there by kprobe: a flow of
 1 MB over 10 Mbit/s from a network namespace, with one over loopback before it on the same socket,
 and two more over loopback, one of them IPv6. A call of main() is seven rows: bpftrace 0.11 takes
 texts of 64 bytes.
