@@ -74,7 +74,7 @@ def prepare(
     start = _first_replayed(columns["kind"])
     recorded = {name: _zero_filled(column)[start:] for name, column in columns.items()}
     present = {name for name, column in columns.items() if has_values(column)}
-    has_exit = ~np.ma.getmaskarray(columns["exit_ns"])[start:]
+    has_exit = _with_exit(columns)[start:]
     kind, ns, seq = recorded["kind"], recorded["ns"], recorded["seq"]
 
     states = _states({name: columns[name][start:] for name in STATE_COLUMNS}, kind == INIT)
@@ -99,6 +99,13 @@ def _first_replayed(kind: Array) -> int:
     """Index of the first init; 0 if there is none."""
     inits = np.flatnonzero(_zero_filled(kind) == INIT)
     return int(inits[0]) if len(inits) else 0
+
+
+def _with_exit(columns: dict[str, Array]) -> Array:
+    """Events whose exit row has values: of init's two rows, the second alone has a time only."""
+    outputs = [~np.ma.getmaskarray(columns[one.exit_column]) for one in EXIT_FIELDS]
+    found: Array = ~np.ma.getmaskarray(columns["exit_ns"]) & np.any(outputs, axis=0)
+    return found
 
 
 def _zero_filled(column: Array) -> Array:

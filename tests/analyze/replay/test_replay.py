@@ -24,6 +24,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.probes.fields import EXIT_FIELDS
 
 # Smallest number of compared events per shipped recording: a replay of nothing proves nothing.
 _AT_LEAST = {"v2_single_1bdp": 10_600, "v2_x_spur": 5_000, "v1_x_lt": 3_800, "v3_x_tlp5": 5_000}
@@ -225,6 +226,23 @@ def test_a_clock_that_ticks_inside_init_is_no_difference(shipped: Store, run: st
     columns["jiffies32"][init] -= 1
     last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
     flow = prepare(columns, version, record, last_exit)
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared > 3_000
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
+def test_what_init_left_is_unknown_where_its_exit_row_has_a_time_only(
+    shipped: Store, run: str
+) -> None:
+    """IX0 was lost, and IX1 came: 0 was taken for what init left in snd_cwnd."""
+    _, version, record, columns = _largest(shipped, run)
+    init = np.flatnonzero(np.asarray(columns["kind"]) == INIT)
+    for name in (one.exit_column for one in EXIT_FIELDS):
+        columns[name] = np.ma.array(columns[name])
+        columns[name][init] = np.ma.masked
+    assert not np.ma.getmaskarray(columns["exit_ns"])[init].any()
+    flow = prepare(columns, version, record, int(np.max(np.ma.filled(columns["exit_ns"], 0))))
     for mode in MODES:
         result, _ = run_pass(flow, version, record, mode, False)
         assert result.exact == result.compared > 3_000
