@@ -108,6 +108,7 @@ def configured(chart: ChartType) -> ChartType:
             **AXIS,
             labelFontSize=12,
             titleFontSize=12,
+            titleLimit=WIDTH,  # a name of a scenario's own parameter may be any length
         )
         .configure_legend(labelColor=variable("ink"), labelFontSize=12, symbolStrokeWidth=2)
     )

@@ -128,6 +128,19 @@ def test_names_and_titles_stay_text(kind: str, text: str) -> None:
     assert r"\u0007" not in compiled
 
 
+def test_a_title_of_any_length_makes_no_larger_picture() -> None:
+    def size(title: str) -> tuple[int, int]:
+        rows = pa.table({"x": [0.0, 1.0], "y": [1.0, 4.0], "series": ["v1"] * 2})
+        figure = figures.Figure("f", "title", "lines", "", x=title, y=title)
+        [(_, chart)] = study_charts.panels(study.Drawn(figure, rows))
+        svg = ElementTree.fromstring(study_charts.picture(chart, "svg").decode())
+        return int(svg.attrib["width"]), int(svg.attrib["height"])
+
+    width, height = size("W" * 150)
+    assert width <= size("W" * 10)[0] + 40
+    assert height <= 2 * size("W" * 10)[1]
+
+
 def test_areas_stand_upon_each_other_in_two_shades() -> None:
     svg = drawn("area")
     assert svg.count('aria-roledescription="area mark"') == 2
