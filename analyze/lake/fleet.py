@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..compare.noise import ALPHA, holm, interval, p_value
-from ..views.runs.sender_views import LEAST_ACKS, LEAST_SHARE
+from ..views.runs.sender_views import WHY_NOT
 from .breakdowns import BREAKDOWNS
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def _class(column: str, limits: Sequence[float], unit: str) -> str:
     return f"CASE WHEN {column} IS NULL THEN '? {unit}' {cases} ELSE '>= {limits[-1]} {unit}' END"
 
 
-# Which of a run's flows count, as view senders has it; without events, of what was measured.
+# Which of a run's flows count, as view senders judges it, by what was measured of them.
 _SENT = f"""
 CREATE OR REPLACE TEMP TABLE fleet_senders AS
-SELECT run_id, m.flow, bytes > 0 AND bytes >= {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id)
-  AND (coalesce(f.events, 0) = 0 OR f.main + f.sample >= {LEAST_ACKS}) AS counts
-FROM (SELECT *, coalesce(acked_bytes, pkt_acked_bytes, 0) AS bytes FROM metrics_by_flow) m
-LEFT JOIN flows f USING (run_id, flow)
+SELECT run_id, flow, {WHY_NOT} IS NULL AS counts
+FROM (SELECT run_id, run, m.flow, coalesce(acked_bytes, pkt_acked_bytes, 0) AS bytes,
+  CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks
+  FROM metrics_by_flow m LEFT JOIN flows f USING (run_id, flow))
 """
 _FLOWS = f"""
 CREATE OR REPLACE TEMP TABLE fleet_flows AS

@@ -12,6 +12,11 @@ LEAST_SHARE = 0.01
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
+# Why a sender with so many `bytes` and `acks` does not count beside the others of its run.
+WHY_NOT = f"""CASE WHEN bytes <= 0 THEN 'no data'
+    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id, run) THEN 'little data'
+    WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END"""
+
 FLOW_OR_NONE = Column(
     "flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"
 )
@@ -87,10 +92,7 @@ WITH carried AS (
   LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
   LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
 ), judged AS (
-  SELECT *, CASE WHEN bytes <= 0 THEN 'no data'
-    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id, run) THEN 'little data'
-    WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END AS why_not
-  FROM sized
+  SELECT *, {WHY_NOT} AS why_not FROM sized
 )
 SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns, first_event_ns,
   last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,

@@ -188,6 +188,17 @@ def test_a_wrong_output_is_a_divergence(shipped: Store) -> None:
     assert result.first_difference() == event
 
 
+def _last_exit(columns: dict[str, np.ndarray]) -> int:
+    return int(np.max(np.ma.filled(columns["exit_ns"], 0)))
+
+
+def _is_exact(flow: FlowEvents, version: str, record: np.ndarray) -> None:
+    """Check that all events, thousands of them, are exact in both modes."""
+    for mode in MODES:
+        result, _ = run_pass(flow, version, record, mode, False)
+        assert result.exact == result.compared > 3_000
+
+
 def _without(columns: dict[str, np.ndarray], rows: list[int]) -> dict[str, np.ndarray]:
     keep = np.ones(len(columns["kind"]), bool)
     keep[rows] = False
@@ -204,8 +215,7 @@ def test_a_removed_event_is_found_as_a_gap_and_everything_else_is_exact(
     kinds = np.asarray(columns["kind"])
     candidates = np.flatnonzero(kinds == numbers[kind])
     removed = int(candidates[len(candidates) // 2])
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
-    lossy = prepare(_without(columns, [removed]), version, record, last_exit)
+    lossy = prepare(_without(columns, [removed]), version, record, _last_exit(columns))
     step, _ = run_pass(lossy, version, record, "step", False)
     different = np.flatnonzero(step.outcome == loops.DIFFERENT)
     found = gaps.classify(lossy, step, gaps.suspects(lossy, version), rows_lost=0)
@@ -224,11 +234,7 @@ def test_a_clock_that_ticks_inside_init_is_no_difference(shipped: Store, run: st
     assert len(init) == 1
     columns["exit_jiffies32"][init] = columns["jiffies32"][init]
     columns["jiffies32"][init] -= 1
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
-    flow = prepare(columns, version, record, last_exit)
-    for mode in MODES:
-        result, _ = run_pass(flow, version, record, mode, False)
-        assert result.exact == result.compared > 3_000
+    _is_exact(prepare(columns, version, record, _last_exit(columns)), version, record)
 
 
 @pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
@@ -242,10 +248,7 @@ def test_what_init_left_is_unknown_where_its_exit_row_has_a_time_only(
         columns[name] = np.ma.array(columns[name])
         columns[name][init] = np.ma.masked
     assert not np.ma.getmaskarray(columns["exit_ns"])[init].any()
-    flow = prepare(columns, version, record, int(np.max(np.ma.filled(columns["exit_ns"], 0))))
-    for mode in MODES:
-        result, _ = run_pass(flow, version, record, mode, False)
-        assert result.exact == result.compared > 3_000
+    _is_exact(prepare(columns, version, record, _last_exit(columns)), version, record)
 
 
 @pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v3_x_tlp5"])
@@ -254,20 +257,17 @@ def test_a_struct_that_tcp_disconnect_cleared_is_named_and_replayed(
 ) -> None:
     """tcp_disconnect() clears struct bbr and tp.delivered, then calls set_state(TCP_CA_Open)."""
     _, version, record, columns = _largest(shipped, run)
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
     cleared = {name: np.ma.append(column, column[-1:]) for name, column in columns.items()}
     for name in (*STATE_COLUMNS, "tp_delivered", "new_state", "icsk_ca_state"):
         if has_values(columns[name]):
             cleared[name][-1] = 0
     cleared["kind"][-1] = SET_STATE
-    flow = prepare(cleared, version, record, last_exit)
+    flow = prepare(cleared, version, record, _last_exit(columns))
     step, _ = run_pass(flow, version, record, "step", False)
     found = gaps.classify(flow, step, gaps.suspects(flow, version), rows_lost=0)
     assert [(gap.index, gap.kind) for gap in found] == [(len(flow.events) - 2, "disconnected")]
     gaps.cut(flow, found, np.zeros(len(flow.events), bool))
-    for mode in MODES:
-        result, _ = run_pass(flow, version, record, mode, False)
-        assert result.exact == result.compared > 3_000
+    _is_exact(flow, version, record)
 
 
 def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
@@ -275,8 +275,7 @@ def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
 ) -> None:
     _, version, record, columns = _largest(shipped, "v2_single_1bdp")
     tail = {name: column[4_000:] for name, column in columns.items()}
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
-    flow = prepare(tail, version, record, last_exit)
+    flow = prepare(tail, version, record, _last_exit(columns))
     for mode in MODES:
         result, _ = run_pass(flow, version, record, mode, False)
         assert result.exact == result.compared >= len(flow.events) - 1
@@ -285,11 +284,10 @@ def test_a_recording_that_starts_mid_flow_is_replayed_from_its_first_full_state(
 def test_a_last_event_whose_draw_nothing_tells_is_not_counted(shipped: Store) -> None:
     """v1's draw decides the pacing; guessed wrongly, it is no difference of a field either."""
     _, version, record, columns = _largest(shipped, "v1_x_lt")
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
     guessed = 0
     for last in np.flatnonzero(columns["bbr_mode"][1:] != columns["bbr_mode"][:-1]):
         cut = {name: column[: last + 1] for name, column in columns.items()}
-        flow = prepare(cut, version, record, last_exit)
+        flow = prepare(cut, version, record, _last_exit(columns))
         result = session._one_pass(flow, version, record, "step", False)
         guessed += int(result.outcome[-1] == loops.NOT_COMPARED)
         assert result.exact == result.compared
@@ -303,8 +301,7 @@ def test_a_field_the_recording_lacks_is_named_and_the_rest_is_still_exact(shippe
     lacking = dict(columns)
     empty = np.zeros(len(columns["kind"]), np.int64)
     lacking["bbr_loss_round_delivered"] = np.ma.array(empty, mask=True)
-    last_exit = int(np.max(np.ma.filled(columns["exit_ns"], 0)))
-    flow = prepare(lacking, version, record, last_exit)
+    flow = prepare(lacking, version, record, _last_exit(columns))
     assert flow.missing == ["bbr_loss_round_delivered"]
     for mode in MODES:
         result, _ = run_pass(flow, version, record, mode, False)

@@ -9,8 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from bbrscope.collect.record.script import probe, script
 from bbrscope.probes.attach import LONGEST_TEXT, SHORT_TEXT
 
 from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced
+from tests.processes import runs, wait_until
 from tests.recordings import bbrscope, manifest
 
 
@@ -87,31 +87,15 @@ class TestOnThisKernel:
             script = subprocess.Popen(command, stderr=stderr)
         wait_until(lambda: "\nrecording\n" in said.read_text())
         children = Path(f"/proc/{script.pid}/task/{script.pid}/children").read_text().split()
-        names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
-        assert {"bpftrace", "tcpdump"} <= set(names.values())
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+        assert {"bpftrace", "tcpdump"} <= names
         subprocess.run([sys.executable, "-c", SELF_TALK], check=True)
         script.kill()
         script.wait()
-        wait_until(lambda: not any(runs(pid, name) for pid, name in names.items()))
+        wait_until(lambda: not any(map(runs, children)))
         bbrscope("ingest", "--store", str(tmp_path / "s"), "--salvage", str(left))
         counted = bbrscope("sql", "--store", str(tmp_path / "s"), "SELECT max(events) FROM flows")
         assert int(re.findall(r"\d+", counted)[-1]) > 50
-
-
-def runs(pid: str, name: str) -> bool:
-    """Whether a process is still there, and no zombie, which the machine's first process reaps."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return f"({name}) Z" not in status
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.2)
 
 
 class TestItsFolder:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.processes import runs, wait_until
 
 # Two workers, of which one is at work.
 MAKER = """
@@ -35,15 +36,4 @@ def test_workers_of_a_process_that_was_killed_end(signal: str, tmp_path: Path) -
         pids = maker.stdout.readline().split()
         assert len(pids) == 2
         os.kill(maker.pid, 9 if signal == "KILL" else 15)
-    until = time.monotonic() + 60
-    while any(_runs(pid) for pid in pids):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def _runs(pid: str) -> bool:
-    """Whether a process is there, and no zombie, which the machine's first process reaps."""
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    wait_until(lambda: not any(map(runs, pids)))
