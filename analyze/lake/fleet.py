@@ -149,7 +149,8 @@ def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Answer:
         f' ON t."{column}" = x."{column}" GROUP BY ALL'
         f' ORDER BY cost_s DESC NULLS LAST, flows DESC, "{by}", finding LIMIT {most}',
     )
-    return Answer(f"by_{by}", f"What costs most, by {by}", "share_of_time is of that group's", rows)
+    about = f"share of time: of all seconds in which flows of the same {by} sent"
+    return Answer(f"by_{by}", f"What costs most, by {by}", about, rows)
 
 
 def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
