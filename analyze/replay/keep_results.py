@@ -19,12 +19,16 @@ from .replay_runs import FlowReplay
 from .run_params import as_json
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
     from ...collect.store.store import Store
 
 # Flows whose results are inserted at once.
 FLOWS_AT_ONCE = 50
+# Results of runs with so many events in all wait in memory, with 4 kB for 10 events, to be stored
+# together.
+EVENTS_AT_ONCE = 100_000
 _RESULT_TABLES = ("replays", "replay_fields", "decisions", "gaps")
 
 
@@ -88,17 +92,77 @@ def keep_parts(store: Store, parts: Iterator[list[FlowReplay]]) -> list[FlowRepl
     first = next(parts, None)
     if first is None:
         return []
-    run_id = first[0].info.run_id
     kept: list[FlowReplay] = []
     with store.transaction() as con:
-        keep_codes(store)
-        for table in _RESULT_TABLES:
-            con.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+        _make_room(store, con, [first[0].info.run_id])
         for part in chain([first], parts):
             insert_results(store, part)
             kept += map(without_decisions, part)
-        forget(con, [run_id])
     return kept
+
+
+def keep_all(
+    store: Store, runs: Iterable[Iterator[list[FlowReplay]]]
+) -> Iterator[list[FlowReplay]]:
+    """The same for many runs; yield each, without decisions, once it is stored.
+
+    Small ones are stored some at a time: a commit takes as long for one as for all of them. Each
+    is there wholly or not at all. If one cannot be replayed, those before it are stored.
+    """
+    waiting: list[list[FlowReplay]] = []
+    coming = iter(runs)
+    while True:
+        try:
+            taken, rest = _take(coming)
+        except BaseException:
+            _keep_waiting(store, waiting)
+            raise
+        if rest is not None:
+            yield from _keep_waiting(store, waiting)
+            yield keep_parts(store, chain(taken, rest))
+            continue
+        waiting += [[flow for part in taken for flow in part]] if taken else []
+        if not taken or _events(waiting) > EVENTS_AT_ONCE:
+            yield from _keep_waiting(store, waiting)
+        if not taken:
+            return
+
+
+def _take(
+    runs: Iterator[Iterator[list[FlowReplay]]],
+) -> tuple[list[list[FlowReplay]], Iterator[list[FlowReplay]] | None]:
+    """Replay the next run; of a large one only its beginning, and return what yields the rest."""
+    taken: list[list[FlowReplay]] = []
+    rest = next(runs, None)
+    for part in rest or ():
+        taken.append(part)
+        if _events(taken) > EVENTS_AT_ONCE:
+            return taken, rest
+    return taken, None
+
+
+def _events(runs: Sequence[Sequence[FlowReplay]]) -> int:
+    return sum(flow.count for flows in runs for flow in flows)
+
+
+def _keep_waiting(store: Store, waiting: list[list[FlowReplay]]) -> list[list[FlowReplay]]:
+    """Store runs in one transaction and forget them; return them without decisions."""
+    runs, waiting[:] = list(waiting), []
+    if not runs:
+        return []
+    with store.transaction() as con:
+        _make_room(store, con, [flows[0].info.run_id for flows in runs if flows])
+        insert_results(store, [flow for flows in runs for flow in flows])
+    return [list(map(without_decisions, flows)) for flows in runs]
+
+
+def _make_room(store: Store, con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
+    """Delete what an earlier replay of runs found, and what was worked out of it."""
+    keep_codes(store)
+    chosen = ", ".join(map(str, run_ids)) or "NULL"
+    for table in _RESULT_TABLES:
+        con.execute(f"DELETE FROM {table} WHERE run_id IN ({chosen})")
+    forget(con, run_ids)
 
 
 def without_decisions(one: FlowReplay) -> FlowReplay:

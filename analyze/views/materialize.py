@@ -8,7 +8,11 @@ run's recorded rows has its materialized ones dropped (`Store.drop_cached_rows`)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 # So many events of runs are worked on together, or one run's if it has more.
-EVENTS_AT_ONCE = 250_000
+EVENTS_AT_ONCE = 125_000
 # What DuckDB may hold in memory for that; a query that ends gives little of it back.
 BYTES_AN_EVENT = 512
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -186,32 +190,68 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     con.execute(f"INSERT INTO {RUNS.name} SELECT run_id FROM runs WHERE run_id IN {chosen}")
 
 
-def materialize_replayed(store: Store) -> None:
-    """Store the rows of every replayed run whose rows are not stored, some runs at a time."""
+def materialize_replayed(store: Store, workers: int | None = None) -> None:
+    """Store the rows of every replayed run whose rows are not stored, some runs at a time.
+
+    Most of these queries are too small for DuckDB to divide among CPUs: `workers` transactions (by
+    default one per CPU) are under way at once, each with runs of its own.
+    """
+    of_runs = f"FROM runs WHERE run_id IN (SELECT run_id FROM replays) AND run_id IN {_OTHER_RUNS}"
+    total, runs = store.con.execute(
+        f"SELECT coalesce(sum(events), 0)::BIGINT, count(*) {of_runs}"
+    ).fetchall()[0]
+    workers = min(workers or len(os.sched_getaffinity(0)), runs)
+    if not workers:
+        return
+    batches = -(-total // (EVENTS_AT_ONCE * workers)) * workers
     query = f"""
 SELECT list(run_id ORDER BY run_id), sum(events)::BIGINT FROM (
-  SELECT run_id, events, sum(events) OVER (ORDER BY run_id) // {EVENTS_AT_ONCE} AS batch FROM runs
-  WHERE run_id IN (SELECT run_id FROM replays) AND run_id IN {_OTHER_RUNS}
+  SELECT run_id, events,
+    (sum(events) OVER (ORDER BY run_id) - events) * {batches} // {max(total, 1)} AS batch {of_runs}
 ) GROUP BY batch ORDER BY batch"""
-    for run_ids, events in store.con.execute(query).fetchall():
-        _materialize_within(store, run_ids, BYTES_AN_EVENT * max(events, EVENTS_AT_ONCE))
+    found = store.con.execute(query).fetchall()
+    workers = min(workers, len(found))
+    largest = max(2 * EVENTS_AT_ONCE, *(events for _, events in found))
+    memory = BYTES_AN_EVENT * largest * workers
+    for run_ids in _materialize_within(store, [run_ids for run_ids, _ in found], memory, workers):
+        with store.transaction() as con:
+            materialize(con, run_ids)
 
 
-def _materialize_within(store: Store, run_ids: Sequence[int], memory: int) -> None:
-    """Materialize the rows of runs in so many bytes; in all that DuckDB takes if these are too few.
+def _materialize_within(
+    store: Store, batches: Sequence[list[int]], memory: int, workers: int
+) -> list[list[int]]:
+    """Materialize the rows of batches of runs in so many bytes; return those that need more.
 
     What a query does not find room for it writes to the disk, if it is one that can.
     """
     import duckdb
 
+    fits: list[bool] = []
+    with (
+        suppress(duckdb.OutOfMemoryException),
+        limited(store.con, memory_limit=f"{memory}B"),
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        fits += pool.map(lambda run_ids: _has_room(store, run_ids), batches)
+    return [run_ids for run_ids, fit in zip_longest(batches, fits) if not fit]
+
+
+def _has_room(store: Store, run_ids: Sequence[int]) -> bool:
+    """Materialize the rows of runs over a connection of their own, unless memory is too small."""
+    import duckdb
+
     try:
-        with limited(store.con, memory_limit=f"{memory}B"), store.transaction() as con:
+        with (
+            Store(store.path, store.con.cursor(), read_only=False) as own,
+            own.transaction() as con,
+        ):
             materialize(con, run_ids)
     except (StoreError, duckdb.OutOfMemoryException) as error:
         if not isinstance(error.__cause__ or error, duckdb.OutOfMemoryException):
             raise
-        with store.transaction() as con:
-            materialize(con, run_ids)
+        return False
+    return True
 
 
 def _chosen(run_ids: Sequence[int]) -> str:

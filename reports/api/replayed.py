@@ -64,6 +64,7 @@ def replay(path: Path, runs: dict[int, str]) -> None:
         writable,
         progress(replay_runs.total_events(writable.con, list(runs)), "replaying") as tell,
     ):
-        for parts in replay_runs.replay_parts(writable.con, list(runs), advance=tell):
-            keep_results.keep_parts(writable, parts)
+        replays = replay_runs.replay_parts(writable.con, list(runs), advance=tell)
+        for _ in keep_results.keep_all(writable, replays):
+            pass
         materialize_replayed(writable)

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -17,8 +16,10 @@ from ..text import agreement
 from ..text.screen import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from ...analyze.replay.replay_runs import FlowReplay
     from ...collect.store.store import Store
 
 
@@ -157,12 +158,16 @@ def _replay(
     documents: list[str] = []
     exact = True
     with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
-        for parts in session.replay_parts(opened.con, run_ids, decisions, jobs, advance):
-            flows = results.keep_parts(opened, parts) if decisions else list(chain(*parts))
+        runs = session.replay_parts(opened.con, run_ids, decisions, jobs, advance)
+        for flows in results.keep_all(opened, runs) if decisions else map(_all_flows, runs):
             if printer is None:
                 documents.append(json.dumps(results.as_document(flows)))
             exact = exact and all(flow.exact for flow in flows)
             if printer is not None:
                 printer.run(flows)
-    materialize_replayed(opened)
+    materialize_replayed(opened, jobs)
     return documents, exact
+
+
+def _all_flows(parts: Iterable[list[FlowReplay]]) -> list[FlowReplay]:
+    return [flow for part in parts for flow in part]

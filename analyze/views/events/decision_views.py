@@ -79,7 +79,6 @@ SELECT d.run_id, r.run, d.flow, d.seq, d.ord, d.ns, {times("d.ns")},
 FROM decisions d JOIN runs r USING (run_id) JOIN flows f USING (run_id, flow)
 JOIN run_clocks k USING (run_id, run) JOIN decision_codes c USING (code)
 """,
-    materialized=True,
 )
 
 VIEWS = (
