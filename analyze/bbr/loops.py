@@ -30,6 +30,9 @@ NOT_COMPARED, EXACT, DIFFERENT = range(3)
 # Outputs compared besides struct bbr, in the order of their counters after the state's.
 OUTPUTS = ("snd_cwnd", "sk_pacing_rate", "snd_ssthresh", "app_limited")
 
+# Fields and outputs that differ are kept as bits, so many in a word.
+BITS = 60
+
 # Reads of the clock in one callback; a tick can fall before any of them.
 _MAX_CLOCK_READS = 7
 _NO_TICK = 1 << 30
@@ -138,6 +141,32 @@ def count_differences(
         differences[n + 2] += 1
     if check & CHECK_APP_LIMITED and tp.app_limited != ctl.exit_app_limited:
         differences[n + 3] += 1
+
+
+@jit
+def mark_differing(
+    vec: Any, states: Any, row: int, compared: Any, ev: Event, differing: Any, i: int
+) -> None:
+    """Take out of the bits of event i those that agree; called only where matches() is False."""
+    ctl, tp = ev.ctl, ev.tp
+    n = len(compared)
+    check = ctl.check
+    for position in range(n + len(OUTPUTS)):
+        if position < n:
+            agrees = (
+                not ctl.has_next or not (vec[position] ^ states[row, position]) & compared[position]
+            )
+        elif position == n:
+            agrees = not check & CHECK_CWND or tp.snd_cwnd == ctl.exit_snd_cwnd
+        elif position == n + 1:
+            same = u64(tp.sk_pacing_rate) == u64(ctl.exit_sk_pacing_rate)
+            agrees = not check & CHECK_PACING or same
+        elif position == n + 2:
+            agrees = not check & CHECK_SSTHRESH or tp.snd_ssthresh == ctl.exit_snd_ssthresh
+        else:
+            agrees = not check & CHECK_APP_LIMITED or tp.app_limited == ctl.exit_app_limited
+        if agrees:
+            differing[i, position // BITS] &= ~(1 << (position % BITS))
 
 
 @inline

@@ -56,12 +56,15 @@ class Results(NamedTuple):
     Attributes:
         outcome: int8 [n], NOT_COMPARED, EXACT or DIFFERENT per event.
         differences: int64 [fields + outputs], how often each differed.
+        differing: int64 [n, words], of events that are DIFFERENT the fields and outputs that differ
+            whenever the clock ticked, BITS of them in each word.
         watched: int64 [k], indices of the state's fields to keep.
         history: int64 [n, k], these fields after each event.
     """
 
     outcome: Any
     differences: Any
+    differing: Any
     watched: Any
     history: Any
 
@@ -101,7 +104,7 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
         """
         events, states, compared = recorded
         bbr, vec, saved, carry, carry_rate, entry = memory
-        outcome, differences, watched, history = results
+        outcome, differences, differing, watched, history = results
         for i in range(start, len(events)):
             mark = 0
             if log is not None:
@@ -120,6 +123,8 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
                 loops.copy_state(vec, saved)
             call(bbr, vec, ev, p, log)
             exact = loops.matches(vec, states, row, compared, ev)
+            if not exact:
+                loops.mark_differing(vec, states, row, compared, ev, differing, i)
             attempt = 0
             while not exact and attempt < ctl.may_tick:
                 loops.copy_state(saved, vec)
@@ -129,6 +134,8 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
                     log[0, 0] = mark
                 call(bbr, vec, ev, p, log)
                 exact = loops.matches(vec, states, row, compared, ev)
+                if not exact:
+                    loops.mark_differing(vec, states, row, compared, ev, differing, i)
                 attempt += 1
             loops.note_undo(ev, log)
             if ctl.has_next == 0 and ctl.check == 0:

@@ -17,6 +17,13 @@ _U32 = 0xFFFFFFFF
 # bbr_reset_probe_bw_mode() (v1) begins at one of CYCLE_LEN - 1 phases: get_random_u32_below(7).
 _CYCLE_LEN = 8
 
+# The fields that random draws are read off.
+DRAWN = {
+    "v1": ("bbr_cycle_idx",),
+    "v2": ("bbr_rounds_since_probe", "bbr_probe_wait_us"),
+    "v3": ("bbr_rounds_since_probe", "bbr_probe_wait_us"),
+}
+
 
 def fill_hidden_inputs(
     events: Array,

@@ -34,6 +34,7 @@ class Pass:
     Attributes:
         outcome: int8 [n], one of loops.NOT_COMPARED, EXACT, DIFFERENT per event.
         differences: int64 [fields + outputs], how often each differed.
+        differing: int64 [n, words], which differ of each event that is DIFFERENT; see `fields_of`.
         decisions: int64 [m, 6] rows of (event index, code, evidence), or None if not recorded.
         after: EVENT [n], the inputs with what the callbacks wrote: snd_cwnd, sk_pacing_rate ...
         history: int64 [n, k], the watched fields after each event.
@@ -42,6 +43,7 @@ class Pass:
     mode: str
     outcome: Array
     differences: Array
+    differing: Array
     decisions: Array | None
     after: Array
     history: Array
@@ -55,6 +57,22 @@ class Pass:
     def exact(self) -> int:
         """How many events agreed with the kernel in everything that is recorded."""
         return int((self.outcome == loops.EXACT).sum())
+
+    def fields_of(self, index: int) -> frozenset[str]:
+        """Columns of struct bbr and outputs in which an event that is DIFFERENT differs."""
+        word = self.differing[index].tolist()
+        return frozenset(
+            name
+            for place, name in enumerate((*STATE_COLUMNS, *loops.OUTPUTS))
+            if word[place // loops.BITS] >> place % loops.BITS & 1
+        )
+
+    def differ_in(self, index: int, columns: tuple[str, ...]) -> None:
+        """Take an event that was EXACT for one that differs in these columns of struct bbr."""
+        self.outcome[index] = loops.DIFFERENT
+        self.differing[index] = 0
+        for place in map(STATE_COLUMNS.index, columns):
+            self.differing[index, place // loops.BITS] |= 1 << place % loops.BITS
 
     def first_difference(self) -> int | None:
         """Index of the first event whose outcome differs from the kernel's."""
@@ -115,7 +133,8 @@ def run_pass(
     batches = list(call.batches(MODES.index(mode), timings))
     flow.events["tp"]["draws"][:n] = events["tp"]["draws"]
     rows = np.concatenate(batches) if decisions else None
-    return Pass(mode, results.outcome, results.differences, rows, events, results.history), machine
+    found = results.outcome, results.differences, results.differing
+    return Pass(mode, *found, rows, events, results.history), machine
 
 
 def _empty_results(n: int, watch: tuple[str, ...]) -> Results:
@@ -123,6 +142,7 @@ def _empty_results(n: int, watch: tuple[str, ...]) -> Results:
     return Results(
         outcome=np.zeros(n, np.int8),
         differences=np.zeros(len(FIELD_NAMES), np.int64),
+        differing=np.full((n, -(-len(FIELD_NAMES) // loops.BITS)), -1, np.int64),
         watched=np.array([STATE_COLUMNS.index(name) for name in watch], np.int64),
         history=np.zeros((n if watch else 0, len(watch)), np.int64),
     )

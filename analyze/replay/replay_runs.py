@@ -16,7 +16,7 @@ from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
 from . import gaps as gap_finder
 from . import run_params
-from .hidden_inputs import illegal_draws
+from .hidden_inputs import DRAWN, illegal_draws
 from .load_events import flow_groups, load_flows
 from .passes import FIELD_NAMES, Array, Pass, run_pass
 from .prepare import FlowEvents, prepare
@@ -233,7 +233,8 @@ def replay_flow(
 def _found(result: Pass) -> Pass:
     """A pass without what takes the most memory and nobody asks for."""
     decisions = result.decisions if result.mode == "step" else None
-    return replace(result, after=result.after[:0].copy(), decisions=decisions)
+    shed = {name: getattr(result, name)[:0].copy() for name in ("after", "differing")}
+    return replace(result, **shed, decisions=decisions)
 
 
 def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisions: bool) -> Pass:
@@ -242,7 +243,8 @@ def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisi
     comparable = result.outcome != loops.NOT_COMPARED
     settled = events.events["ctl"]["has_next"] == 1
     for index in illegal_draws(events.events, drew & comparable & settled, version, record):
-        result.outcome[index] = loops.DIFFERENT
+        if result.outcome[index] == loops.EXACT:
+            result.differ_in(index, DRAWN[version])
     if version == "v1" and len(drew) and drew[-1] and not settled[-1]:
         # The last event's draw decides its pacing, and nothing recorded after it tells the draw.
         _leave_out_last(result)
@@ -260,11 +262,7 @@ def _leave_out_last(result: Pass) -> None:
 
 
 def _outputs_differ(
-    events: FlowEvents,
-    version: str,
-    record: Array,
-    gaps: list[gap_finder.Gap],
-    decisions: bool,
+    events: FlowEvents, version: str, record: Array, gaps: list[gap_finder.Gap], decisions: bool
 ) -> Array:
     """Events at gaps whose outputs do not fit either, the state after them aside."""
     trial = FlowEvents(**vars(events) | {"events": events.events.copy()})

@@ -88,7 +88,7 @@ GAPS = Table(
             "kind",
             "VARCHAR",
             "",
-            "missing_main, missing_loss, disconnected ...",
+            "missing_main, missing_ssthresh, disconnected ...",
         ),
         Column("detail", "VARCHAR", "", "what gives it away"),
     ),

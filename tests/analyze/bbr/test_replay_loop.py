@@ -37,6 +37,7 @@ def test_a_variant_of_ones_own_is_compared_with_what_the_kernel_did(
     results = Results(
         np.zeros(1, np.int8),
         np.zeros(len(FIELD_NAMES), np.int64),
+        np.full((1, 2), -1, np.int64),
         np.zeros(0, np.int64),
         np.zeros((0, 0), np.int64),
     )
@@ -63,6 +64,7 @@ def test_a_variants_own_state_lives_on_though_the_kernels_is_taken_from_the_reco
     results = Results(
         np.zeros(3, np.int8),
         np.zeros(len(FIELD_NAMES), np.int64),
+        np.full((3, 2), -1, np.int64),
         np.zeros(0, np.int64),
         np.zeros((0, 0), np.int64),
     )
