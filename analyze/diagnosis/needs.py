@@ -44,7 +44,10 @@ NEEDS = {
         "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",
         "the bottleneck's rate (setup.rate in the manifest, or a sampled queue that held packets)",
     ),
-    "others": Need("(FROM this_others)", "a packet capture, which tells of other senders"),
+    "others": Need(
+        "(FROM this_others)",
+        "a packet capture, or a set-up that states its flows, which tell of other senders",
+    ),
     "qdiscs": Need(_fact("host", "qdiscs"), "the sender's queue disciplines (host.qdiscs)"),
     "offloads": Need(_fact("host", "offloads"), "the sender's offloads (host.offloads)"),
     "tcp_wmem": Need(_fact("sysctls", "net.ipv4.tcp_wmem"), "the sysctl net.ipv4.tcp_wmem"),

@@ -7,11 +7,33 @@ from __future__ import annotations
 
 from ..views.view_parts import grown
 
-# One row per run: is it known what else was sending?
+# One row per run: is it known what else was sending? A set-up that states its flows tells it where
+# each was recorded, or its receiver says what it got and when.
 OTHERS = """
-SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen})
-  OR run_id IN (SELECT run_id FROM lab_intervals WHERE run_id IN {chosen}) AS known
+SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen}) OR run_id IN (
+    SELECT run_id FROM lab_flows f JOIN runs USING (run_id) WHERE run_id IN {chosen} GROUP BY run_id
+    HAVING bool_and(f.flow IS NOT NULL OR (traffic_start_ns IS NOT NULL
+      AND (run_id, flow_no) IN (SELECT (run_id, flow_no) FROM lab_intervals)))
+  ) AS known
 FROM runs WHERE run_id IN {chosen}
+"""
+
+# A sender of the run that is no recorded flow: its number as in table seconds, its congestion
+# control where the set-up states it, and what it carried while all were there, and of what all did.
+RIVALS = """
+WITH named AS (
+  SELECT f.run_id, coalesce(s.stream, f.flow_no)::BIGINT AS other, any_value(f.cc) AS cc
+  FROM lab_flows f LEFT JOIN streams s ON s.run_id = f.run_id AND s.flow IS NULL
+    AND s.direction = 'data' AND s.sport = f.local_port
+  WHERE f.run_id IN {chosen} AND f.flow IS NULL
+    AND (s.stream IS NOT NULL OR f.run_id NOT IN (SELECT run_id FROM streams))
+  GROUP BY ALL HAVING count(DISTINCT f.cc) = 1
+)
+SELECT run_id, s.other, n.cc, sum(s.bytes)::BIGINT AS bytes,
+  sum(s.bytes) / sum(sum(s.bytes)) OVER (PARTITION BY run_id) AS share
+FROM these_seconds s JOIN these_window w USING (run_id) LEFT JOIN named n USING (run_id, other)
+WHERE s.second BETWEEN w.first_s AND w.last_s
+GROUP BY run_id, s.flow, s.other, n.cc QUALIFY s.other IS NOT NULL
 """
 
 # One row per run: was no more than one sender there at any time? NULL: one was recorded, and what

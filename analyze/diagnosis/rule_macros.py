@@ -42,4 +42,14 @@ RULE_MACROS = (
         " || round(100 * first_share)::INTEGER || ' % and ' || round(100 * second_share)::INTEGER"
         " || ' %, still on its way to an equal one: a longer run may end fair.' ELSE '.' END",
     ),
+    Macro(
+        "rival_words",
+        ("rivals",),
+        "",
+        "the end of a sentence about the senders that are no recorded flows (rows of table rivals,"
+        " or NULL): each one's congestion control, where the set-up states it, and its share",
+        "coalesce(' (' || list_aggregate(list_transform(rivals, lambda r: coalesce(r.cc, 'of an"
+        " unknown congestion control') || ' with ' || round(100 * r.share, 1) || ' %'),"
+        " 'string_agg', ', ') || ' of what all carried while all were there).', '.')",
+    ),
 )

@@ -18,7 +18,7 @@ from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 from ..views.view import words_of
-from .path_tables import ALONE, OTHERS, POLICED, PROBES, QUEUE, TRENDS
+from .path_tables import ALONE, OTHERS, POLICED, PROBES, QUEUE, RIVALS, TRENDS
 from .rule_macros import RULE_MACROS
 
 if TYPE_CHECKING:
@@ -269,6 +269,7 @@ TABLES = {
     "decisions": _DECISIONS,
     "others": OTHERS,
     "seconds": _SECONDS,
+    "rivals": RIVALS,
     "trends": TRENDS,
     "alone": ALONE,
     "probes": PROBES,

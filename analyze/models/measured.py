@@ -56,7 +56,8 @@ class _Interval:
 
 
 _LAB = """
-SELECT i.run_id, i.flow_no, f.cc LIKE '%bbr%', i.t_s, i.seconds, i.goodput_bps * i.seconds / 8
+SELECT i.run_id, i.flow_no, f.flow IS NOT NULL OR f.cc LIKE '%bbr%', i.t_s, i.seconds,
+  i.goodput_bps * i.seconds / 8
 FROM lab_intervals i JOIN lab_flows f USING (run_id, flow_no)
 """
 # Flows with events are BBR's; what packets alone tell of is not.

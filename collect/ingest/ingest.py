@@ -342,17 +342,20 @@ class _Loader:
         }
         insert(self.con, "runs", [row])
         self.con.execute(facts.RUN_TOTALS, {"run_id": self.run_id})
-        if lab.KEY in manifest.raw:
-            self._load_lab()
+        self._load_lab()
 
     def _load_lab(self) -> None:
         """Write which experiment this is; the flows of both recordings meet by their ports."""
         manifest, bundle = self.bundle.manifest, self.bundle
-        rows_of_lab = lab.rows(manifest.raw[lab.KEY], bundle.folder, f"{bundle.shown}/{MANIFEST}")
+        if lab.KEY in manifest.raw:
+            shown = f"{bundle.shown}/{MANIFEST}"
+            its = lab.rows(manifest.raw[lab.KEY], bundle.folder, shown)
+        else:
+            its = lab.stated(manifest.raw.get("setup"), bundle.folder)
         for table, rows in (
-            ("lab_runs", [{**rows_of_lab.run, "kernel": manifest.text("kernel")}]),
-            ("lab_flows", rows_of_lab.flows),
-            ("lab_intervals", rows_of_lab.intervals),
+            ("lab_runs", [{**row, "kernel": manifest.text("kernel")} for row in its.runs]),
+            ("lab_flows", its.flows),
+            ("lab_intervals", its.intervals),
         ):
             insert(self.con, table, ({"run_id": self.run_id, **row} for row in rows))
         self.con.execute(facts.LAB_FLOWS, {"run_id": self.run_id})

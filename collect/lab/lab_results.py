@@ -1,7 +1,7 @@
 """Rows of the lab's tables from a bundle: the manifest's key `lab`, and iperf3's outputs.
 
 Bundles come from anywhere: every value is checked, and one that is impossible is an error that
-names the file.
+names the file. A bundle without that key may state its flows all the same, in `setup`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Row = dict[str, Any]
 # The widest values that the columns hold: INTEGER, UINTEGER, USMALLINT, and the rest BIGINT.
 _MOST = {"rep": (1 << 31) - 1, "seed": (1 << 32) - 1, "local_port": (1 << 16) - 1}
 MOST_FLOWS = 10_000
+MOST_STATED = 512
 # Shorter intervals than a nanosecond make rates that no number holds.
 SHORTEST_S = 1e-9
 
@@ -33,9 +34,9 @@ _FLAGS = ("quick", "valid")
 
 @dataclass(frozen=True)
 class LabRows:
-    """Rows of lab_runs (one), lab_flows and lab_intervals, without run_id."""
+    """Rows of lab_runs (one, or none), lab_flows and lab_intervals, without run_id."""
 
-    run: Row
+    runs: list[Row]
     flows: list[Row]
     intervals: list[Row]
 
@@ -112,13 +113,41 @@ def rows(raw: object, folder: Path, shown: str) -> LabRows:
     run["flows"] = len(planned)
     if len(planned) > MOST_FLOWS:
         raise BundleError(f"{lab.shown} has {len(planned)} flows", f"{MOST_FLOWS} at most")
+    return LabRows([run], *_of_flows(planned, folder))
+
+
+def stated(setup: object, folder: Path) -> LabRows:
+    """Return the rows of the flows that a bundle's `setup` states: `n`, `ccs` and `starts`.
+
+    Args:
+        setup: the manifest's value. It may describe anything: no rows where it states no flows.
+        folder: the bundle, for iperfN.json of flow N.
+    """
+    nothing = LabRows([], [], [])
+    if not isinstance(setup, dict):
+        return nothing
+    ccs, starts = (str(setup.get(key) or "").split() for key in ("ccs", "starts"))
+    if not 0 < len(ccs) == len(starts) <= MOST_STATED or str(setup.get("n")) != str(len(ccs)):
+        return nothing
+    try:
+        plans = [
+            {"flow_no": number, "cc": cc, "kind": "", "extra_rtt_us": 0, "start_s": float(start)}
+            for number, (cc, start) in enumerate(zip(ccs, starts, strict=True), 1)
+        ]
+        return LabRows([], *_of_flows([_Reader("setup", plan) for plan in plans], folder))
+    except (ValueError, BundleError):
+        return nothing
+
+
+def _of_flows(planned: list[_Reader], folder: Path) -> tuple[list[Row], list[Row]]:
+    """Rows of lab_flows and of lab_intervals."""
     flows, intervals = [], []
     for plan in planned:
         report = _report(folder, plan.whole("flow_no", MOST_FLOWS))
         flow = _flow(plan, report)
         flows.append(flow)
         intervals += list(_intervals(flow, report))
-    return LabRows(run, flows, intervals)
+    return flows, intervals
 
 
 def _report(folder: Path, flow_no: int) -> _Reader | None:
@@ -144,11 +173,13 @@ def _flow(plan: _Reader, report: _Reader | None) -> Row:
         "extra_rtt_us": plan.whole("extra_rtt_us"),
         "start_s": start,
     }
-    if report is None or "error" in report.raw or "server_output_json" not in report.raw:
+    if report is None or "error" in report.raw:
         return row
     connected = report.inner("start").listed("connected")
     if connected:
         row["local_port"] = _Reader(report.shown, connected[0]).whole("local_port")
+    if "server_output_json" not in report.raw:
+        return row
     row["retransmits"] = report.inner("end").inner("sum_sent").whole("retransmits")
     received = report.inner("server_output_json").inner("end").inner("sum_received")
     row["bytes"] = received.whole("bytes")

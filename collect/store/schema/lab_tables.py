@@ -45,14 +45,15 @@ LAB_RUNS = Table(
 
 LAB_FLOWS = Table(
     "lab_flows",
-    "One row per flow of a lab run, from iperf3: BBR and its competitors alike.",
+    "One row per flow of a lab run, or of a run whose manifest states its flows (setup: n, ccs, "
+    "starts), from iperf3: BBR and its competitors alike.",
     (
         RUN_ID,
         _FLOW_NO,
         Column("cc", "VARCHAR", "", "congestion control as the kernel calls it: bbr, cubic ..."),
         Column("bbr_version", "VARCHAR", "", "v1, v2 or v3; NULL: no BBR, or not known"),
         Column("flow", "INTEGER", "", "the same flow in table flows; NULL: not recorded there"),
-        Column("kind", "VARCHAR", "", "bulk, rate-limited, fixed-size or on-off"),
+        Column("kind", "VARCHAR", "", "bulk, rate-limited, fixed-size, on-off; '': not stated"),
         Column("local_port", "USMALLINT", "", "port of the sender; NULL: it never connected"),
         Column("start_s", "DOUBLE", "s", "first byte, from runs.traffic_start_ns"),
         Column("stop_s", "DOUBLE", "s", "end of the transfer, likewise"),
@@ -66,7 +67,7 @@ LAB_FLOWS = Table(
 
 LAB_INTERVALS = Table(
     "lab_intervals",
-    "Goodput over time: the receiver's intervals of each flow of a lab run.",
+    "Goodput over time: the receiver's intervals of each flow of lab_flows.",
     (
         RUN_ID,
         _FLOW_NO,

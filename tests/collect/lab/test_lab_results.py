@@ -203,3 +203,67 @@ def test_an_output_of_iperf_that_is_no_file_of_the_bundle_is_not_read(tmp_path: 
     (tmp_path / "iperf1.json").unlink()
     os.mkfifo(tmp_path / "iperf1.json")
     assert results.rows(LAB, tmp_path, "x").flows[0].get("bytes") is None
+
+
+def stating(folder: Path, setup: dict[str, str], received: bool = True) -> Path:
+    """A recorded flow beside a rival of which the set-up and perhaps its iperf3 tell."""
+    bundle = lab_bundle(folder, {})
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    del manifest["lab"]
+    manifest["setup"] |= setup
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    theirs = {
+        "start": {"connected": [{"local_port": 41779}]},
+        "end": {"sum_sent": {"retransmits": 3}},
+    }
+    got = {"bytes": 5_000_000, "seconds": 20.0}
+    intervals = [{"sum": {"start": k, "seconds": 1.0, "bytes": 250_000}} for k in range(20)]
+    if received:
+        theirs["server_output_json"] = {"end": {"sum_received": got}, "intervals": intervals}
+    (bundle / "iperf2.json").write_text(json.dumps(theirs))
+    return bundle
+
+
+TWO = {"n": "2", "ccs": "bbr2 cubic", "starts": "0 2.5"}
+
+
+def test_a_set_up_that_states_its_flows_tells_of_rivals_as_a_lab_does(tmp_path: Path) -> None:
+    path = tmp_path / "s.duckdb"
+    with open_store(path) as store:
+        ingest(store, stating(tmp_path, TWO), packets=False)
+    assert query(
+        path, "SELECT flow_no, cc, flow, bbr_version, start_s, goodput_bps FROM lab_flows OFFSET 1"
+    ) == [(2, "cubic", None, None, 2.5, 2e6)]
+    assert query(path, "SELECT flow IS NULL, bbr_version FROM lab_flows LIMIT 1") == [(False, "v2")]
+    assert query(
+        path, "SELECT count(*), min(t_s), max(goodput_bps) FROM lab_intervals WHERE flow_no = 2"
+    ) == [(20, 2.5, 2e6)]
+    assert query(path, "SELECT count(*) FROM lab_runs") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        {"n": "3", "ccs": "bbr2 cubic", "starts": "0 2"},
+        {"n": "2", "ccs": "bbr2 cubic", "starts": "0"},
+        {"n": "2", "ccs": "bbr2 cubic", "starts": "0 soon"},
+        {"n": "2", "ccs": "bbr2 cubic", "starts": "0 -1"},
+        {"n": "2", "ccs": "bbr2 cubic", "starts": "0 nan"},
+        {"n": "", "ccs": "", "starts": ""},
+    ],
+)
+def test_a_set_up_that_states_no_flows_is_no_error(tmp_path: Path, setup: dict[str, str]) -> None:
+    path = tmp_path / "s.duckdb"
+    with open_store(path) as store:
+        ingest(store, stating(tmp_path, setup), packets=False)
+    assert query(path, "SELECT * FROM lab_flows") == []
+
+
+def test_a_rival_whose_receiver_says_nothing_has_a_name_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.duckdb"
+    with open_store(path) as store:
+        ingest(store, stating(tmp_path, TWO, received=False), packets=False)
+    assert query(path, "SELECT cc, bytes, local_port FROM lab_flows OFFSET 1") == [
+        ("cubic", None, 41779)
+    ]
+    assert query(path, "SELECT DISTINCT flow_no FROM lab_intervals") == [(1,)]
