@@ -9,8 +9,12 @@ from typing import Any
 from ...probes.base.errors import ScenarioError
 from . import toml_tables as toml
 
-CLAIM_KEYS = ("id", "text", "source", "cc", "full", "needs", "sql", "expected", "tolerance")
+CLAIM_KEYS = tuple("id text source cc full needs sql expected tolerance side".split())
 MOST = 1e18
+# On which side of `expected` runs have to lie; the last two take the tolerance on both, or above.
+AT_LEAST, MORE, AT_MOST, LESS = "at least", "more than", "at most", "less than"
+ABOUT, FROM = "about", "from"
+SIDES = (AT_LEAST, MORE, AT_MOST, LESS, ABOUT, FROM)
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,11 @@ class Claim:
     `sql` is a query over the store that returns one row: `reproduced` (NULL: these runs cannot
     tell) and `measured`, the numbers in words; perhaps `n`, the runs that it rests on. It may use
     the relations of `analyze.study.points`, which hold the scenario's valid runs alone, and
-    $expected and $tolerance where the claim has them. It is not asked unless each congestion
-    control of `cc` (v1, v2, v3, cubic ...) was run, and, with `full`, in the scenario's full form.
+    $expected and $tolerance where the claim has them. `side`, one of SIDES, says on which side of
+    `expected` the query wants the runs (empty: the number is no bound); `tolerance` is by how much
+    they may miss it, or, of "more than" and "less than", have to clear it. It is not
+    asked unless each congestion control of `cc` (v1, v2, v3, cubic ...) was run, and, with `full`,
+    in the scenario's full form.
     """
 
     id: str
@@ -33,6 +40,7 @@ class Claim:
     needs: str = ""
     expected: float | None = None
     tolerance: float | None = None
+    side: str = ""
 
 
 def read_claims(tables: tuple[dict[str, Any], ...]) -> tuple[Claim, ...]:
@@ -56,8 +64,20 @@ def _claim(raw: Mapping[str, Any], number: int) -> Claim:
         cc=toml.texts(raw, "cc"),
         full=raw.get("full") is True,
         needs=str(raw.get("needs", "")),
+        side=_side(raw),
         **numbers,
     )
+
+
+def _side(raw: Mapping[str, Any]) -> str:
+    side = raw.get("side", "")
+    if side not in ("", *SIDES):
+        raise ScenarioError(f"side is {side!r:.40}", f"write one of {', '.join(SIDES)}")
+    if side and "expected" not in raw:
+        raise ScenarioError("a claim has a side of no number", "write expected = ..., too")
+    if side in (ABOUT, FROM) and "tolerance" not in raw:
+        raise ScenarioError(f"side is {side!r} without a tolerance", "write tolerance = ..., too")
+    return str(side)
 
 
 def _number(raw: Mapping[str, Any], key: str) -> float:

@@ -179,15 +179,13 @@ def verdicts(study: Study) -> pa.Table:
     """Return the verdicts as a table."""
     import pyarrow as pa
 
-    from ...analyze.study.claim_direction import direction
-
     rows = [
         {
             "id": each.claim.id,
             "verdict": each.state,
             "claim": each.claim.text,
             "source": each.claim.source,
-            "direction": direction(each.claim) or None,
+            "direction": each.claim.side or None,
             "expected": each.claim.expected,
             "tolerance": each.claim.tolerance,
             "measured": each.measured or None,
@@ -238,12 +236,14 @@ def _print_runs(study: Study) -> None:
 
 
 def _print_verdict(verdict: Verdict) -> None:
+    from ..text.claim_words import expected
     from ..text.print_table import printable
     from ..text.quantities import plural
 
     say(f"\n{verdict.state}", fg=COLOURS.get(verdict.state), bold=True, nl=False)
     say(printable(f": {verdict.claim.text} ({verdict.claim.source})"))
-    numbers = "; ".join(filter(None, [verdict.measured, verdict.why]))
+    source = f"expected {wanted}" if (wanted := expected(verdict.claim)) else ""
+    numbers = "; ".join(filter(None, [verdict.measured, source, verdict.why]))
     runs = f"; {plural(verdict.n, 'run')}" if verdict.n else ""
     say(printable(f"  {numbers}") + runs)
 

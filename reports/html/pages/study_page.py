@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....analyze.study import claims
-from ....analyze.study.claim_direction import (
-    AT_LEAST,
-    AT_MOST,
-    FROM,
-    LESS,
-    MORE,
-    direction,
-    leaves_tolerance,
-)
+from ...text.claim_words import expected
 from ...text.column_headings import heading
 from ...text.print_table import cell, listed
 from ...text.quantities import plural
@@ -27,7 +19,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ....analyze.study.claims import Verdict
     from ....analyze.study.figures import Figure
     from ....analyze.study.study import Drawn, Study
 
@@ -82,37 +73,15 @@ def build(study: Study) -> str:
             "scenario": scenario,
             "facts": _facts(study),
             "counted": [(state, *STATES[state], n) for state, n in counted.items()],
-            "verdicts": [(each, *STATES[each.state], expected(each)) for each in study.verdicts],
+            "verdicts": [
+                (each, *STATES[each.state], expected(each.claim)) for each in study.verdicts
+            ],
             "shown": shown,
             "empty": [drawn.figure.title for drawn in study.drawn if not drawn.rows.num_rows],
             "invalid": study.chosen.invalid,
             "runs": table(study.runs),
         },
     )
-
-
-_SIGNS = {AT_LEAST: "\u2265 ", MORE: "> ", AT_MOST: "\u2264 ", LESS: "< "}
-
-
-def expected(verdict: Verdict) -> str:
-    """Return the source's number, on which side of it runs have to lie, and the tolerance.
-
-    As a person reads them, "\u2265 0.95 - 0.02"; empty: the claim has no number.
-    """
-    claim = verdict.claim
-    if claim.expected is None:
-        return ""
-    side, tolerance = direction(claim), claim.tolerance
-    number = cell(claim.expected)
-    if tolerance is None:
-        return f"{_SIGNS.get(side, '')}{number}"
-    if side == FROM:
-        return f"{number} to {cell(claim.expected + tolerance)}"
-    if side in _SIGNS:
-        sign = "+" if side in (AT_MOST, MORE) else "\u2212"
-        allowed = f" {sign} {cell(tolerance)}" if leaves_tolerance(claim) else ""
-        return f"{_SIGNS[side]}{number}{allowed}"
-    return f"{number} \u00b1 {cell(tolerance)}"
 
 
 def _facts(study: Study) -> list[tuple[str, str]]:

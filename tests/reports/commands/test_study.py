@@ -20,6 +20,7 @@ from bbrscope.reports.cli import cli
 from bbrscope.reports.html.charts import study_charts, vega
 from bbrscope.reports.html.data.legible import legible
 from bbrscope.reports.html.pages import study_page
+from bbrscope.reports.text.claim_words import expected
 from click.testing import CliRunner, Result
 
 from tests import lab_bundles, lab_rows
@@ -48,6 +49,9 @@ def test_it_tells_the_verdicts_and_writes_one_file(path: Path, tmp_path: Path) -
     claims = catalogue.load(NAME).claims
     for claim in claims:
         assert claim.text in done.output
+    for number in (expected(claim) for claim in claims):
+        assert not number or f"expected {number}" in done.output
+    assert "expected \u2265 0.95 \u2212 0.05" in done.output
     html = report.read_text()
     assert all(f'data-claim="{claim.id}"' in html for claim in claims)
     assert "http://" not in html.split("<script>")[0]
