@@ -64,9 +64,9 @@ def _totals(flow: EventFlow) -> list[str]:
     if s["retransmits"]:
         facts.append(f"{s['retransmits']:,} sent again")
     if s["min_rtt_us"] is not None:
-        facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])}")
+        facts.append(f"min_rtt {milliseconds(s['min_rtt_us'])} at the end")
     if s["max_bw_mbps"]:
-        facts.append(f"max_bw {s['max_bw_mbps']:.2f} Mbit/s")
+        facts.append(f"max_bw {s['max_bw_mbps']:.2f} Mbit/s at its largest")
     return facts
 
 

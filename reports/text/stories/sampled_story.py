@@ -22,7 +22,7 @@ def text(flow: SampledFlow, between: tuple[int, int] | None) -> Iterable[str]:
         if s[name] is not None:
             facts.append(f"{plural(s[name], 'packet')} {what}")
     if s["min_rtt_us"] is not None:
-        facts.append(f"min_rtt {milliseconds(round(s['min_rtt_us']))}")
+        facts.append(f"min_rtt {milliseconds(round(s['min_rtt_us']))} at the end")
     if s["bw_max_mbps"]:
         facts.append(f"bw {s['bw_max_mbps']:.2f} Mbit/s at most")
     yield printable(f"{s['run']}, flow {flow.flow}: {s['local'] or '?'} -> {s['remote']}")

@@ -169,6 +169,7 @@ def unsampled(probe_us: int, around_us: int) -> tuple[str, ...]:
     return (
         *NO_LINK,
         "DELETE FROM packets WHERE {run}",
+        "DELETE FROM lab_flows WHERE {run}",
         "DELETE FROM streams WHERE {run}",
         "DELETE FROM lab_intervals WHERE {run}",
         seen.format(us=around_us, among="NOT IN"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ JUMBO = PathSetup(400_000_000, 10 * MS, limit_bytes=750_000, burst_bytes=25_000,
 JITTER = PathSetup(12_000_000, 50 * MS, limit_bytes=150_000, jitter_us=20 * MS)
 LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
 CROWDED = PathSetup(12_000_000, 23 * MS, limit_bytes=34_500)
+DEEPER = PathSetup(20_000_000, 30 * MS, limit_bytes=450_000)
 DRAINED = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000)
 HELD_BACK = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000, aggregation_us=30 * MS)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
@@ -55,7 +58,17 @@ WORLDS = {
     "beside_pauses_v3": world(DRAINED, 10, flow("v3", 10), PAUSES),
     "held_back_v1": world(HELD_BACK, 10, flow("v1", 10), flow("v1", 10)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
+    "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
+# Those whose set-up is to say nothing of who else sends.
+UNSTATED = ("late_v3", "joins_cubic_v3", "jumbo_v2")
+
+
+def forget_who_sends(bundle: Path) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for key in ("n", "ccs", "starts"):
+        del manifest["setup"][key]
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +77,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Diagnos
     with open_store(folder / "s.duckdb") as store:
         for name, setup in WORLDS.items():
             write_bundle(setup, folder / name)
+            if name in UNSTATED:
+                forget_who_sends(folder / name)
             ingest(store, folder / name)
         ids = [store.run_id(name) for name in WORLDS]
         for flows in session.replay_runs(store.con, ids):
@@ -139,6 +154,15 @@ def test_a_flow_that_may_not_be_alone_is_not_told_what_its_part_was(
     assert "startup_too_early" not in found(made, "joins_cubic_v3")
     others = found(made, "jumbo_v2")["startup_too_early"]["others"]
     assert others.startswith("whether others were active was not recorded, but the bottleneck")
+
+
+def test_a_stated_rival_is_named_with_its_share(made: dict[str, Diagnosis]) -> None:
+    """What CUBIC's receiver got while both flows were there."""
+    values = found(made, "states_cubic_v2")["unequal_shares"]
+    assert (values["senders_count"], values["known"], values["rivals_count"]) == (2, "senders", 1)
+    theirs = 1 - values["part_share"] / 2
+    told = f" (cubic with {100 * theirs:.1f} % of what all carried while all were there)."
+    assert values["rivals"] == told
 
 
 def test_the_whole_link_while_others_pause_is_no_burst_of_acks(made: dict[str, Diagnosis]) -> None:
