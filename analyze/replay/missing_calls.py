@@ -80,6 +80,10 @@ def _main(flow: FlowEvents, version: str) -> Iterator[Sign]:
     acked = columns["rs_acked_sacked"][mains].astype(np.int64)
     grown = np.diff(delivered) & _U32
     explains = writes.written_by_callbacks(version)
+    if not len(mains) and (more := int(_growth(flow, "tp_delivered").sum())):
+        detail = f"tp.delivered grew by {more}, and no main() was recorded"
+        for link in range(len(flow.events) - 1):
+            yield Sign(link, "missing_main", detail, explains)
     for jump in np.flatnonzero(grown != acked[1:]):
         first, last = int(mains[jump]), int(mains[jump + 1])
         detail = (

@@ -16,7 +16,7 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from ...probes.fields import with_role
 from ..bbr import codes, params
-from ..bbr.records import INIT
+from ..bbr.records import INIT, MAIN
 from ..bbr.variants.own_process import guarded
 from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 from ..story.clock import run_zero
@@ -180,6 +180,11 @@ def _refuse_guesses(events: FlowEvents, info: RunInfo, target: str, lacking: Seq
     Raises:
         BbrscopeError: they would.
     """
+    if not (events.columns["kind"] == MAIN).any():
+        raise BbrscopeError(
+            f"main() was never recorded in {info.run}: no ACK tells {target} what to decide",
+            f"see what other calls show: bbrscope explain {info.run} --flow 1",
+        )
     if lacking:
         raise BbrscopeError(
             f"{info.run} is a recording of {info.version} and lacks {', '.join(lacking)}, "

@@ -93,11 +93,11 @@ def fitted_path(
     frame = mss + headers
     every = recorded_acks(con, info.run_id, flows, origin)
     if not ((every["rtt_us"] > 0) & (every["delivered"] > 0)).any():
-        raise BbrscopeError(_no_samples(info), "record a longer run")
+        raise _no_samples(info, len(every["rtt_us"]))
     together_us = _aggregation_us(every)
     rates = _rates_bps(every, frame, _counted(every, together_us, len(flows)))
     if not np.isfinite(rates).any():
-        raise BbrscopeError(_no_samples(info), "record a longer run")
+        raise _no_samples(info, len(every["rtt_us"]))
     wait_us, reordered = _reordering(every)
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     # RTTs of ACKs that come together do not tell of a queue.
@@ -135,8 +135,11 @@ def fitted_path(
     return FittedPath(path, limited_bps, bool(is_full), others_us)
 
 
-def _no_samples(info: RunInfo) -> str:
-    return f"{info.run}: the path cannot be fitted: no rate samples"
+def _no_samples(info: RunInfo, acks: int) -> BbrscopeError:
+    fact = f"{info.run}: the path cannot be fitted: no rate samples"
+    if not acks:
+        return BbrscopeError(fact, "main() was never recorded: bbrscope doctor says what can be")
+    return BbrscopeError(fact, "record a longer run")
 
 
 def _counted(every: Columns, together_us: float, flows: int) -> float:

@@ -35,9 +35,16 @@ class RunCompleteness:
     columns: tuple[str, ...] = ()
 
     @property
+    def no_main(self) -> bool:
+        """Calls of BBR were recorded, but none of main()."""
+        return "no_main" in self.noted
+
+    @property
     def lacks(self) -> bool:
         """Something is known to be missing."""
-        return bool(self.gaps or self.lost or self.halves or self.salvaged or self.columns)
+        return bool(
+            self.gaps or self.lost or self.halves or self.salvaged or self.columns or self.no_main
+        )
 
 
 def completeness_of(con: duckdb.DuckDBPyConnection, run_id: int) -> RunCompleteness:

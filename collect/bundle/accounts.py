@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .bundle import Manifest
-from .exits import missing_exits
+from .exits import calls_without_main, missing_exits, without_main
 from .quality import QualityNote, note_of
 
 MOST = 100
@@ -47,6 +47,8 @@ def quality_notes(manifest: Manifest, counts: Mapping[str, int]) -> list[Quality
     for call in missing_exits(counts):
         if call.exits == 0:
             notes.append(note_of("no_exits", call=call.name, entries=call.entries))
+    if calls := calls_without_main(counts):
+        notes.append(note_of("no_main", what=without_main(calls)))
     ended = str(manifest.raw.get("ended") or "not recorded")[:LONGEST]
     if accounting and accounting.get("complete") is not True:
         notes.append(note_of("not_counted", ended=ended))

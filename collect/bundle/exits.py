@@ -1,4 +1,4 @@
-"""As many exits as entries: the two calls of BBR that a recording sees at both ends.
+"""As many exits as entries, and main() among them: whether whole kinds of rows are missing.
 
 What main() and init() left behind is known only from their exit rows. Probes of entries and exits
 attach separately, so one kind can be missing altogether while nothing else looks wrong.
@@ -20,6 +20,10 @@ class Call:
 
 
 CALLS = (Call("main", "M", "X"), Call("init", "I", "IX"))
+
+
+# Tags of the callbacks that the kernel calls on the way of an ACK, or of one that does not come.
+BESIDE_MAIN = ("S", "E", "H", "U", "L")
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,19 @@ def missing_exits(counts: Mapping[str, int]) -> list[MissingExits]:
         for call in CALLS
     )
     return [each for each in both_ends if each.exits < each.entries]
+
+
+def calls_without_main(counts: Mapping[str, int]) -> int:
+    """How many other calls were recorded where main() never was; 0 where it was.
+
+    `counts` are rows or events per tag. init() alone is no sign: no ACK may have come.
+    """
+    return 0 if count_of(counts, "M") else sum(count_of(counts, tag) for tag in BESIDE_MAIN)
+
+
+def without_main(calls: int) -> str:
+    """What is printed to the user of a recording with so many calls and no main()."""
+    return (
+        f"main() was never recorded, {calls} other calls were: what ACKs brought and did"
+        " is not known"
+    )

@@ -14,6 +14,7 @@ CODES = {
     "exits_stop": "exit rows stop here: {count} later events were recorded while probes detached",
     "no_exits": "{call}() was recorded {entries} times at entry and never at exit: what its calls "
     "left behind is not known, and no field that they wrote can be checked at once",
+    "no_main": "{what}",
     "delivered_jump": "tp.delivered grew by {grown} since the main before, rs.acked_sacked is "
     "{acked}: calls in between went unseen",
     "sequence_gap": "before this event {count} of its socket are missing, by their numbers",

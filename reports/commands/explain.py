@@ -288,6 +288,10 @@ def _print_tiny(flows: list[EventFlow], any_printed: bool) -> None:
     if not flows:
         return
     numbers = ", ".join(f"{flow.flow} ({flow.summary['events']:,} events)" for flow in flows)
+    if not any_printed and flows[0].completeness.no_main:
+        what = "main() was never recorded: what flows carried, and what ACKs did, is not known"
+        say(f"{what}; --flow N tells of the other calls: {numbers}.")
+        return
     say(
         f"{'Left out' if any_printed else 'There are only'} flows that carried next to no data:"
         f" {numbers}; --flow N tells one."

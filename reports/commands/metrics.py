@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from ...probes.base.errors import BbrscopeError
 from ..options import format_option, names_option, runs_argument, store_option
+from ..text.print_table import printable
 from ..text.quantities import plural
 from ..text.screen import say
 from ..window_options import check, window_notes, window_options, windows_of
@@ -100,7 +102,20 @@ def command(
             windows = windows_of(recordings.store, ids, between, steady)
             for note in window_notes(recordings.store, windows):
                 say(note)
+            for note in _without_main(recordings.store, runs or recordings.names, ids):
+                say(note)
     write_table(table.to_arrow(), output_format, names)
+
+
+def _without_main(store: Store, names: Sequence[str], run_ids: Sequence[int]) -> Iterator[str]:
+    """Say of which runs nothing is known that main() tells."""
+    from ...analyze.story.completeness import completeness_of_many
+
+    known = completeness_of_many(store.con, run_ids)
+    for name, run_id in zip(names, run_ids, strict=True):
+        if known[run_id].no_main:
+            what = "no RTT is known, and phases only from other calls"
+            yield f"{printable(name)}: main() was never recorded: {what}"
 
 
 def _nothing(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....probes.base.errors import BundleError
-from ...bundle.exits import CALLS, MissingExits
+from ...bundle.exits import CALLS, MissingExits, without_main
 from ...bundle.rungs import named_rung
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     if done.get("chain_breaks"):
         problems.append(f"tp.delivered does not add up at {done['chain_breaks']} calls of main()")
     problems += [call.sentence for call in exits_missing(done)]
+    if done.get("without_main"):
+        problems.append(without_main(int(done["without_main"])))
     accounting = manifest.get("accounting") or {}
     if accounting.get("missed_runs"):
         problems.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
@@ -176,5 +178,7 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
             )
         yield summary
         yield from (call.sentence for call in exits_missing(done))
+        if done.get("without_main"):
+            yield without_main(int(done["without_main"]))
     for change in manifest.get("settings_changed") or []:
         yield f"changed while recording: {change}"

@@ -6,13 +6,14 @@ that looks at each row once and no further than to the last column that it needs
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
 
-from ...bundle.exits import CALLS
+from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
 SHOWN = 20
 EVENT_ROWS = ("M", "S", "E", "H", "U", "L", "I", "T")
@@ -32,8 +33,9 @@ class Completeness:
     `sequence_missing` counts the numbers that no event of a socket carries; `chain_breaks` the
     calls of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
     went unseen, or the segment size changed); `calls` counts calls of main() and init() by the tag
-    of their entry row, `exits_missing` those of them whose exit row never came; `first` shows
-    where, as (row's ns, sk, why).
+    of their entry row, `exits_missing` those of them whose exit row never came; `without_main` is
+    how many other calls were recorded where main() never was; `first` shows where, as (row's ns,
+    sk, why).
     """
 
     events: int = 0
@@ -43,6 +45,7 @@ class Completeness:
     chain_breaks: int = 0
     calls: dict[str, int] = field(default_factory=dict)
     exits_missing: dict[str, int] = field(default_factory=dict)
+    without_main: int = 0
     first: list[tuple[int, str, str]] = field(default_factory=list)
 
     def note(self, ns: bytes, sk: bytes, why: str) -> None:
@@ -114,6 +117,7 @@ class Checker:
         self.result = Completeness()
         self._plans: dict[bytes, tuple[Reader, RowPlan]] = {}
         self._sockets: dict[bytes, SocketSoFar] = {}
+        self._rows: Counter[str] = Counter()
 
     def read(self, data: bytes) -> None:
         """Take the next whole lines: headers, rows, and talk that is skipped."""
@@ -137,6 +141,8 @@ class Checker:
             reader, wanted = self._event, ["ns", "sk", "seqno"]
         elif chain:
             reader, wanted = self._continue, ["ns", "sk"]
+        elif letters in BESIDE_MAIN and tag in (letters, f"{letters}0"):
+            reader, wanted = self._count, ["sk"]
         else:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
@@ -149,11 +155,13 @@ class Checker:
         """Return the result; calls that are still under way have no exit row."""
         for sk, socket in self._sockets.items():
             self._miss_exit(sk, socket)
+        self.result.without_main = calls_without_main(self._rows)
         self.result.sockets = sum(one.next != UNNUMBERED for one in self._sockets.values())
         return self.result
 
     def _event(self, plan: RowPlan, values: list[bytes]) -> None:
         """The first row of an event."""
+        self._rows[plan.letters] += 1
         sk, number = values[plan.sk], int(values[plan.number])
         socket = self._sockets.get(sk)
         if socket is None:
@@ -202,8 +210,13 @@ class Checker:
             self.result.note(socket.since, sk, f"{letters} has no {EXIT_OF[letters]}")
             socket.inside = ""
 
+    def _count(self, plan: RowPlan, values: list[bytes]) -> None:
+        """The first row of another call, where events have no numbers."""
+        self._rows[plan.letters] += 1
+
     def _continue(self, plan: RowPlan, values: list[bytes]) -> None:
         """A further row of main()'s, or one without a number, with columns of CHAIN."""
+        self._rows[plan.letters] += 1
         sk = values[plan.sk]
         socket = self._sockets.get(sk)
         if socket is None:

@@ -40,7 +40,7 @@ def _noted(known: RunCompleteness) -> str:
 
 
 def _lacks(known: RunCompleteness) -> list[str]:
-    parts = []
+    parts = ["main() was never recorded"] if known.no_main else []
     if known.lost:
         were = "was" if known.lost == 1 else "were"
         parts.append(f"{plural(known.lost, 'row')} {were} lost while recording")

@@ -99,6 +99,8 @@ def _times(value: int | list[int], diagnosis: Diagnosis) -> Sentence:
 
 def head(diagnosis: Diagnosis) -> str:
     """Return how many findings there are, or why there are none."""
+    if not diagnosis.flows and diagnosis.completeness.no_main:
+        return "not diagnosed: main() was never recorded, which tells what ACKs brought and did"
     if not diagnosis.flows:
         return "not diagnosed: no kernel event of a flow that carries data was recorded"
     return plural(len(diagnosis.findings), "finding") if diagnosis.findings else "no findings"

@@ -101,6 +101,28 @@ def test_what_cannot_be_reported_is_said(damage: str, words: str, store: Path) -
     assert words in done.out, done.out[:1500]
 
 
+def test_what_nobody_knows_without_main_is_said_by_every_command(
+    store: Path, tmp_path: Path
+) -> None:
+    (name,) = [name for name in NAMES if name.endswith(".no_main")]
+    at, page = ("--store", store), tmp_path / "page.html"
+    for words in (
+        ("explain", *at, name),
+        ("explain", *at, "--flow", "1", name),
+        ("diagnose", *at, name),
+        ("metrics", *at, name),
+        ("what-if", *at, "--as", "v3", name),
+        ("replay", *at, "--as", "v3", name),
+    ):
+        done = run(*words)
+        assert done.is_sound, done.failure
+        assert "main() was never recorded" in done.out + done.err, words
+    assert run("report", *at, "-o", page, name).status == 0
+    assert "The recording is incomplete: main() was never recorded" in page.read_text()
+    done = run("replay", *at, name)
+    assert "missing_main: tp.delivered grew by" in done.out
+
+
 def test_an_init_whose_exit_was_not_recorded_is_compared_with_what_the_next_event_found(
     store: Path,
 ) -> None:

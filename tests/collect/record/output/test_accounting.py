@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,22 @@ def test_a_recording_without_exits_is_not_complete_wherever_it_is_asked(
     assert "main() was recorded at entry 3 times and at exit 0 times" in out
     assert "init() was recorded at entry 1 times and at exit 0 times" in err
     assert ran(capsys, "doctor", "--bundle", str(make_bundle(calls(exits=True), "b")))[0] == 0
+
+
+def test_a_recording_without_main_says_so_wherever_it_is_asked(
+    make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other calls are there, so that nothing else looks wrong; init() alone is no sign."""
+    lines = [*calls(exits=True, begun=0), "#S,ns,sk,seqno,new_state"]
+    bundle = make_bundle([*lines, "S,2000,ff,1,3", "S,3000,ff,2,0"], "two", rung="fentry")
+    assert check.check(bundle / "events.csv.zst").without_main == 2
+    said = "main() was never recorded, 2 other calls were"
+    status, out, err = ran(capsys, "doctor", "--bundle", str(bundle))
+    assert (status, said in out, said in err) == (1, True, True)
+    for other in (calls(exits=True), calls(exits=True, begun=0)):
+        whole = make_bundle(other, "whole")
+        assert check.check(whole / "events.csv.zst").without_main == 0
+        shutil.rmtree(whole)
 
 
 def test_the_account_reaches_the_store_and_what_went_wrong_is_a_finding(
