@@ -1,32 +1,39 @@
-"""Load many bundles at once: processes fill stores of their own, and one writer takes them over.
+"""Load many bundles at once: processes read them, and one writer stores what they made of them.
 
-DuckDB lets one process write a file. Reading, pairing and dissecting take far longer than writing
-rows, so workers do that into scratch stores, each with a share of the bundles, whose rows are then
-copied, a share in one transaction.
+DuckDB lets one process write a file. Reading, pairing and dissecting take as long as writing rows,
+so workers do that, each with a share of the bundles: events go into Arrow files as they are read,
+all else into a scratch store. The writer then stores a share in one transaction, while workers have
+the next ones in hand.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.worker_pool import worker_pool
 from ..store import schema
+from ..store.arrow import streamed
+from ..store.schema import recorded_table
 from ..store.store import Store, open_store, quoted
 from .identify import name_and_digest
-from .ingest import Outcome, ingest, outcome
+from .ingest import LOADED_BY, Outcome, ingest, outcome
+from .together import all_or_each
 from .worker_shares import shares, size_of
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 # A process that loads costs seconds of CPU before its first row (imports, compiled code), and each
 # share a scratch store and a copy: below this much to read, one process is the fastest.
@@ -71,14 +78,18 @@ def ingest_many(
         # Ctrl-C reaches every process: this one tells of it and clears up, the others just end.
         pool = worker_pool(workers, end_at_ctrl_c=True)
         try:
-            loading = [
+            coming = (
                 _Share(some, part, pool.submit(_load, part, some, options, known))
                 for number, some in enumerate(shares(paths, workers))
                 for part in [folder / f"{number}.duckdb"]
-            ]
-            for share in loading:
+            )
+            # What waits for the writer is on the disk, uncompressed: no more than keeps all busy.
+            loading = deque(islice(coming, 2 * workers))
+            while loading:
+                share = loading.popleft()
                 yield from _settle(store, share, options)
-                share.part.unlink(missing_ok=True)
+                share.clear()
+                loading.extend(islice(coming, 1))
         except BrokenProcessPool as error:
             raise BbrscopeError(
                 "a process that loads bundles was killed, perhaps for want of memory",
@@ -110,34 +121,96 @@ class _Share:
     part: Path
     job: Future[list[_Loaded]]
 
+    def events(self, path: Path) -> Path:
+        """Return the file that a bundle's events are in, if it has any."""
+        return _events_file(self.part, self.paths.index(path))
+
+    def clear(self) -> None:
+        """Delete what the worker made."""
+        for path in (self.part, *map(self.events, self.paths)):
+            path.unlink(missing_ok=True)
+
 
 # What a worker says of a bundle: the name of the run that it filled, why it could not, or nothing:
 # it left the bundle to the writer.
 _Loaded = str | BbrscopeError | None
 
 
+def _events_file(part: Path, index: int) -> Path:
+    return part.with_name(f"{part.stem}-{index}.arrow")
+
+
 def _load(
     part: Path, paths: Sequence[Path], options: Options, known: Collection[str]
 ) -> list[_Loaded]:
-    """Fill a scratch store with bundles, but for those whose content is in the store already."""
+    """Fill a scratch store with bundles, but for those whose content is in the store already.
+
+    Their events are in files beside it; the store has the columns that loading asks for.
+    """
+    events = recorded_table("events")
+    few = tuple(c for c in events.columns if c.name in LOADED_BY or c.name == "run_id")
+    names: dict[str, Path] = {}
     with open_store(part) as scratch:
-        names: set[str] = set()
-        return [_load_one(scratch, path, options, known, names) for path in paths]
+        scratch.con.execute('DROP TABLE "events"')
+        scratch.con.execute(replace(events, columns=few).ddl())
+        return all_or_each(
+            scratch,
+            paths,
+            lambda path: _load_one(
+                scratch, path, options, known, names, _events_file(part, paths.index(path))
+            ),
+        )
 
 
 def _load_one(
-    scratch: Store, path: Path, options: Options, known: Collection[str], names: set[str]
+    scratch: Store,
+    path: Path,
+    options: Options,
+    known: Collection[str],
+    names: dict[str, Path],
+    file: Path,
 ) -> _Loaded:
     try:
         run, digest = name_and_digest(path, options.kind, options.salvage)
         # Which of two of one name stays, if any, depends on the writer's store.
-        if digest in known or run in names:
+        if digest in known or names.setdefault(run, path) != path:
             return None
-        names.add(run)
-        found = ingest(scratch, path, **vars(options))
+        with _ArrowFile(file) as events:
+            found = ingest(scratch, path, seen=events.add, columns=LOADED_BY, **vars(options))
         return None if found.already else found.run
     except BbrscopeError as error:
         return error
+
+
+class _ArrowFile(ExitStack):
+    """A file of record batches, written as they come; there is none before the first."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write a batch."""
+        import pyarrow as pa
+
+        if self._writer is None:
+            file = self.enter_context(self._path.open("wb"))
+            self._writer = self.enter_context(pa.ipc.new_stream(file, batch.schema))
+        self._writer.write_batch(batch)
+
+
+def _store_events(con: duckdb.DuckDBPyConnection, file: Path, run_id: int) -> None:
+    """Bring a run's events into the store, with the number that it has there."""
+    import pyarrow as pa
+
+    with (
+        pa.ipc.open_stream(file) as reader,
+        streamed(con, "incoming_events", reader.schema, iter(reader)),
+    ):
+        con.execute(
+            f"INSERT INTO events BY NAME SELECT {run_id}::INTEGER AS run_id, * FROM incoming_events"
+        )
 
 
 def _settle(store: Store, share: _Share, options: Options) -> Iterator[Outcome | BbrscopeError]:
@@ -147,7 +220,7 @@ def _settle(store: Store, share: _Share, options: Options) -> Iterator[Outcome |
         runs = {
             run: path for run, path in zip(said, share.paths, strict=True) if isinstance(run, str)
         }
-        taken = _take_over(store, share.part, runs, options.replace) if runs else {}
+        taken = _take_over(store, share, runs, options.replace) if runs else {}
     except BbrscopeError as error:
         yield from (error for _ in share.paths)
         return
@@ -166,10 +239,10 @@ def _loaded_here(store: Store, path: Path, options: Options) -> Outcome | Bbrsco
 
 
 def _take_over(
-    store: Store, part: Path, runs: Mapping[str, Path], replace: bool
+    store: Store, share: _Share, runs: Mapping[str, Path], replace: bool
 ) -> dict[str, Outcome | BbrscopeError]:
     """Copy the runs of a scratch store, under numbers of their own; return what became of each."""
-    store.con.execute(f"ATTACH {quoted(str(part))} AS part (READ_ONLY)")
+    store.con.execute(f"ATTACH {quoted(str(share.part))} AS part (READ_ONLY)")
     try:
         with store.transaction() as con:
             numbers: dict[int, int] = {}
@@ -188,9 +261,11 @@ def _take_over(
                     taken[run] = error
                 else:
                     _copy(con, "runs", {old: numbers[old]})
+                    if (events := share.events(runs[run])).exists():
+                        _store_events(con, events, numbers[old])
             for table in schema.TABLES:
                 of_runs = any(column.name == "run_id" for column in table.columns)
-                if of_runs and table.name != "runs":
+                if of_runs and table.name not in ("runs", "events"):
                     _copy(con, table.name, numbers)
             for run, run_id in same.items():
                 taken[run] = outcome(con, run_id, already=run_id not in numbers.values())

@@ -103,7 +103,12 @@ class Store(Closing):
 
         It yields a function that tells whether one of them failed. Then nothing is committed, and
         nothing else may be done inside: the caller does all of them again, one by one.
+
+        Raises:
+            StoreError: they cannot be committed, for example because the disk is full.
         """
+        import duckdb
+
         self.con.begin()
         self._joined, self._spoilt = True, False
         try:
@@ -112,6 +117,9 @@ class Store(Closing):
                 self._rollback()
             else:
                 self.con.commit()
+        except duckdb.Error as error:
+            self._rollback()
+            raise explained(self.path, error) from error
         except BaseException:
             self._rollback()
             raise

@@ -119,13 +119,14 @@ def command(request: IngestRequest) -> None:
 def _ingest_several(opened: Store, request: IngestRequest) -> int:
     """Load bundles, one by one or several at once; return how many were refused."""
     from ...collect.ingest.parallel import ingest_many, worthwhile_jobs
+    from ...collect.ingest.together import one_by_one
     from ..text.progress_bar import progress
 
     bundles, options = request.bundles, request.options()
     jobs = request.jobs or worthwhile_jobs(bundles)
     with _noted_interrupt() as check:
         if jobs == 1:
-            tried = (_tried(opened, bundle, options) for bundle in bundles)
+            tried = one_by_one(opened, bundles, lambda path: _tried(opened, path, options))
             return _print_outcomes(opened, tried, lambda _done: check())
         with progress(len(bundles), "bundles") as advance:
 

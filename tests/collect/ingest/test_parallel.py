@@ -81,6 +81,33 @@ def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, jobs: str) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["s.duckdb"]
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_one_that_fails_half_way_leaves_those_that_are_loaded_with_it_alone(
+    tmp_path: Path, jobs: str
+) -> None:
+    """They share a transaction, which is then of no use: each gets one of its own."""
+    broken = tmp_path / "broken"
+    shutil.copytree(fixtures.path("v3_x_tlp5"), broken)
+    manifest = json.loads((broken / "manifest.json").read_text())
+    counts = {tag: count + 1 for tag, count in manifest["events"].items()}
+    (broken / "manifest.json").chmod(0o644)
+    (broken / "manifest.json").write_text(json.dumps(manifest | {"events": counts}))
+    paths = [fixtures.path("v2_x_spur"), broken, fixtures.path("v1_x_lt")]
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    args = ["ingest", *map(str, paths), "--store", str(folder / "s.duckdb"), "--jobs", jobs]
+    done = CliRunner().invoke(cli, args)
+    assert isinstance(done.exception, BbrscopeError)
+    assert done.exception.fact.startswith("1 of 3 were not loaded")
+    assert "is not as it was recorded" in done.stderr
+    with open_store(folder / "s.duckdb") as store:
+        assert store.runs() == ["v2_x_spur", "v1_x_lt"]
+        counted = store.con.execute("SELECT count(*) FROM events GROUP BY run_id ORDER BY run_id")
+        said = store.con.execute("SELECT events FROM runs ORDER BY run_id").fetchall()
+        assert counted.fetchall() == said
+    assert [path.name for path in folder.iterdir()] == ["s.duckdb"]
+
+
 def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Path) -> None:
     """Ctrl-C reaches every process; runs that were told of are there, and nothing of the others."""
     copies = []
