@@ -102,9 +102,9 @@ def test_one_that_fails_half_way_leaves_those_that_are_loaded_with_it_alone(
     assert "is not as it was recorded" in done.stderr
     with open_store(folder / "s.duckdb") as store:
         assert store.runs() == ["v2_x_spur", "v1_x_lt"]
-        counted = store.con.execute("SELECT count(*) FROM events GROUP BY run_id ORDER BY run_id")
+        counted = "SELECT count(*) FROM events GROUP BY run_id ORDER BY run_id"
         said = store.con.execute("SELECT events FROM runs ORDER BY run_id").fetchall()
-        assert counted.fetchall() == said
+        assert store.con.execute(counted).fetchall() == said
     assert [path.name for path in folder.iterdir()] == ["s.duckdb"]
 
 
