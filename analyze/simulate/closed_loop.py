@@ -207,14 +207,17 @@ def predict(
     """Simulate a recorded world under its own rules and under others, over seeds.
 
     Raises:
-        BbrscopeError: fewer than LEAST_SEEDS seeds, or the world cannot be simulated, or
-            `check_fit` refuses the path.
+        BbrscopeError: fewer than LEAST_SEEDS seeds, or the world cannot be simulated, or nothing
+            was measured, or `check_fit` refuses the path.
     """
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
+    _check_measured(world, world.recorded, "the recording shows")
     changed = under(world.setup, version, settings)
     own_runs = outcomes_of(world.setup, seeds, advance)
     own = intervals(own_runs)
+    medians = {name: interval[1] for name, interval in own.items()}
+    _check_measured(world, medians, "its simulation, as short as the recording, shows")
     check_fit(world, own)
     other_runs = outcomes_of(changed, seeds, advance)
     simulated = intervals(other_runs)
@@ -238,6 +241,20 @@ def predict(
         own_runs,
         other_runs,
     )
+
+
+def _check_measured(world: RecordedWorld, metrics: Mapping[str, float], shows: str) -> None:
+    """Refuse to compare what nobody measured: no RTT is 0, and 0 is no goodput of a sender's.
+
+    Raises:
+        BbrscopeError: goodput or RTT is missing.
+    """
+    lacking = {"goodput": metrics["goodput_mbps"], "RTT": metrics["rtt_p50_ms"]}
+    if missing := " and ".join(f"no {name}" for name, value in lacking.items() if not value > 0):
+        raise BbrscopeError(
+            f"{world.run}: {shows} {missing}: nothing can be compared",
+            f"see what it lacks: bbrscope explain {world.run}",
+        )
 
 
 def _of_a_kernel(

@@ -131,3 +131,22 @@ def test_an_init_whose_exit_was_not_recorded_is_compared_with_what_the_next_even
     done = run("replay", "--store", store, "--", first, all_exits)
     assert (done.status, done.failure) == (0, ""), done.out
     assert "diverge" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("no_main", "the recording shows no RTT: nothing can be compared"),
+        ("zeros", "the recording shows no goodput and no RTT"),
+        ("one_time", "as short as the recording, shows no"),
+    ],
+)
+def test_a_what_if_compares_nothing_that_was_not_measured(
+    damage: str, words: str, tmp_path: Path
+) -> None:
+    """The path is described, but an RTT of 0 told of kernels' RTTs of weeks."""
+    made, at = bundle(tmp_path, "v2_single_1bdp", damage), ("--store", tmp_path / "s.duckdb")
+    assert run("ingest", *at, "--salvage", "--", made).status == 0
+    done = run("what-if", *at, "--as", "v3", "--", made.name)
+    assert (done.status, done.failure) == (1, "")
+    assert words in done.err
