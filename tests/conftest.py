@@ -112,7 +112,7 @@ def replay_all(store: Store) -> None:
     ids = [store.run_id(name) for name in store.runs()]
     for flows in session.replay_runs(store.con, ids):
         results.keep(store, flows)
-    materialize_replayed(store)
+    materialize_replayed(store, ids)
 
 
 @pytest.fixture(scope="session")

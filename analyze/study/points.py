@@ -18,13 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...collect.store.arrow import registered
 from ...probes.base.errors import BbrscopeError
-from ..compare import run_metrics as metrics
 from ..models import ware
 from ..models.cliff import cliff
-from ..views.registry import relation
-from . import over_time, tree
+from . import found_views, over_time, tree
 
 if TYPE_CHECKING:
     from ...collect.store.store import Store
@@ -191,7 +188,7 @@ def make(store: Store, chosen: Chosen) -> None:
         "CREATE OR REPLACE TEMP TABLE chosen AS FROM lab_runs WHERE list_contains(?, run_id)",
         [list(chosen.run_ids)],
     )
-    _keep_metrics(store, chosen)
+    found_views.find_flow_metrics(con, chosen.run_ids)
     con.execute(_FLOWS.format(payload=PAYLOAD))
     con.execute(_LABELS)
     con.execute(_LINKS)
@@ -205,26 +202,6 @@ def make(store: Store, chosen: Chosen) -> None:
     con.create_function("ware_probe_share", _ware_probe_share)
     con.create_function("loss_cliff", _loss_cliff)
     con.create_function("tree_accuracies", _tree_accuracies)
-
-
-def _keep_metrics(store: Store, chosen: Chosen) -> None:
-    """Make flow_metrics, the kernel's metrics of flows whose events were recorded.
-
-    The view that they come from takes a second to plan, so it is not asked for nothing.
-    """
-    con = store.con
-    view = relation("metrics_by_flow")
-    assert view is not None
-    columns = ", ".join(column.ddl() for column in view.columns)
-    con.execute(f"CREATE OR REPLACE TEMP TABLE flow_metrics ({columns})")
-    recorded = con.execute(
-        "SELECT DISTINCT run_id FROM lab_flows WHERE flow IS NOT NULL AND list_contains(?, run_id)",
-        [list(chosen.run_ids)],
-    ).fetchall()
-    if recorded:
-        present = metrics.table(con, [row[0] for row in recorded], "flow")
-        with registered(con, "found_metrics", present):
-            con.execute("INSERT INTO flow_metrics BY NAME FROM found_metrics")
 
 
 def _ware_share(

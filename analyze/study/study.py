@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
 from ..story.completeness import simulated_of_many
-from . import claims, figures, points, tree
+from . import claims, figures, found_views, points, tree
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +62,7 @@ def conduct(
     """
     chosen = points.choose(store, scenario.name, runs, quick)
     points.make(store, chosen)
+    found_views.find(store.con, chosen.run_ids, _queries(scenario))
     verdicts = tuple(claims.judge(store.con, each, chosen.quick) for each in scenario.claims)
     drawn = tuple(_draw(store, figure) for figure in figures.of_scenario(scenario))
     holds = simulated_of_many(store.con, list(chosen.run_ids)).values()
@@ -71,9 +72,14 @@ def conduct(
 
 def needs_replay(scenario: Scenario) -> bool:
     """Whether a claim or a figure asks for decisions, which only a replay finds."""
+    wanted = r"\b(decisions|phases|replays|\w+_history)\b"
+    return any(re.search(wanted, sql) for sql in _queries(scenario))
+
+
+def _queries(scenario: Scenario) -> list[str]:
+    """Return the SQL of a scenario's claims and figures."""
     queries = [claim.sql for claim in scenario.claims]
-    queries += [figure.sql for figure in figures.of_scenario(scenario)]
-    return any(re.search(r"\b(decisions|phases|replays|\w+_history)\b", sql) for sql in queries)
+    return queries + [figure.sql for figure in figures.of_scenario(scenario)]
 
 
 def _draw(store: Store, figure: figures.Figure) -> Drawn:

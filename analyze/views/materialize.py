@@ -116,18 +116,39 @@ def _needs(
     return tables, views[::-1]
 
 
+def can_hold_rows(con: duckdb.DuckDBPyConnection) -> bool:
+    """Tell whether this is a store of this bbrscope's views, whose runs can have stored rows."""
+    tables, others = con.execute(
+        "SELECT (SELECT count(*) FROM duckdb_tables() WHERE table_name = ?),"
+        " (SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name = ?)",
+        [RUNS.name, VIEWS[0].name],
+    ).fetchall()[0]
+    return bool(tables and not others)
+
+
+def runs_with_rows(con: duckdb.DuckDBPyConnection) -> list[int]:
+    """Return the runs whose rows are stored."""
+    return [row[0] for row in con.execute(f"SELECT run_id FROM {RUNS.name}").fetchall()]
+
+
+def lacking(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[int]:
+    """Return those of these runs that were replayed, but whose rows are not stored."""
+    if not can_hold_rows(con):
+        return []
+    query = (
+        "SELECT DISTINCT run_id FROM replays"
+        f" WHERE run_id IN {_chosen(run_ids)} AND run_id IN {_OTHER_RUNS} ORDER BY run_id"
+    )
+    return [row[0] for row in con.execute(query).fetchall()]
+
+
 def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
     """Return the tables that hold rows of views, by the views' names; empty if a run has none.
 
     A store that is only read, of another bbrscope, has rows of that one's views: temporary views
     stand before its own.
     """
-    tables, others = con.execute(
-        "SELECT (SELECT count(*) FROM duckdb_tables() WHERE table_name = ?),"
-        " (SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name = ?)",
-        [RUNS.name, VIEWS[0].name],
-    ).fetchall()[0]
-    if not tables or others:
+    if not can_hold_rows(con):
         return {}
     query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {_chosen(run_ids)}"
     if con.execute(query).fetchall() != [(len(set(run_ids)),)]:
@@ -190,13 +211,13 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     con.execute(f"INSERT INTO {RUNS.name} SELECT run_id FROM runs WHERE run_id IN {chosen}")
 
 
-def materialize_replayed(store: Store, workers: int | None = None) -> None:
-    """Store the rows of every replayed run whose rows are not stored, some runs at a time.
+def materialize_replayed(store: Store, run_ids: Sequence[int], workers: int | None = None) -> None:
+    """Store the rows of those of these runs that `lacking` finds, some runs at a time.
 
     Most of these queries are too small for DuckDB to divide among CPUs: `workers` transactions (by
     default one per CPU) are under way at once, each with runs of its own.
     """
-    of_runs = f"FROM runs WHERE run_id IN (SELECT run_id FROM replays) AND run_id IN {_OTHER_RUNS}"
+    of_runs = f"FROM runs WHERE run_id IN {_chosen(lacking(store.con, run_ids))}"
     total, runs = store.con.execute(
         f"SELECT coalesce(sum(events), 0)::BIGINT, count(*) {of_runs}"
     ).fetchall()[0]

@@ -55,7 +55,7 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
 def open_for_loading(path: Path) -> Iterator[Store]:
     """Open or create a store; one that was created and then got no run is removed again.
 
-    Replayed runs that got more data have their materialized rows stored anew at the end.
+    Runs that had materialized rows, and got more data, have them stored anew at the end.
 
     Raises:
         StoreError: it is a lake, or as `open_store`.
@@ -66,10 +66,11 @@ def open_for_loading(path: Path) -> Iterator[Store]:
         )
     with recorded.open_for_loading(path) as store:
         install(store)
+        had_rows = materialize.runs_with_rows(store.con)
         yield store
         # Without stored rows the views say the same, only later: no reason to fail.
         with suppress(StoreError):
-            materialize.materialize_replayed(store)
+            materialize.materialize_replayed(store, had_rows)
 
 
 def install(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,29 @@ if TYPE_CHECKING:
 def open_replayed(path: Path, *runs: str) -> Store:
     """Open the store to read; replay first those of `runs` whose decisions are not stored yet.
 
+    The rows of materialized views are stored with them, and those of runs that a study replayed.
+
     Raises:
         BbrscopeError: a run was not replayed, and the store cannot be written.
     """
+    from ...analyze.views.materialize import lacking, materialize_replayed
     from ...analyze.views.store_with_views import open_store
 
     opened = open_store(path, read_only=True)
     try:
         missing = not_replayed(opened, runs)
+        without_rows = lacking(opened.con, [opened.run_id(run) for run in runs])
     except BaseException:
         opened.close()
         raise
-    if not missing:
+    if not missing and not without_rows:
         return opened
     opened.close()
-    replay(path, missing)
+    if missing:
+        replay(path, missing)
+    # Without stored rows the views say the same, only later: no reason to fail.
+    with suppress(StoreError), open_store(path) as writable:
+        materialize_replayed(writable, without_rows)
     return open_store(path, read_only=True)
 
 
@@ -41,8 +50,8 @@ def not_replayed(store: Store, runs: Sequence[str]) -> dict[int, str]:
     return {run_id: run for run_id, run in ids.items() if not has_decisions(store.con, run_id)}
 
 
-def replay(path: Path, runs: dict[int, str]) -> None:
-    """Replay runs, names by id, and store their decisions.
+def replay(path: Path, runs: dict[int, str], rows_of_views: bool = True) -> None:
+    """Replay runs, names by id, and store their decisions, and the rows of materialized views.
 
     Raises:
         BbrscopeError: the store cannot be written.
@@ -67,4 +76,5 @@ def replay(path: Path, runs: dict[int, str]) -> None:
         replays = replay_runs.replay_parts(writable.con, list(runs), advance=tell)
         for _ in keep_results.keep_all(writable, replays):
             pass
-        materialize_replayed(writable)
+        if rows_of_views:
+            materialize_replayed(writable, list(runs))

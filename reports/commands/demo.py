@@ -111,7 +111,7 @@ def _replay(store: Store, compiling: Popen[bytes]) -> None:
             results.keep(store, flows)
             for flow in flows:
                 _agreement(flow)
-    materialize_replayed(store)
+    materialize_replayed(store, run_ids)
 
 
 def _load_drawing() -> None:

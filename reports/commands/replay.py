@@ -165,7 +165,7 @@ def _replay(
             exact = exact and all(flow.exact for flow in flows)
             if printer is not None:
                 printer.run(flows)
-    materialize_replayed(opened, jobs)
+    materialize_replayed(opened, run_ids, jobs)
     return documents, exact
 
 

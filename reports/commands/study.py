@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
-from ..api.replayed import open_replayed
+from ..api.replayed import not_replayed, replay
 from ..options import FORMATS, complete_runs, gather, store_option
 from ..text.screen import say
 from .lab import complete_scenarios
@@ -144,7 +144,7 @@ def _write_report(study: Study, path: Path) -> None:
 
 
 def _replay(path: Path, scenario: str, runs: tuple[str, ...], quick: bool | None) -> None:
-    """Replay what of the runs was not replayed yet."""
+    """Replay what of the runs was not replayed yet; of views, a study finds what it reads."""
     from ...analyze.study import points
     from ...analyze.views.store_with_views import open_store
 
@@ -153,7 +153,9 @@ def _replay(path: Path, scenario: str, runs: tuple[str, ...], quick: bool | None
         names = opened.con.execute(
             "SELECT run FROM runs WHERE list_contains(?, run_id) AND events > 0", [list(chosen)]
         ).fetchall()
-    open_replayed(path, *(row[0] for row in names)).close()
+        missing = not_replayed(opened, [row[0] for row in names])
+    if missing:
+        replay(path, missing, rows_of_views=False)
 
 
 def _table(study: Study, name: str) -> pa.Table:

@@ -44,7 +44,7 @@ def build(path: Path, events: int) -> None:
         ids = [store.run_id(name) for name in store.runs()]
         for flows in session.replay_runs(store.con, ids):
             results.keep(store, flows)
-        materialize.materialize_replayed(store)
+        materialize.materialize_replayed(store, ids)
         repeat(store, events)
 
 

@@ -41,7 +41,7 @@ def _results(
         parts = replay_runs.replay_parts(store.con, run_ids, workers=workers)
         replayed = [flows[0].info.run_id for flows in keep_results.keep_all(store, parts)]
         assert replayed == run_ids
-        materialize.materialize_replayed(store, workers)
+        materialize.materialize_replayed(store, run_ids, workers)
         return _all_rows(store)
 
 
