@@ -68,17 +68,39 @@ GROUP BY run_id
 HAVING max(packets) FILTER (policer) > coalesce(max(packets) FILTER (NOT policer), 0)
 """
 
-# A shaper and the queue within it drop the same packets: what dropped most at a time counts.
+# What each queue's counters say at its first sample, where that comes when flows have begun. All of
+# it is of the run (`of_run`) unless it sent more packets than the flows had by then.
+FIRST_SAMPLES = f"""
+WITH first AS (
+  SELECT run_id, kind, min(ns)::BIGINT AS ns, arg_min(dropped, ns)::BIGINT AS dropped,
+    arg_min(sent_pkts, ns)::BIGINT AS sent
+  FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS} GROUP BY run_id, kind
+)
+SELECT f.run_id, f.kind, any_value(f.ns) AS ns, any_value(f.dropped) AS dropped,
+  any_value(f.dropped) = 0 OR coalesce(any_value(f.sent) <= sum(e.packets), false) AS of_run
+FROM first f JOIN these_run r USING (run_id) LEFT JOIN (
+  SELECT k.run_id, k.kind, e.flow, sum(e.lost) + sum(e.delivered)
+    + at_greatest(e.inflight, e.seq, e.seq) AS packets
+  FROM first k JOIN these_events e ON e.run_id = k.run_id AND e.ns <= k.ns GROUP BY ALL
+) e ON e.run_id = f.run_id AND e.kind = f.kind
+WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
+"""
+
+# A shaper and the queue within it drop the same packets: what dropped most at a time counts. What
+# was dropped since the sample before the run is the run's, and by the first one in it: see above.
 QUEUE = f"""
 SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
   = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
-FROM (SELECT run_id, ns::BIGINT AS ns, coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
+FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS held_ns,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
-    coalesce({grown("dropped", "lag(dropped) OVER k")}, 0)::BIGINT AS dropped
-  FROM queue_samples q JOIN these_run r USING (run_id)
-  WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}
-    AND q.ns BETWEEN r.zero_ns AND r.last_event_ns
-  WINDOW w AS (PARTITION BY run_id ORDER BY ns), k AS (PARTITION BY run_id, kind ORDER BY ns)) q
+    coalesce(g.dropped, CASE WHEN f.of_run THEN f.dropped END, 0)::BIGINT AS dropped
+  FROM (SELECT run_id, kind, ns::BIGINT AS ns, backlog_bytes, backlog_pkts,
+      {grown("dropped", "lag(dropped) OVER (PARTITION BY run_id, kind ORDER BY ns)")} AS dropped
+    FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}) g
+  JOIN these_run r USING (run_id)
+  LEFT JOIN these_first_samples f ON f.run_id = g.run_id AND f.kind = g.kind AND f.ns = g.ns
+  WHERE g.ns BETWEEN r.zero_ns AND r.last_event_ns
+  WINDOW w AS (PARTITION BY g.run_id ORDER BY g.ns)) q
 ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
 ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 """

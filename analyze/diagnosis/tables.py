@@ -18,7 +18,7 @@ from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 from ..views.view import words_of
-from .path_tables import ALONE, OTHERS, POLICED, PROBES, QUEUE, RIVALS, TRENDS
+from .path_tables import ALONE, FIRST_SAMPLES, OTHERS, POLICED, PROBES, QUEUE, RIVALS, TRENDS
 from .rule_macros import RULE_MACROS
 
 if TYPE_CHECKING:
@@ -274,6 +274,7 @@ TABLES = {
     "alone": ALONE,
     "probes": PROBES,
     "short": _SHORT,
+    "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
     "undone": _UNDONE,
     "facts": _FACTS,

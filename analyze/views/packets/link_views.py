@@ -137,7 +137,9 @@ QUEUE_METRICS = View(
         Column("delay_mean_us", "DOUBLE", "us", "mean backlog at the link's rate; NULL: no rate"),
         Column("delay_p95_us", "DOUBLE", "us", "its 95th percentile"),
         Column("sent_bytes", "BIGINT", "bytes", "sent in that time"),
-        Column("dropped_packets", "BIGINT", "packets", "dropped in that time"),
+        Column(
+            "dropped_packets", "BIGINT", "packets", "dropped from its first sample in that time on"
+        ),
         Column("utilisation", "DOUBLE", "", "sent_bytes over what the link could have sent"),
     ),
     _queue_sql("r.first_ns::BIGINT", "r.last_ns::BIGINT"),

@@ -185,6 +185,43 @@ def test_a_drain_that_saw_no_less_than_others_before_and_after_saw_the_path(aske
     assert "is not known" in finding.values["queue"]
 
 
+# Sixty packets lost at 1 s, and samples of the queue: the first 200 ms after the first event,
+# by which it had sent and dropped so much, or one before that event, too.
+def sampled_late(sent: int, dropped: int, earlier: bool) -> tuple[str, ...]:
+    first = "(SELECT min(ns) FROM queue_samples WHERE {run} AND ns >= {zero} + 200000000)"
+    before = (
+        "INSERT INTO queue_samples BY NAME SELECT * REPLACE ({zero} - 1000000 AS ns, 0 AS dropped,"
+        " 0 AS sent_pkts, 0 AS backlog_bytes, 0 AS backlog_pkts) FROM queue_samples WHERE {run}"
+        f" AND ns = {first} LIMIT 1"
+    )
+    return (
+        "UPDATE events SET tp_lost = tp_lost + 60 WHERE {run} AND ns > {zero} + 1000000000",
+        "DELETE FROM queue_samples WHERE {run} AND ns < {zero} + 200000000",
+        f"UPDATE queue_samples SET dropped = {dropped}, sent_pkts = {sent} WHERE {{run}}",
+        *([before] if earlier else []),
+    )
+
+
+def test_what_a_queue_dropped_before_its_first_sample_is_counted_if_the_run_can_have_done_it(
+    asked: Ask,
+) -> None:
+    """By 200 ms the flow had some twenty packets on their way, and not ten thousand."""
+    of_rule = ["loss_outside_bottleneck"]
+    (finding,), _ = asked(of_rule, *sampled_late(3, 0, earlier=False))
+    lost = finding.values["lost_packets"]
+    assert finding.values["dropped_packets"] == 0
+    assert finding.values["first"] == "The queue had dropped nothing by its first sample."
+    (finding,), _ = asked(of_rule, *sampled_late(3, 5, earlier=False))
+    assert (finding.values["lost_packets"], finding.values["dropped_packets"]) == (lost, 5)
+    assert finding.values["first"].endswith("by then it had dropped 5, which are counted.")
+    (finding,), _ = asked(of_rule, *sampled_late(10_000, 5, earlier=False))
+    assert finding.values["dropped_packets"] == 0
+    assert finding.values["first"].endswith("nothing tells when: they are not counted.")
+    (finding,), _ = asked(of_rule, *sampled_late(10_000, 5, earlier=True))
+    assert finding.values["dropped_packets"] == 5
+    assert "before the first event" in finding.values["first"]
+
+
 # Flow 9's path takes twice as long; flow 1 carries a half of it. A third one comes at 8 s: until
 # then flow 1 carried nothing at all.
 LONGER = (
