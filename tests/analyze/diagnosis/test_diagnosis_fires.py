@@ -75,6 +75,11 @@ def slower(flow: int, times: int) -> str:
     )
 
 
+def link(rate: str) -> str:
+    """The set-up states this rate."""
+    return f"""UPDATE runs SET setup = '{{{{"rate": "{rate}", "delay": "40"}}}}' WHERE {{run}}"""
+
+
 # Another sender, known by its packets only: `size` bytes every 50 ms, an expression over k.
 def stranger(size: str) -> tuple[str, str]:
     return (
@@ -116,7 +121,7 @@ PUT: dict[str, tuple[str, Sequence[str]]] = {
             " WHERE {run} AND jiffies32 > 0), bbr_mode = least(bbr_mode, 2) WHERE {run}"
         ],
     ),
-    "probe_rtt_synchronised": (HEALTHY, clone(9)),
+    "probe_rtt_synchronised": (HEALTHY, [*clone(9), link("40mbit")]),
     "four_packets_each": (
         HEALTHY,
         [
@@ -539,13 +544,27 @@ def test_echoes_of_a_mark_are_not_called_marks(alter: Alter) -> None:
     assert "The capture shows 7 marked packets" in said.values["marks"]
 
 
-def test_the_cost_of_probing_together_is_measured(alter: Alter) -> None:
-    """Two flows that keep half the path's product in flight each leave nothing of it unused."""
-    finding = ask(alter(HEALTHY, clone(9)), HEALTHY, "probe_rtt_synchronised")
-    assert finding.cost_s is not None
-    assert finding.cost_s == finding.values["idle_s"] < 0.1 * finding.values["together_s"]
-    # What has a price is weighed.
-    assert finding.severity == "minor"
+def test_probing_together_is_told_where_it_leaves_the_link_idle(alter: Alter) -> None:
+    """Longer than one PROBE_RTT holds: by the link's rate, and without others that use it."""
+
+    rule = [RULES["probe_rtt_synchronised"]]
+
+    def said(rate: str, *others: str) -> list[Finding]:
+        with alter(HEALTHY, [link(rate), *others]) as store:
+            return diagnose(store.con, store.run_id(HEALTHY), rule).findings
+
+    alter(HEALTHY, clone(9)).close()
+    (finding,) = said("40mbit")
+    assert finding.cost_s == finding.values["idle_s"] <= finding.values["together_s"]
+    # Idle is what is left beside the same payload at another rate: 0.2 s at this one.
+    together = finding.values["together_s"]
+    busy = together - finding.values["idle_s"]
+    even = busy * 40 / (together - 0.2)
+    assert len(said(f"{even * 1.01 * 1e6:.0f}")) == 1
+    assert said(f"{even * 0.99 * 1e6:.0f}") == []
+    # Two flows that keep half the path's product in flight each leave nothing of it unused.
+    assert said("10mbit") == []
+    assert said("40mbit", *stranger("1448")) == []
 
 
 def test_advice_is_for_the_version_that_it_is_given_to() -> None:
