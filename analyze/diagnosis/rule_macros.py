@@ -43,6 +43,16 @@ RULE_MACROS = (
         " || ' %, still on its way to an equal one: a longer run may end fair.' ELSE '.' END",
     ),
     Macro(
+        "halves_words",
+        ("first_share", "second_share"),
+        "",
+        "a sentence with a sender's share in the halves of the time when all were there (NULL: no"
+        " such time)",
+        "coalesce('By halves of the time when all senders were there, its share of what was carried"
+        " was ' || round(100 * first_share)::INTEGER || ' % and ' || round(100 *"
+        " second_share)::INTEGER || ' %.', 'The senders were never all there for whole seconds.')",
+    ),
+    Macro(
         "rival_words",
         ("rivals",),
         "",
