@@ -24,6 +24,8 @@ SEVERE, MODERATE = 0.2, 0.05
 # Runs are looked at together while they are so few, and have so few events, which takes ~100 MB:
 # planning the queries takes as long for many small runs as for one.
 RUNS_TOGETHER, EVENTS_TOGETHER = 32, 300_000
+# Smaller groups, for more CPUs, cost more than that saves.
+FEWEST_TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,12 @@ def diagnose(
 
 def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[Diagnosis]:
     """Run all rules over several runs, as many groups of them at a time as there are CPUs."""
-    groups = list(together(con, run_ids))
-    workers = min(len(groups), len(os.sched_getaffinity(0)))
+    cpus = len(os.sched_getaffinity(0))
+    # As many groups for each CPU, of one size; as few as that takes.
+    rounds = max(1, -(-len(run_ids) // (cpus * RUNS_TOGETHER)))
+    most = max(FEWEST_TOGETHER, -(-len(run_ids) // (cpus * rounds)))
+    groups = list(together(con, run_ids, min(most, RUNS_TOGETHER)))
+    workers = min(len(groups), cpus)
     # Temporary views, which a store of another bbrscope gets, are this connection's only.
     query = "SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name NOT LIKE 'these_%'"
     (own,) = con.execute(query).fetchall()[0]
@@ -145,13 +151,18 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
         return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
 
 
-def together(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[list[int]]:
-    """Divide runs, in their order, into groups, one for each call of `diagnose_together`."""
+def together(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], most: int = RUNS_TOGETHER
+) -> Iterator[list[int]]:
+    """Divide runs, in their order, into groups of `most`, each for a call of `diagnose_together`.
+
+    Groups of runs with many events are smaller.
+    """
     sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
     group: list[int] = []
     held = 0
     for run_id in run_ids:
-        if group and (len(group) == RUNS_TOGETHER or held + sizes[run_id] > EVENTS_TOGETHER):
+        if group and (len(group) == most or held + sizes[run_id] > EVENTS_TOGETHER):
             yield group
             group, held = [], 0
         group.append(run_id)
