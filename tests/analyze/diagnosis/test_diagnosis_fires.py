@@ -569,16 +569,17 @@ def test_probing_together_is_told_where_it_leaves_the_link_idle(alter: Alter) ->
 
 def test_who_starves_others_is_told_whether_shares_still_converge(alter: Alter) -> None:
     """The other one carries two hundredths all the time, or a third from the middle on."""
-    store = alter(HEALTHY, stranger("1448"))
+    there = (
+        "UPDATE streams SET first_ns = {zero}, last_ns = {zero} + 24950000000"
+        " WHERE {run} AND stream = 99"
+    )
+    store = alter(HEALTHY, [*stranger("1448"), there])
     steady = ask(store, HEALTHY, "starves_others")
     assert (steady.values["trend"], steady.confidence) == (".", "high")
     assert "98 % and 98 %" in steady.values["halves"]
-    store = alter(
-        HEALTHY,
-        [
-            "UPDATE packets SET len = 25000 WHERE {run} AND stream = 99 AND ns > {zero} + 12500000000"
-        ],
-    )
+    later = "ns > {zero} + 12500000000"
+    more = f"UPDATE packets SET len = 25000 WHERE {{run}} AND stream = 99 AND {later}"
+    store = alter(HEALTHY, [more])
     moving = ask(store, HEALTHY, "starves_others")
     assert "still on its way to an equal one" in moving.values["trend"]
     assert "98 % and 7" in moving.values["halves"]
