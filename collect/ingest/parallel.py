@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # A process that loads costs seconds of CPU before its first row (imports, compiled code), and each
 # share a scratch store and a copy: below this much to read, one process is the fastest.
-BYTES_PER_PROCESS = 100 << 20
+BYTES_PER_PROCESS = 50 << 20
 
 
 def worthwhile_jobs(paths: Sequence[Path]) -> int:
