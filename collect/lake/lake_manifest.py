@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...probes.base.errors import StoreError
+from ...probes.base.errors import BbrscopeError, StoreError
 from ..store.query import Row
 from ..store.rowsets import arrow_type
 from ..store.schema import Column, Table
@@ -48,6 +48,8 @@ _PLACES = ("tables", "paths", "rows_in", "sizes")
 # A merged file holds runs of one day and host; of two rows of a run, the one merged more often
 # counts.
 _MERGES = "merges"
+# Names of files have up to 255 bytes nearly everywhere, and "host=" stands before this one.
+_LONGEST_HOST = 240
 _SAFE = re.compile(r"[A-Za-z0-9_.%@+=/-]+")
 
 
@@ -64,6 +66,21 @@ def day_of(started_realtime_ns: int | None) -> str:
     if not started_realtime_ns:
         return "unknown"
     return datetime.fromtimestamp(started_realtime_ns / 1e9, UTC).date().isoformat()
+
+
+def check_host(host: str) -> None:
+    """Refuse a host that cannot name a folder.
+
+    Raises:
+        BbrscopeError: it is empty, or longer than a name may be once it is quoted.
+    """
+    size = len(urllib.parse.quote(host, safe="", errors="replace"))
+    if not 1 <= size <= _LONGEST_HOST:
+        raise BbrscopeError(
+            f"a host's name must take 1 to {_LONGEST_HOST} bytes as the name of a folder, this one"
+            f" takes {size:,}",
+            "file the runs under a shorter name: --host NAME",
+        )
 
 
 def folder_of(table: str, row: Row) -> str:

@@ -91,9 +91,11 @@ def add(request: AddRequest) -> None:
     """
     from ...analyze.lake.fan_out import file_all
     from ...analyze.lake.load_runs import AddOptions
+    from ...collect.lake.lake_manifest import check_host
     from ...collect.lake.lake_place import open_place
     from ..text.progress_bar import progress
 
+    check_host(request.host)
     open_place(request.lake, create=True)
     options = AddOptions(request.host, request.salvage, not request.no_packets, request.kind)
     counts = {"added": 0, "there already": 0, "refused": 0}
