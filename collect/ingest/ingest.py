@@ -1,4 +1,4 @@
-"""Load run bundles into the store: one transaction per bundle."""
+"""Load run bundles into the store: each wholly or not at all."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ replays and diagnoses them in a plain store on one CPU and on two, each command 
 of processes (ingest, which takes one for so little, is told how many). Prints CPU seconds per
 bundle by what they are spent on, what is paid besides that work (identifying it, its share of a
 store), wall time, and memory. --report adds the report of 1 million events (see bench_report.py),
---capture packets beside tshark (see bench_packets.py). Only an idle machine tells the truth about
-wall time: on a busy one, two processes are not given two CPUs.
+--capture packets beside tshark (see bench_packets.py). The start of two processes takes as long as
+loading a dozen bundles each: what a fleet's ingest takes is told by --bundles 336. Only an idle
+machine tells the truth about wall time: on a busy one, two processes are not given two CPUs.
 """
 
 from __future__ import annotations
