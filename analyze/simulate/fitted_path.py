@@ -4,8 +4,9 @@ The shortest RTT is the path's; the fastest delivery its rate, in time where it 
 longest queue its buffer. Packets that are lost while their neighbours met hardly a queue are lost
 at random: their share of what was delivered then is the random loss, unless they come in a burst.
 A rate that falls for a queue that never ends is that of a path with others on it, taken for CUBIC.
-Silences beyond two retransmission timeouts are outages; holes in SACKs without losses are
-reordering; CE marks tell the threshold; samples that are limited by the application its rate.
+Losses without a queue, while a bucket was empty, are a policer's (recorded_policer.py). Silences
+beyond two retransmission timeouts are outages; holes in SACKs without losses are reordering; CE
+marks tell the threshold; samples that are limited by the application its rate.
 `tests/analyze/simulate/test_fitted_path.py` and README.md compare this with what is known.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
 from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
+from .recorded_policer import recorded_policer
 from .world.world_setup import HOST_US, PathSetup
 
 if TYPE_CHECKING:
@@ -100,6 +102,15 @@ def fitted_path(
         raise _no_samples(info, len(every["rtt_us"]))
     wait_us, reordered = _reordering(every)
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
+    policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
+    if policer:
+        path = PathSetup(
+            round(policer.rate_bps),
+            round(base_us),
+            policer=True,
+            burst_bytes=round(policer.burst_bytes),
+        )
+        return FittedPath(path, 0, True, None)
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
     if not windows:

@@ -52,6 +52,8 @@ def _others(world: RecordedWorld) -> str:
 
 
 def _buffer(path: PathSetup) -> str:
+    if path.policer:
+        return f"none, a bucket of {path.burst_bytes // (path.mss + path.headers)}"
     return str(path.limit_packets or path.limit_bytes // (path.mss + path.headers))
 
 

@@ -107,6 +107,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
         "rate_mbps": path.rate_bps / 1e6,
         "base_rtt_ms": path.rtt_us / 1000,
         "buffer_packets": path.limit_packets or path.limit_bytes // (mss + headers),
+        "policer_packets": path.burst_bytes // (mss + headers) if path.policer else 0,
         "loss_share": path.loss,
         "reordered_share": path.reorder,
         "aggregation_ms": path.aggregation_us / 1000,

@@ -17,9 +17,11 @@ MOST_CHANGES = 4
 
 def path_words(fitted: Mapping[str, Any]) -> str:
     """The path that a run was simulated on, and where it is known from."""
+    bucket, queue = fitted["policer_packets"], fitted["buffer_packets"]
     words = [
-        f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms, buffer of"
-        f" {fitted['buffer_packets']} packets, loss {fitted['loss_share']:.3g}"
+        f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms",
+        f"policer with a bucket of {bucket} packets" if bucket else f"buffer of {queue} packets",
+        f"loss {fitted['loss_share']:.3g}",
     ]
     words += [
         f"{what} {value / 1e6:.3g} {'Mbit/s' if what == 'rate' else 's'} from {at / 1e6:.1f} s on"

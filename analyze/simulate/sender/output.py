@@ -221,7 +221,9 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
             limited = limited or why == 1
             if why:
                 break
-        segments = min(min(in_skb, f.wnd_end - f.nxt), min(quota, max_segs))
+        # What is not acknowledged must stay in the ring.
+        fits = min(f.wnd_end - f.nxt, f.una + ring - f.nxt)
+        segments = min(min(in_skb, fits), min(quota, max_segs))
         first = f.nxt
         _mark_push(s, i, first + segments)
         _transmit(s, i, first, segments)

@@ -172,7 +172,7 @@ def _check(setup: Setup) -> None:
 
 
 def window_bits(setup: Setup) -> int:
-    """log2 of the segments that a flow may have in flight: four BDPs and twice the buffer.
+    """log2 of segments in flight: four BDPs and twice the buffer, or four times the bucket.
 
     Never more than twice what the receive buffer holds, plus 512; never below 10 bits.
     """
@@ -182,7 +182,7 @@ def window_bits(setup: Setup) -> int:
     rtt = max(rtts) + max(flow.extra_rtt_us for flow in setup.flows)
     frame = path.mss + path.headers
     packets = 4 * rate * rtt // 8_000_000 // frame + 2 * path.limit_packets
-    packets += 2 * path.limit_bytes // frame
+    packets += (2 * path.limit_bytes + 4 * path.burst_bytes * path.policer) // frame
     packets = min(packets, (path.memory_bytes or _RMEM) // path.mss * 2)
     return max(10, math.ceil(math.log2(max(packets, 1) + 512)))
 

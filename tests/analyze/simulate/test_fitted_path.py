@@ -57,6 +57,38 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
         assert value == pytest.approx(true_value, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("cc", "rate_bps", "rtt_us", "burst_bytes"),
+    [
+        ("v1", 12_000_000, 58_000, 348_000),
+        ("v2", 5_000_000, 18_000, 19_000),
+        ("v3", 60_000_000, 25_000, 860_000),
+    ],
+)
+def test_a_policer_is_no_random_loss(
+    cc: str, rate_bps: int, rtt_us: int, burst_bytes: int, tmp_path: Path
+) -> None:
+    """What its bucket does not cover is dropped, and nothing is queued."""
+    path = PathSetup(rate_bps, rtt_us, policer=True, burst_bytes=burst_bytes)
+    world = fitted(path, tmp_path, FlowSetup(cc, 0, 10_000_000))
+    found = world.setup.path
+    assert (found.policer, found.loss, found.limit_packets) == (True, 0, 0)
+    assert found.rate_bps == pytest.approx(rate_bps, rel=0.01)
+    assert found.burst_bytes == pytest.approx(burst_bytes, rel=0.06)
+    assert found.rtt_us == pytest.approx(rtt_us, abs=300)
+    own = intervals(outcomes_of(world.setup, 3))
+    check_fit(world, own)
+    assert own["goodput_mbps"][1] == pytest.approx(world.recorded["goodput_mbps"], rel=0.05)
+
+
+def test_random_loss_is_no_policer(tmp_path: Path) -> None:
+    """As much of it as makes a policer of it for v1, and so little data that none is queued."""
+    flow = FlowSetup("v1", 0, 8_000_000, kind="rate-limited", rate_bps=4_000_000)
+    found = fitted(replace(PLAIN, loss=0.02), tmp_path, flow).setup.path
+    assert not found.policer
+    assert found.loss == pytest.approx(0.02, rel=0.5)
+
+
 def test_an_application_that_writes_slowly_is_no_slow_path(tmp_path: Path) -> None:
     flow = FlowSetup("v3", 0, 6_000_000, kind="rate-limited", rate_bps=6_000_000)
     world = fitted(PLAIN, tmp_path, flow)
