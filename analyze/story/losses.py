@@ -151,7 +151,8 @@ def _stall(row: Row, timeouts: Sequence[Change]) -> Stall | None:
     if start_ns is None or (row["at_end"] and not expired):
         return None
     span = Span(start_ns, row["end_ns"])
-    if span.duration_ns <= max(STALL_NS, STALL_RTTS * row["srtt_ns"]):
+    # Where no RTT was recorded, the least time has to do.
+    if span.duration_ns <= max(STALL_NS, STALL_RTTS * (row["srtt_ns"] or 0)):
         return None
     outstanding = int(row["outstanding"] or row["left_out"] or 0)
     return Stall(span, outstanding, expired, bool(row["at_start"]))
