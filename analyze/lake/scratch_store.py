@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What a store may hold in memory for bundles of at most so many bytes each; the rest waits on the
 # disk. A larger one may have all the memory that DuckDB takes: not every query can do with less.
-MEMORY = "256MB"
+MEMORY = "176MB"
 BYTES = 4 << 20
 _ALL_MEMORY = "RESET memory_limit"
 # What queries of the replay ask of events, which it reads from elsewhere.
