@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ...collect.store.store import Store
 
 LEAST_SEEDS = 20
+# From so many packets on, a simulation of 20 seeds takes many seconds.
+_MANY_PACKETS = 500_000
 # Beyond such a share of what was recorded, a path was not fitted but guessed wrong.
 _MOST_OFF = {"goodput_mbps": 0.10, "rtt_p50_ms": 0.25}
 
@@ -213,6 +215,7 @@ def predict(
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
     _check_measured(world, world.recorded, "the recording shows")
+    _check_length(world)
     changed = under(world.setup, version, settings)
     own_runs = outcomes_of(world.setup, seeds, advance)
     own = intervals(own_runs)
@@ -254,6 +257,24 @@ def _check_measured(world: RecordedWorld, metrics: Mapping[str, float], shows: s
         raise BbrscopeError(
             f"{world.run}: {shows} {missing}: nothing can be compared",
             f"see what it lacks: bbrscope explain {world.run}",
+        )
+
+
+def _check_length(world: RecordedWorld) -> None:
+    """Refuse to simulate senders that have data for hours where next to none was recorded.
+
+    Raises:
+        BbrscopeError: so it is: they paused, or the recording's clock jumped.
+    """
+    setup, carried = world.setup, _carried_mbps(world.setup.path)
+    packets = carried * setup.duration_us / 8 / setup.path.mss
+    is_bulk = any(flow.kind == "bulk" for flow in setup.flows)
+    if is_bulk and packets > _MANY_PACKETS and world.recorded["goodput_mbps"] < carried / 100:
+        raise BbrscopeError(
+            f"{world.run}: in {setup.duration_us / 1e6:,.0f} s the path carries"
+            f" {packets:,.0f} packets, and less than a hundredth of them was recorded: flows"
+            " paused, or the clock jumped",
+            f"see where: bbrscope explain {world.run}",
         )
 
 

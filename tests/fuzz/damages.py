@@ -96,6 +96,16 @@ def _clock_back(rows: Lines, random: Random) -> Lines:
     return made
 
 
+def _clock_ahead(rows: Lines, random: Random) -> Lines:
+    """The clock jumps ahead by an hour half way."""
+    made = []
+    for number, row in enumerate(rows):
+        tag, ns, rest = row.split(",", 2)
+        ahead = 3_600_000_000_000 if number > len(rows) // 2 else 0
+        made.append(f"{tag},{int(ns) + ahead},{rest}")
+    return made
+
+
 def _zeros(rows: Lines, random: Random) -> Lines:
     """Every value that the kernel told is 0, as from a kernel of another layout."""
     made = []
@@ -137,6 +147,7 @@ DAMAGES: dict[str, Damage] = {
     "twice": _twice,
     "one_time": _one_time,
     "clock_back": _clock_back,
+    "clock_ahead": _clock_ahead,
     "zeros": _zeros,
     "ones": _ones,
 }

@@ -141,6 +141,7 @@ def test_an_init_whose_exit_was_not_recorded_is_compared_with_what_the_next_even
         ("no_main", "the recording shows no RTT: nothing can be compared"),
         ("zeros", "the recording shows no goodput and no RTT"),
         ("one_time", "as short as the recording, shows no"),
+        ("clock_ahead", "flows paused, or the clock jumped"),
     ],
 )
 def test_a_what_if_compares_nothing_that_was_not_measured(
