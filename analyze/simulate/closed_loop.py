@@ -227,7 +227,7 @@ def predict(
     other = _of_a_kernel(world, own, simulated)
     rules = version if version and version != world.version else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
-    why = [*reasons(world.setup, changed), *_far_off(world, own)]
+    why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
     if not world.is_buffer_known:
@@ -314,7 +314,8 @@ def check_fit(world: RecordedWorld, own: Mapping[str, Interval]) -> None:
     off = _far_off(world, own)
     if off and not world.is_described:
         raise BbrscopeError(
-            f"{world.run}: the path cannot be fitted from the recording alone: {off[0]}",
+            f"{world.run}: the path cannot be fitted from the recording alone:"
+            f" {'; '.join([off[0], *world.uncovered])}",
             "write rate, delay, limit and loss into the setup of the run's manifest; flows"
             " that pause, and others on the path but CUBIC, are not fitted",
         )

@@ -22,7 +22,7 @@ import numpy as np
 from ...probes.base.errors import BbrscopeError
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
 from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
-from .recorded_policer import recorded_policer
+from .recorded_policer import Policer, recorded_policer
 from .world.world_setup import HOST_US, PathSetup
 
 if TYPE_CHECKING:
@@ -66,13 +66,14 @@ class FittedPath:
 
     `is_buffer_known`: the queue was full, so that the buffer is not just as long or longer.
     `others_us`: since when others have used the path, too, in us since the recording's first flow
-    began; None: nobody did.
+    began; None: nobody did. `uncovered`: what the recording shows, but the fit does not have.
     """
 
     path: PathSetup
     limited_bps: int
     is_buffer_known: bool
     others_us: int | None
+    uncovered: tuple[str, ...] = ()
 
 
 def fitted_path(
@@ -104,13 +105,7 @@ def fitted_path(
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
     if policer:
-        path = PathSetup(
-            round(policer.rate_bps),
-            round(base_us),
-            policer=True,
-            burst_bytes=round(policer.burst_bytes),
-        )
-        return FittedPath(path, 0, True, None)
+        return FittedPath(_policed(policer, base_us), 0, True, None)
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
     if not windows:
@@ -143,7 +138,33 @@ def fitted_path(
     outages = tuple(_outages(every, base_us)) if len(flows) == 1 else ()
     path = replace(path, changes=tuple(sorted(times + outages)))
     limited_bps = _limited_bps(every, mss) if len(flows) == 1 else 0
-    return FittedPath(path, limited_bps, bool(is_full), others_us)
+    uncovered = tuple(_uncovered(every, base_us, others_us)) if len(flows) == 1 else ()
+    return FittedPath(path, limited_bps, bool(is_full), others_us, uncovered)
+
+
+def _policed(policer: Policer, base_us: float) -> PathSetup:
+    rate, bucket = round(policer.rate_bps), round(policer.burst_bytes)
+    return PathSetup(rate, round(base_us), policer=True, burst_bytes=bucket)
+
+
+def _uncovered(every: Columns, base_us: float, others_us: int | None) -> Iterator[str]:
+    """What one flow's recording shows that no fit has: pauses, and others from the beginning on."""
+    silent = np.where(every["out"] == 0, np.nan_to_num(every["silent_us"]), 0.0)
+    pauses = silent[silent > _RTO_MIN_US + base_us]
+    if len(pauses):
+        yield (
+            f"the application paused {len(pauses)} times, {pauses.sum() / 1e6:.1f} s in all, which"
+            " no simulation of it does"
+        )
+    t = every["t_us"]
+    if others_us is None and t[-1] - t[0] >= _PROBED_US:
+        near = every["near_us"][(t > _WINDOW_US) & np.isfinite(every["near_us"])]
+        least = float(np.quantile(near, 1 - _FAST)) if len(near) else base_us
+        if least > base_us + _STANDING * (longest_rtt_us(every) - base_us):
+            yield (
+                "its queue never ended: others may have used the path from the beginning on, which"
+                " makes it slower here"
+            )
 
 
 def _no_samples(info: RunInfo, acks: int) -> BbrscopeError:

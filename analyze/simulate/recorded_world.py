@@ -45,6 +45,7 @@ class RecordedWorld:
         begins_within: a flow had delivered a window and more before the recording began.
         is_buffer_known: it was written down, or was full at times.
         scenario: the manifest's set-up without BBR's versions; empty: there is none.
+        uncovered: what the recording shows that its fit does not have, see FittedPath.
     """
 
     run: str
@@ -55,6 +56,7 @@ class RecordedWorld:
     begins_within: bool = False
     is_buffer_known: bool = True
     scenario: str = ""
+    uncovered: tuple[str, ...] = ()
 
     @property
     def is_described(self) -> bool:
@@ -119,8 +121,9 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     within = _begins_within(con, info)
     scenario = _scenario(written)
     is_filled = fit is None or fit.is_buffer_known
+    uncovered = fit.uncovered if fit else ()
     return RecordedWorld(
-        info.run, info.version, setup, recorded, fitted, within, is_filled, scenario
+        info.run, info.version, setup, recorded, fitted, within, is_filled, scenario, uncovered
     )
 
 

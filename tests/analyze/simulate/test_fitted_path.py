@@ -112,3 +112,18 @@ def test_others_on_the_path_are_no_slower_path(tmp_path: Path) -> None:
     own = intervals(outcomes_of(world.setup, 3))
     for name in ("goodput_mbps", "rtt_p50_ms"):
         assert own[name][1] == pytest.approx(world.recorded[name], rel=0.1)
+
+
+def test_what_no_fit_has_is_told(tmp_path: Path) -> None:
+    """Pauses of the application, and others that were there before the recording began."""
+    flow = FlowSetup("v3", 0, 8_000_000, kind="on-off", on_us=1_000_000, off_us=1_000_000)
+    (told,) = fitted(PLAIN, tmp_path, flow).uncovered
+    assert "paused" in told
+    (tmp_path / "beside").mkdir()
+    flows = FlowSetup("v1", 2_000_000, 18_000_000), FlowSetup("cubic", 0, 18_000_000)
+    path = replace(PLAIN, rate_bps=10_000_000, rtt_us=40_000, limit_packets=66)
+    (told,) = fitted(path, tmp_path / "beside", *flows).uncovered
+    assert "others may have used the path" in told
+    (tmp_path / "alone").mkdir()
+    alone = fitted(path, tmp_path / "alone", FlowSetup("v1", 0, 16_000_000))
+    assert alone.uncovered == ()
