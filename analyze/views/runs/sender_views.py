@@ -9,6 +9,8 @@ from ..view_parts import RUN
 
 # What a test tool's control connection carries is less than this share of the largest flow's.
 LEAST_SHARE = 0.01
+# TCP_TS_HZ: an RTT that is taken from timestamps may be so much too low.
+TIMESTAMP_US = 1000
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
@@ -153,11 +155,11 @@ BASE_RTTS = View(
             "VARCHAR",
             "",
             "lab: as it set the path up; setup: the run's delay; least RTT: no delay is known, or "
-            "the path took a tenth less than the setup says, or "
+            "the path took a tenth and a millisecond less than the setup says, or "
             "another flow saw the path empty meanwhile and this one never that short a path",
         ),
     ),
-    """
+    f"""
 WITH lows AS (
   SELECT run_id, flow, ns // 1000000000 AS second, min(ns) AS ns,
     min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us,
@@ -185,7 +187,8 @@ WITH lows AS (
   WHERE l.us <= 1.1 * k.setup_us
 ), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
-    WHEN setup_us > 0 AND least_us < 0.9 * setup_us THEN 'least RTT'
+    WHEN setup_us > 0 AND least_us < 0.9 * setup_us AND least_us + {TIMESTAMP_US} < setup_us
+      THEN 'least RTT'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow
         AND o.ns BETWEEN k.first_ns AND k.last_ns)) THEN 'setup'
