@@ -40,6 +40,13 @@ JITTER = PathSetup(12_000_000, 50 * MS, limit_bytes=150_000, jitter_us=20 * MS)
 LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
 CROWDED = PathSetup(12_000_000, 23 * MS, limit_bytes=34_500)
 DEEPER = PathSetup(20_000_000, 30 * MS, limit_bytes=450_000)
+SHORT = PathSetup(39_172_412, 6_777, limit_bytes=34_898)
+SLOWS = ((7_782_923, "rate", 1_329_486.0),)
+SLOWER = PathSetup(4_119_256, 38_445, limit_bytes=50_939, changes=SLOWS)
+LOSES = PathSetup(10_984_753, 112_914, limit_bytes=263_838, loss=0.01098827668947099)
+NARROW = PathSetup(3_185_235, 20_312, limit_bytes=11_234, jitter_us=4_490)
+ALIKE = PathSetup(38_746_625, 23_409, limit_bytes=156_905, loss=0.033105276767344545)
+APART = PathSetup(38_000_000, 23_000, limit_bytes=160_000, loss=0.033)
 DRAINED = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000)
 HELD_BACK = PathSetup(12_000_000, 30 * MS, limit_bytes=90_000, aggregation_us=30 * MS)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
@@ -58,6 +65,21 @@ WORLDS = {
     "beside_pauses_v3": world(DRAINED, 10, flow("v3", 10), PAUSES),
     "held_back_v1": world(HELD_BACK, 10, flow("v1", 10), flow("v1", 10)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
+    "short_v2": world(SHORT, 18, flow("v2", 18), FlowSetup("cubic", 4_478_395, 15_087_503)),
+    "slower_v1": world(SLOWER, 23, flow("v1", 23)),
+    "loses_v3": world(
+        LOSES, 15, flow("v3", 15), FlowSetup("v3", 2_561_047, 15 * S), seed=513029094
+    ),
+    "narrow_v3": world(NARROW, 24, flow("v3", 24), flow("cubic", 24), flow("v3", 24, 3)),
+    "alike_v2": world(
+        ALIKE,
+        17,
+        flow("v2", 17),
+        FlowSetup("v2", 3_798_768, 17 * S),
+        FlowSetup("v2", 520_677, 17 * S),
+        seed=246115024,
+    ),
+    "apart_v2": world(APART, 15, flow("v2", 15), flow("v2", 15, 1), flow("v2", 15, 4)),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
@@ -163,6 +185,37 @@ def test_a_stated_rival_is_named_with_its_share(made: dict[str, Diagnosis]) -> N
     theirs = 1 - values["part_share"] / 2
     told = f" (cubic with {100 * theirs:.1f} % of what all carried while all were there)."
     assert values["rivals"] == told
+
+
+def test_an_rtt_from_timestamps_makes_no_path_shorter(made: dict[str, Diagnosis]) -> None:
+    """They count milliseconds: 6 ms seen of 6.777 are the set-up's, 18 of 20.312 are not."""
+    short = found(made, "short_v2")
+    assert short["standing_queue"]["base_us"] == 6_777
+    assert "min_rtt_inflated" not in short
+    bases = {f.values["base_us"] for f in made["narrow_v3"].findings if "base_us" in f.values}
+    assert bases == {18_000, 20_312}
+
+
+def test_both_rates_of_a_path_are_told_of_a_queue_that_stood_at_both(
+    made: dict[str, Diagnosis],
+) -> None:
+    told = found(made, "slower_v1")["standing_queue"]
+    assert told["most"] == "the path carried 1.27 to"
+    assert told["rate_bps"] == pytest.approx(4_119_256 * 1448 / 1514)
+    assert found(made, "short_v2")["standing_queue"]["most"] == "the path carried"
+
+
+def test_random_loss_is_no_overflow_of_others(made: dict[str, Diagnosis]) -> None:
+    """The queue dropped nothing before two of the three cuts."""
+    assert "inflight_hi_ratchet" not in found(made, "loses_v3")
+    assert "loss_outside_bottleneck" in found(made, "loses_v3")
+    assert found(made, "narrow_v3")["inflight_hi_ratchet"]["cuts_count"] >= 3
+
+
+def test_flows_that_loss_holds_alike_starve_nobody(made: dict[str, Diagnosis]) -> None:
+    """Each has two thirds of its part of the link; or one has half of what the others have."""
+    assert "startup_hi_starves" not in found(made, "alike_v2")
+    assert "startup_hi_starves" in found(made, "apart_v2")
 
 
 def test_the_whole_link_while_others_pause_is_no_burst_of_acks(made: dict[str, Diagnosis]) -> None:
