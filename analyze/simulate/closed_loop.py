@@ -215,7 +215,7 @@ def predict(
     if seeds < LEAST_SEEDS:
         raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
     _check_measured(world, world.recorded, "the recording shows")
-    _check_length(world)
+    check_length(world)
     changed = under(world.setup, version, settings)
     own_runs = outcomes_of(world.setup, seeds, advance)
     own = intervals(own_runs)
@@ -260,7 +260,7 @@ def _check_measured(world: RecordedWorld, metrics: Mapping[str, float], shows: s
         )
 
 
-def _check_length(world: RecordedWorld) -> None:
+def check_length(world: RecordedWorld) -> None:
     """Refuse to simulate senders that have data for hours where next to none was recorded.
 
     Raises:

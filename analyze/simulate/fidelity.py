@@ -14,7 +14,7 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from ..replay import replay_runs
-from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of
+from .closed_loop import LEAST_SEEDS, check_fit, check_length, intervals, outcomes_of
 from .course import recorded_course
 from .known_errors import TOLERANCES, Interval, Tolerance
 from .milestones import milestones
@@ -94,6 +94,7 @@ def compare(
         try:
             info = replay_runs.run_info(con, run_id)
             world = recorded_world(con, info)
+            check_length(world)
             outcomes = outcomes_of(world.setup, seeds)
             check_fit(world, intervals(outcomes))
         except BbrscopeError as error:
