@@ -33,8 +33,8 @@ OUTPUTS = ("snd_cwnd", "sk_pacing_rate", "snd_ssthresh", "app_limited")
 # Fields and outputs that differ are kept as bits, so many in a word.
 BITS = 60
 
-# Reads of the clock in one callback; a tick can fall before any of them.
-_MAX_CLOCK_READS = 7
+# Reads of the clock in one callback; ticks can fall before any of them.
+MOST_CLOCK_READS = 7
 _NO_TICK = 1 << 30
 
 
@@ -171,7 +171,11 @@ def mark_differing(
 
 @inline
 def prepare_retry(ev: Event, entry: Any, attempt: int) -> None:
-    """Undo the event and let the clock tick after `attempt` reads."""
+    """Undo the event and let the clock tick inside it, elsewhere or by less than before.
+
+    A callback that was interrupted for longer reads what it read on the way: after the time at its
+    exit, those before it are tried.
+    """
     tp, rs, skb = ev.tp, ev.rs, ev.skb
     tp.snd_cwnd = entry[0]
     tp.snd_ssthresh = entry[1]
@@ -183,7 +187,10 @@ def prepare_retry(ev: Event, entry: Any, attempt: int) -> None:
     skb.in_flight = entry[7]
     tp.jiffies_reads = 0
     tp.draws = 0
-    tp.jiffies_split = attempt if attempt < _MAX_CLOCK_READS else _NO_TICK
+    ticks = attempt // MOST_CLOCK_READS
+    tp.jiffies_split = attempt % MOST_CLOCK_READS if ticks < ev.ctl.may_tick else _NO_TICK
+    if ticks > 0:
+        tp.jiffies32_late = u32(tp.jiffies32 + ticks)
 
 
 @inline

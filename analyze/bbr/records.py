@@ -247,7 +247,7 @@ class Control(Protocol):
     take_cwnd: int  # TCP itself changed cwnd since BBR's last callback
     take_pacing: int  # likewise the pacing rate
     check: int  # CHECK_*: outputs that are known
-    may_tick: int  # clock ticks to try inside the callback
+    may_tick: int  # by how much the clock may have grown inside the callback, in ticks
     entry_snd_cwnd: int
     exit_snd_cwnd: int
     exit_snd_ssthresh: int

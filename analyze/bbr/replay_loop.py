@@ -125,8 +125,10 @@ def replay_loop(bbr_init: Init, dispatch: Dispatch) -> Loop:
             exact = loops.matches(vec, states, row, compared, ev)
             if not exact:
                 loops.mark_differing(vec, states, row, compared, ev, differing, i)
-            attempt = 0
-            while not exact and attempt < ctl.may_tick:
+            # At last none again: of an event that no tick explains, state and decisions are those
+            # of a clock that stood still.
+            attempt, tries = 0, loops.MOST_CLOCK_READS * ctl.may_tick + 1 if ctl.may_tick else 0
+            while not exact and attempt < tries:
                 loops.copy_state(saved, vec)
                 loops.prepare_retry(ev, entry, attempt)
                 ev.tp.sk_pacing_rate = rate

@@ -10,9 +10,8 @@ import numpy as np
 
 from ..bbr.records import CWND_EVENT, INIT, MAIN, SET_STATE, STATE_COLUMNS, Array
 
-# A tick is tried before each of the seven clock reads of one callback, and at last none again: of
-# an event that no tick explains, state and decisions are those of a clock that stood still.
-_TICK_ATTEMPTS = 8
+# A callback that was interrupted may last for many ticks; more are not tried.
+_MOST_TICKS = 128
 _U32 = 0xFFFFFFFF
 # bbr_reset_probe_bw_mode() (v1) begins at one of CYCLE_LEN - 1 phases: get_random_u32_below(7).
 _CYCLE_LEN = 8
@@ -58,8 +57,8 @@ def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> No
     late = np.where(known, recorded, (entry + 1) & _U32)
     events["tp"]["jiffies32_late"] = late
     reads_clock = np.isin(kind, (INIT, MAIN, CWND_EVENT, SET_STATE))
-    may_tick = reads_clock & (~known | (late != entry))
-    events["ctl"]["may_tick"] = np.where(may_tick, _TICK_ATTEMPTS, 0)
+    grown = np.minimum((late - entry) & _U32, _MOST_TICKS)
+    events["ctl"]["may_tick"] = np.where(reads_clock, grown, 0)
 
 
 def _v1_draws(after: Array) -> dict[str, Array]:
