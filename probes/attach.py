@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 from .bbr_layout import Layout
 
-# bpftrace 0.17 builds rows on the BPF stack of 512 bytes: 36 values of v2's or v3's struct fit, 41
-# do not. Newer ones have a buffer for them; 62 is what the reference recordings have.
+# bpftrace builds a row on the BPF stack of 512 bytes: 0.17 has room for 36 values of v2's or v3's
+# struct, not for 41.
 VALUES_ON_STACK = 32
-VALUES_PER_ROW = 62
 # Of packed rows it prints 52 words; 40, enough for v1's row of main(), leave room for conditions.
 WORDS_ON_STACK = 40
+# From 0.22 on, what is longer than its setting on_stack_limit is built in one buffer per CPU, which
+# all its programs share: one that interrupts another there (a packet of one socket the backlog of
+# another) overwrites the row that was being built. So no row may be longer, and the limit is the
+# longest object that it takes on the stack, in bytes: the number of the printf and 31 words.
+STACK_LIMIT = 256
+VALUES_IN_LIMIT = 29
 # Texts, formats of rows among them, may be as long as they are; bpftrace 0.11 takes 64 bytes with
 # their end.
 LONGEST_TEXT = 1 << 16
@@ -42,7 +47,8 @@ class Attach:
     whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only;
     `words_per_row` as `values_per_row`, for rows whose values hold several fields each
     (shared_words.py), 0 where every field is printed by itself, for people; `longest_text` the
-    longest text of a printf, in bytes.
+    longest text of a printf, in bytes; `stack_limit` the longest object [bytes] that bpftrace is
+    told to build on the stack, 0 where it builds every row there.
     """
 
     rung: str
@@ -54,11 +60,12 @@ class Attach:
     jiffies: str = "jiffies"
     clock: str = "nsecs(monotonic)"
     raw: bool = False
-    values_per_row: int = VALUES_PER_ROW
+    values_per_row: int = VALUES_IN_LIMIT
     return_address_bytes: int = 8
     names_modules: bool = True
     longest_text: int = LONGEST_TEXT
     words_per_row: int = 0
+    stack_limit: int = STACK_LIMIT
 
     @property
     def call_at_entry(self) -> str:
@@ -71,6 +78,14 @@ class Attach:
         if self.return_address_bytes == 0:
             return self.call_at_entry
         return f"{self.call_at_entry} - {self.return_address_bytes}"
+
+    @property
+    def settings(self) -> list[str]:
+        """The program's block of settings, if it has one."""
+        if not self.stack_limit:
+            return []
+        why = "Longer rows would be built in a buffer of the CPU, which all programs share."
+        return [f"// {why}\nconfig = {{ on_stack_limit={self.stack_limit} }}\n"]
 
     def point(self, function: str, is_exit: bool = False, module: str = "") -> str:
         """The attach point of a function, which is in `module` or else where BBR's are."""

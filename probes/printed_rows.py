@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import bbr_layout as layout
+from . import shared_words
 from .attach import Attach, Host
 from .fields import FIELDS, flat
 from .packed_columns import is_packed
-from .shared_words import PACKED_ROWS, pack
 
 # What says who a socket is: names of the table of fields, with their expressions.
 IDENTITY = {
@@ -29,6 +30,9 @@ IDENTITY = {
 SEQNO = {"seqno": "$n"}
 COOKIE = {"sk.cookie": f"$sk->{FIELDS['sk.cookie'].path}"}
 MAX_HEADER = {"max_header": "$sk->__sk_common.skc_prot->max_header"}
+
+# What ntop() gives, in words.
+TEXT_WORDS = 3
 
 # Groups of fields whose struct a kernel may have without the field.
 _STRUCTS = {"tp": "tcp_sock", "sk": "sock", "rs": "rate_sample"}
@@ -108,6 +112,14 @@ class RowPrinter:
         self.attach = attach
         self.rows: list[Row] = []
 
+    def structs(self, version: str) -> list[str]:
+        """The definitions of the structs through which the rows read struct bbr of a version."""
+        definition = layout.definition(self.host.layout)
+        found = [f"// struct bbr of {version}, flat: bw.s[0].t is bw_s_0_t.\n{definition}\n"]
+        if self.attach.words_per_row:
+            found.append(f"{shared_words.definition(self.host.layout)}\n")
+        return found
+
     def is_readable(self, name: str) -> bool:
         """Whether this kernel's structs have the field."""
         group, _, member = name.partition(".")
@@ -123,22 +135,31 @@ class RowPrinter:
         They go into as many rows as needed; fields that this kernel's structs lack are left out.
         """
         fields = {name: expression(name, self.attach) for name in names if self.is_readable(name)}
-        packed = self.attach.words_per_row > 0 and tag in PACKED_ROWS
-        values = pack(extra | fields, self.host.layout) if packed else extra | fields
+        packed = self.attach.words_per_row > 0 and tag in shared_words.PACKED_ROWS
+        values = shared_words.pack(extra | fields, self.host.layout) if packed else extra | fields
         most = self.attach.words_per_row if packed else self.attach.values_per_row
         rows = self._split(tag, values, most)
         known = {row.tag for row in self.rows}
         self.rows += [row for row in rows if row.tag not in known]
-        return "\n".join(row.printf(self.attach.clock) for row in rows)
+        if len(rows) == 1:
+            return rows[0].printf(self.attach.clock)
+        # Between two rows of one event others may run on this CPU for milliseconds: what has the
+        # same time belongs together.
+        return "\n".join([f"  $at = {self.attach.clock};", *(row.printf("$at") for row in rows)])
 
     def _split(self, tag: str, values: dict[str, str], most: int) -> list[Row]:
         """Rows of about the same length, none longer than this bpftrace can print."""
-        count = -(-len(values) // most)
+        count = -(-sum(_words(name) for name in values) // most)
         rows = split(tag, values, count)
         while any(len(row.format) + 1 > self.attach.longest_text for row in rows):
             count += 1
             rows = split(tag, values, count)
         return rows
+
+
+def _words(name: str) -> int:
+    """The 64-bit words that a value takes in a row: ntop() gives a family and 16 bytes."""
+    return TEXT_WORDS if name in FIELDS and FIELDS[name].is_text else 1
 
 
 def split(tag: str, values: dict[str, str], count: int) -> list[Row]:

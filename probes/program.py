@@ -9,10 +9,9 @@ in what is recorded.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
-from . import bbr_layout as layout
-from . import shared_words
 from .attach import Attach, Host
 from .bbr_versions import EXIT, Version
 from .flow_share import BACKED_OFF, is_in_share
@@ -60,11 +59,9 @@ class Program:
     def text(self) -> str:
         """The whole program."""
         probes = self.probes()  # these fill the header lines
-        definition = layout.definition(self.host.layout)
-        words = shared_words.definition(self.host.layout)
         parts = [
-            f"// struct bbr of {self.version.name}, flat: bw.s[0].t is bw_s_0_t.\n{definition}\n",
-            *([f"{words}\n"] if self.attach.words_per_row else []),
+            *self.printer.structs(self.version.name),
+            *self.attach.settings,
             self.begin(),
             self.end_of_recording(),
             self.end_marker(),
@@ -175,7 +172,11 @@ class Program:
 
     def introduce(self) -> list[str]:
         """Say of a socket that is older than the recording who it is."""
-        return ["  if ($n == 0) {", indent(self.print_identity("N", (), MAX_HEADER)), "  }"]
+        return [
+            "  if ($n == 0) {",
+            textwrap.indent(self.print_identity("N", (), MAX_HEADER), "  "),
+            "  }",
+        ]
 
     @property
     def state(self) -> list[str]:
@@ -393,8 +394,3 @@ def heartbeat(name: str, number: int) -> str:
 def probe(comment: str, point: str, body: Sequence[str]) -> str:
     """The text of a probe: a comment, where it attaches, and its statements."""
     return "\n".join([f"// {comment}", point, "{", *body, "}\n"])
-
-
-def indent(text: str) -> str:
-    """The lines, two columns further to the right."""
-    return "\n".join("  " + line for line in text.splitlines())

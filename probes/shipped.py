@@ -1,6 +1,6 @@
 """The recording programs of this folder: bbr1.bt, bbr2.bt and bbr3.bt, for use by hand.
 
-They are what `program.py` writes for a host with fentry and a bpftrace of 0.19 or newer, under a
+They are what `program.py` writes for a host with fentry and a bpftrace of 0.22 or newer, under a
 header that explains them. `python -m bbrscope.probes.shipped` writes them again.
 """
 
@@ -68,7 +68,7 @@ HEADER = """\
  *   grep -E '^#?[A-Z]+[0-9]?,' raw | LC_ALL=C sort -s -t, -k2,2n | zstd > RUN/events.csv.zst
  *   Settings for busy hosts: BPFTRACE_PERF_RB_PAGES=8192 (rows on their way), and
  *   BPFTRACE_MAX_MAP_KEYS=65536 (sockets).
- *   Needs root, BTF, fentry and bpftrace 0.19 or newer;
+ *   Needs root, BTF, fentry and bpftrace 0.22 or newer;
  *   {module}.
  *   From Linux 7.2 on bbr_cwnd_event is bbr_cwnd_event_tx_start(sk) and stands for event 0.
  *   `bbrscope collect --print-probe` writes the same for this very host: kprobes where there is no
@@ -76,8 +76,9 @@ HEADER = """\
  *
  * ROWS
  *   "#TAG,columns" names the columns of "TAG,values". ns is CLOCK_MONOTONIC, sk the socket's
- *   address. seqno counts the socket's events and is taken under the socket lock: it gives the
- *   order, and a number that never comes is a lost event. Rows too long for one are split: M0 M1.
+ *   address; rows of one event have one time. seqno counts the socket's events and is taken under
+ *   the socket lock: it gives the order, and a number that never comes is a lost event. Rows too
+ *   long for one are split: M0 M1.
  *     M  main(): rate sample and state on an ACK     X  what main() left, and the socket cookie
  *     I  init(): addresses, ports (network order)    IX the first full state{params}
  *     S  set_state(new_state)                        E  cwnd_event(event)

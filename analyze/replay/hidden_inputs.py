@@ -50,7 +50,8 @@ def fill_hidden_inputs(
 
 
 def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> None:
-    """Where jiffies may have grown inside the callback; by one where the exit is unknown."""
+    """By how much jiffies may have grown inside the callback: up to its exit, or else, where that
+    is unknown, up to the next event."""
     kind, entry = events["ctl"]["kind"], events["tp"]["jiffies32"]
     recorded = columns["exit_jiffies32"].astype(np.int64)
     known = has_exit & (recorded != 0)
@@ -58,7 +59,11 @@ def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> No
     events["tp"]["jiffies32_late"] = late
     reads_clock = np.isin(kind, (INIT, MAIN, CWND_EVENT, SET_STATE))
     grown = np.minimum((late - entry) & _U32, _MOST_TICKS)
-    events["ctl"]["may_tick"] = np.where(reads_clock, grown, 0)
+    until_next = np.ones_like(grown)
+    until_next[:-1] = np.minimum((entry[1:] - entry[:-1]) & _U32, _MOST_TICKS)
+    # One tick, `late`, is tried first: of several, all are tried after it.
+    unknown = until_next + (until_next > 1)
+    events["ctl"]["may_tick"] = np.where(reads_clock, np.where(known, grown, unknown), 0)
 
 
 def _v1_draws(after: Array) -> dict[str, Array]:

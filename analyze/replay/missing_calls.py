@@ -20,6 +20,7 @@ from ..bbr.records import (
     CA_STATES,
     CHECK_CWND,
     CWND_EVENT,
+    INIT,
     MAIN,
     SET_STATE,
     SKB_MARKED_LOST,
@@ -70,24 +71,26 @@ def missing_calls(flow: FlowEvents, version: str) -> Iterator[Sign]:
 
 
 def _main(flow: FlowEvents, version: str) -> Iterator[Sign]:
-    """tp.delivered grows by rs.acked_sacked from one main() to the next.
+    """tp.delivered grows by rs.acked_sacked from one main() to the next, and from init() on.
 
     Whatever else the ACK called before main() may be missing with it.
     """
     columns = flow.columns
-    mains = np.flatnonzero(columns["kind"] == MAIN)
-    delivered = columns["tp_delivered"][mains].astype(np.int64)
-    acked = columns["rs_acked_sacked"][mains].astype(np.int64)
+    kind = columns["kind"]
+    calls = np.flatnonzero((kind == MAIN) | (kind == INIT))
+    delivered = columns["tp_delivered"][calls].astype(np.int64)
+    acked = columns["rs_acked_sacked"][calls].astype(np.int64)
     grown = np.diff(delivered) & _U32
     explains = writes.written_by_callbacks(version)
-    if not len(mains) and (more := int(_growth(flow, "tp_delivered").sum())):
+    if not (kind == MAIN).any() and (more := int(_growth(flow, "tp_delivered").sum())):
         detail = f"tp.delivered grew by {more}, and no main() was recorded"
         for link in range(len(flow.events) - 1):
             yield Sign(link, "missing_main", detail, explains)
-    for jump in np.flatnonzero(grown != acked[1:]):
-        first, last = int(mains[jump]), int(mains[jump + 1])
+    for jump in np.flatnonzero((grown != acked[1:]) & (kind[calls[1:]] == MAIN)):
+        first, last = int(calls[jump]), int(calls[jump + 1])
+        since = "init() and main()" if kind[first] == INIT else "two main() calls"
         detail = (
-            f"tp.delivered grew by {grown[jump]} between two main() calls, "
+            f"tp.delivered grew by {grown[jump]} between {since}, "
             f"rs.acked_sacked says {acked[jump + 1]}"
         )
         for link in range(first, last):

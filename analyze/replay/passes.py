@@ -13,7 +13,7 @@ import numpy as np
 from ..bbr import loops
 from ..bbr.log import COLUMNS, MAX_PER_EVENT
 from ..bbr.plain import records
-from ..bbr.records import STATE, STATE_COLUMNS
+from ..bbr.records import INIT, STATE, STATE_COLUMNS
 from ..bbr.replay_loop import Loop, Memory, Recorded, Results, replay_loop
 from ..bbr.variants.own_variant import is_variant, own_variant
 from ..bbr.versions import v1, v2, v3
@@ -134,7 +134,23 @@ def run_pass(
     flow.events["tp"]["draws"][:n] = events["tp"]["draws"]
     rows = np.concatenate(batches) if decisions else None
     found = results.outcome, results.differences, results.differing
-    return Pass(mode, *found, rows, events, results.history), machine
+    result = Pass(mode, *found, rows, events, results.history)
+    if mode == "step":
+        _compare_what_init_left(flow, result)
+    return result, machine
+
+
+def _compare_what_init_left(flow: FlowEvents, result: Pass) -> None:
+    """What init() left is recorded at its exit, and compared there; a call that is missing between
+    it and the next event shows in nothing but what that one found."""
+    known = np.flatnonzero(flow.compared)
+    followed = flow.events["ctl"]["kind"][: min(len(result.outcome), len(flow.events) - 1)]
+    for i in np.flatnonzero(followed == INIT):
+        if result.outcome[i] != loops.EXACT or not flow.events["ctl"]["has_next"][i]:
+            continue
+        changed = known[flow.states[i, known] != flow.states[i + 1, known]]
+        if len(changed):
+            result.differ_in(int(i), tuple(STATE_COLUMNS[place] for place in changed))
 
 
 def _empty_results(n: int, watch: tuple[str, ...]) -> Results:

@@ -94,6 +94,9 @@ if [ $old = yes ]; then
 fi
 try '$x = nsecs(monotonic);' || rewrite="$rewrite;s/nsecs(monotonic)/nsecs/g"
 try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)kaddr(\"jiffies\")/"
+# From 0.22 on programs would build long rows in a buffer that they share (probes/attach.py).
+bpftrace -e 'config = { on_stack_limit=@STACK_LIMIT@ } BEGIN { exit(); }' >/dev/null 2>&1 &&
+  rewrite="$rewrite;s/^BEGIN\$/config = { on_stack_limit=@STACK_LIMIT@ }\n&/"
 # The time of day: strftime() came with bpftrace 0.12 or so. Before, date tells it.
 by_date=
 try 'printf("%s", strftime("%s", nsecs));' || { by_date=yes; rewrite="$rewrite;/+clock /d;/^  \$now = nsecs;$/d"; }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...probes import known
-from ...probes.attach import LONGEST_TEXT, SHORT_TEXT, VALUES_ON_STACK, Attach, Host
+from ...probes.attach import LONGEST_TEXT, SHORT_TEXT, STACK_LIMIT, VALUES_IN_LIMIT, Attach, Host
 from ...probes.bbr_versions import VERSIONS
 from ...probes.program import Program
 
@@ -37,14 +37,19 @@ def script() -> str:
         f"{rung}-v1-short) cat <<'PROBE'\n{probe('v1', rung, SHORT_TEXT)}PROBE\n;;\n"
         for rung in ("kprobe", "tcp_probe")
     ]
-    return TEMPLATE.read_text().replace("@PROBES@\n", "".join(cases))
+    return (
+        TEMPLATE.read_text()
+        .replace("@STACK_LIMIT@", str(STACK_LIMIT))
+        .replace("@PROBES@\n", "".join(cases))
+    )
 
 
 def probe(name: str, rung: str, longest_text: int = LONGEST_TEXT) -> str:
     """A version's probe on one rung, as for x86 before Linux 6.10, with the module left open."""
     host = Host(known.layout(name), known.CB)
-    # Written before it is known which bpftrace will run it: rows that the oldest can print.
-    rows = VALUES_ON_STACK
+    # Written before it is known which bpftrace will run it: rows that each of them can build on the
+    # stack; the script adds the setting where there is one.
+    rows = VALUES_IN_LIMIT
     # Some kernels hide jiffies. Only a replay needs them, and of tcp_probe there is none.
     jiffies = "" if rung == "tcp_probe" else "jiffies"
     attach = Attach(
@@ -54,6 +59,7 @@ def probe(name: str, rung: str, longest_text: int = LONGEST_TEXT) -> str:
         values_per_row=rows,
         jiffies=jiffies,
         longest_text=longest_text,
+        stack_limit=0,
     )
     text = Program(VERSIONS[name], host, attach).text()
     for point, line in (("start", "BEGIN\n{\n"), ("end", "END\n{\n")):

@@ -13,8 +13,8 @@ from bbrscope.collect.record.output.check import CHAIN
 from bbrscope.probes import bbr_layout as layout
 from bbrscope.probes import bbr_versions, known, shared_words, shipped
 from bbrscope.probes.attach import (
+    VALUES_IN_LIMIT,
     VALUES_ON_STACK,
-    VALUES_PER_ROW,
     WORDS_ON_STACK,
     Attach,
     Host,
@@ -29,7 +29,7 @@ TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 
 
 def program(
-    version: str, rung: str, condition: str = "", values: int = VALUES_PER_ROW, words: int = 0
+    version: str, rung: str, condition: str = "", values: int = VALUES_IN_LIMIT, words: int = 0
 ) -> str:
     parameters = ("sk", "rs") if version == "v2" else ("sk", "ack", "flag", "rs")
     host = Host(known.layout(version), known.CB, marks=True)
@@ -66,7 +66,7 @@ def test_every_column_that_the_reference_recordings_have_is_recorded(version: st
 @pytest.mark.parametrize("rung", RUNGS)
 @pytest.mark.parametrize(
     ("limit", "words"),
-    [(VALUES_PER_ROW, 0), (VALUES_ON_STACK, 0), (VALUES_ON_STACK, WORDS_ON_STACK)],
+    [(VALUES_IN_LIMIT, 0), (VALUES_ON_STACK, 0), (VALUES_ON_STACK, WORDS_ON_STACK)],
 )
 def test_every_row_prints_as_many_values_as_its_header_names(
     version: str, rung: str, limit: int, words: int
@@ -210,7 +210,14 @@ def test_rows_of_the_patched_kernels_structs_fit_the_stack_of_this_bpftrace(
     struct_bbr = known.layout(version)
     state = Host(struct_bbr, 40).layout.columns
     names = [*state, *bbr_versions.VERSIONS["v1"].socket] if words else state[:VALUES_ON_STACK]
-    attach = Attach("fentry", clock="nsecs", words_per_row=words, jiffies="")
+    attach = Attach(
+        "fentry",
+        clock="nsecs",
+        values_per_row=VALUES_ON_STACK,
+        words_per_row=words,
+        jiffies="",
+        stack_limit=0,
+    )
     writer = Program(bbr_versions.VERSIONS[version], Host(struct_bbr, 40), attach)
     tags = ("M", "S", "E") if words else ("M0", "M1", "M2")
     rows = [writer.printer.statements(tag, names, {}) for tag in tags]

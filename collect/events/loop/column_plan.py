@@ -148,7 +148,9 @@ def _table(entries: Iterable[Iterable[int]]) -> I64:
 
 
 def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
-    before = header.parts(tag.kind, (ENTRY,)) & (tag.part - 1)
+    # Half of what a callback left says nothing of the other half.
+    needed = (ENTRY, EXIT) if tag.role == EXIT else (ENTRY,)
+    before = header.parts(tag.kind, needed) & (tag.part - 1)
     side = tag.role in (PARAMETERS, SINGLE) or (tag.kind == "init" and tag.role == ENTRY)
     key = int.from_bytes(tag.name.encode(), "little")
     kind = -1 if tag.role == SINGLE else KINDS.index(tag.kind)

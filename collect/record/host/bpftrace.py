@@ -22,6 +22,9 @@ LEAST_PAGES = 64
 SHARED_RING = (0, 19)
 # Before 0.17 fentry was called kfunc, took a function's name only, and found no module's.
 FENTRY_OF_MODULES = (0, 17)
+# Since then long rows are built in buffers that programs share, unless its configuration forbids it
+# (probes/attach.py).
+SHARED_BUFFERS = (0, 22)
 CLONE_NEWNS = 0x00020000
 
 
@@ -46,6 +49,11 @@ class Bpftrace:
     def number(self) -> tuple[int, ...]:
         """The version as numbers: (0, 23, 2); () when it cannot be read."""
         return version_number(self.version)
+
+    @property
+    def shares_buffers(self) -> bool:
+        """Whether it builds long rows where a program that interrupts another overwrites them."""
+        return self.number >= SHARED_BUFFERS
 
 
 def find() -> Bpftrace:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....probes.attach import (
+    STACK_LIMIT,
+    VALUES_IN_LIMIT,
     VALUES_ON_STACK,
-    VALUES_PER_ROW,
     WORDS_ON_STACK,
     Attach,
     return_address_bytes,
@@ -115,10 +116,11 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
         jiffies=jiffies,
         clock="nsecs(monotonic)" if bpftrace.has_monotonic else "nsecs",
         raw=bpftrace.raw_tracepoints,
-        values_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else VALUES_ON_STACK,
+        values_per_row=VALUES_IN_LIMIT if bpftrace.shares_buffers else VALUES_ON_STACK,
         return_address_bytes=return_address_bytes(os.uname().machine),
         names_modules=bpftrace.number >= FENTRY_OF_MODULES,
-        words_per_row=VALUES_PER_ROW if bpftrace.raw_tracepoints else WORDS_ON_STACK,
+        words_per_row=VALUES_IN_LIMIT if bpftrace.shares_buffers else WORDS_ON_STACK,
+        stack_limit=STACK_LIMIT if bpftrace.shares_buffers else 0,
     )
 
 

@@ -132,9 +132,13 @@ def made(cell: Cell, *kinds: str) -> Counter[tuple[str, int, int]]:
 
 
 def skipped(cell: Cell, killed: bool) -> int:
-    """Runs of probes that the kernel skipped, as far as that is known: each may hide a flow."""
+    """Runs of probes that the kernel skipped, as far as that is known: each may hide a flow.
+
+    Of a recorder that was killed it is known by the exits that came without their entries.
+    """
     if killed:
-        return 0
+        query = "SELECT count(*) FROM capture_quality WHERE kind = 'orphan_row'"
+        return int(cell.rows(query, killed)[0][0])
     return int(manifest(cell.bundle)["accounting"].get("missed_runs", 0))
 
 
