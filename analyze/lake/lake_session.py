@@ -35,11 +35,22 @@ _HIVE = "hive_types = {'day': VARCHAR, 'host': VARCHAR, 'run': VARCHAR, 'run_id'
 
 
 class LakeStore(Store):
-    """A lake that is read as a store; `place` is where it lies."""
+    """A lake that is read as a store; `place` is where it lies, `rows` is its manifest."""
 
-    def __init__(self, path: Path, con: duckdb.DuckDBPyConnection, place: LakePlace) -> None:
+    def __init__(
+        self, path: Path, con: duckdb.DuckDBPyConnection, place: LakePlace, rows: Sequence[Row]
+    ) -> None:
         super().__init__(path, con, read_only=True)
         self.place = place
+        self.rows = rows
+
+    def read_only_of(self, runs: Sequence[str]) -> None:
+        """Leave the files of other runs unopened, whatever a view asks for.
+
+        Views that compare runs then have these alone; `runs` still lists all.
+        """
+        wanted = {self.run_id(run) for run in runs}
+        _read_files(self, [row for row in self.rows if row["run_id"] in wanted])
 
     def close(self) -> None:
         """Close the database in memory, and take back what DuckDB was given to read with."""
@@ -64,9 +75,9 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
             "add their bundles to a new lake",
         )
     con = interruptible(connect_in_memory())
-    store = LakeStore(Path(str(path)), con, place)
+    store = LakeStore(Path(str(path)), con, place, rows)
     try:
-        _fill(store, rows)
+        _fill(store)
         _seal(con, place, output)
     except BaseException:
         store.close()
@@ -74,9 +85,9 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
     return store
 
 
-def _fill(store: LakeStore, rows: Sequence[Row]) -> None:
+def _fill(store: LakeStore) -> None:
     """Make tables, views, and then in the tables' place views over the files."""
-    con = store.con
+    con, rows = store.con, store.rows
     tables = {table.name: table for table in (*TABLES, *SESSION_TABLES, *FILED)}
     for table in tables.values():
         con.execute(Table(table.name, "", lake_columns(table)).ddl())
@@ -90,16 +101,22 @@ def _fill(store: LakeStore, rows: Sequence[Row]) -> None:
         con.execute(
             _filed_ddl(materialized_name(view), view.name, view.columns) if is_filed else view.ddl()
         )
-    prefix = f"{store.place.root}/"
     if not store.place.local:
         sizes = dict(pair for row in rows for pair in zip(row["paths"], row["sizes"], strict=True))
         remote_files.register(con, store.place, sizes)
-        prefix = f"{remote_files.SCHEME}://"
-    files = _files_by_table(rows)
+    for name in _files_by_table(rows):
+        con.execute(f'DROP TABLE "{name}"')
+    _read_files(store, rows)
+
+
+def _read_files(store: LakeStore, rows: Sequence[Row]) -> None:
+    """Have the tables that lie in files read those of these rows of the manifest."""
+    prefix = f"{store.place.root}/" if store.place.local else f"{remote_files.SCHEME}://"
+    files, filed = _files_by_table(rows), _files_by_table(store.rows)
     for table in FILED:
-        if paths := files.get(table.name):
-            con.execute(f'DROP TABLE "{table.name}"')
-            con.execute(f'CREATE VIEW "{table.name}" AS {_relation(table, prefix, paths)}')
+        if table.name in filed:
+            relation = _relation(table, prefix, files.get(table.name, []))
+            store.con.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS {relation}')
 
 
 def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
@@ -131,6 +148,9 @@ def _files_by_table(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def _relation(table: Table, prefix: str, paths: Sequence[str]) -> str:
     """Return the query that reads a table: of files of one run, the path tells the run_id."""
+    if not paths:
+        nothing = (f'NULL::{column.type} AS "{column.name}"' for column in lake_columns(table))
+        return f"SELECT {', '.join(nothing)} WHERE false"
     names = ", ".join(
         f'"{column.name}"::{column.type} AS "{column.name}"' for column in lake_columns(table)
     )

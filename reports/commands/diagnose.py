@@ -86,6 +86,8 @@ def command(
         say("\n\n".join(diagnosis_text.rule_list(names)))
         return
     with open(store) as recordings:
+        if runs:
+            recordings.store.read_only_of(runs)
         diagnoses = recordings.diagnose(*runs)
     if output_format == "text":
         _print_text(diagnoses, names, store, full)

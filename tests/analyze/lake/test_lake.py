@@ -23,7 +23,9 @@ from bbrscope.analyze.lake.lake_tables import FILED, FILED_VIEW_TABLES, OWN
 from bbrscope.analyze.lake.load_runs import AddOptions, Filed, file_bundles
 from bbrscope.analyze.lake.run_files import HELD, copy_run
 from bbrscope.analyze.replay import keep_results, replay_runs
+from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.analyze.views.view import View
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lake import lake_upkeep
 from bbrscope.collect.lake.lake_place import open_place
@@ -158,6 +160,35 @@ def test_a_question_about_one_run_opens_its_files_alone(lake: Path) -> None:
     # Of a small table that DuckDB reads first, a name alone does not tell the files.
     assert {run for table, run in by_name if table != "flows"} == {"v2_x_spur"}
     assert {run for table, run in everything if table == "events"} == set(NAMES)
+
+
+def has_run_id(view: View) -> bool:
+    return any(column.name == "run_id" for column in view.columns)
+
+
+def test_a_session_of_one_run_opens_its_files_alone_for_every_view(lake: Path) -> None:
+    """Even where DuckDB carries no condition to the files."""
+    number_of_files = 0
+    with open_store(lake, read_only=True) as opened:
+        number = opened.run_id("v2_x_spur")
+        asked = {
+            view.name: f'SELECT count(*) FROM "{view.name}"'
+            + (f" WHERE run_id = {number}" if has_run_id(view) else "")
+            for view in VIEWS
+        }
+        whole = {name: opened.con.execute(query).fetchall() for name, query in asked.items()}
+        opened.read_only_of(["v2_x_spur"])
+        for view in VIEWS:
+            read = files_read(opened.con, f'SELECT * FROM "{view.name}"')
+            assert {run for _, run in read} <= {"v2_x_spur"}, view.name
+            number_of_files += len(read)
+            if has_run_id(view):
+                counted = opened.con.execute(asked[view.name]).fetchall()
+                assert counted == whole[view.name], view.name
+        assert set(opened.runs()) == set(NAMES)
+        opened.read_only_of(NAMES)
+        assert {run for _, run in files_read(opened.con, "FROM events")} == set(NAMES)
+    assert number_of_files > len(VIEWS)
 
 
 def test_a_lake_is_sealed(lake: Path, tmp_path: Path) -> None:
