@@ -44,12 +44,22 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[RecordedFlow]:
     return list(event_flows.flows_of(con, run_id))
 
 
+def changes_of(con: duckdb.DuckDBPyConnection, flow: RecordedFlow) -> list[Change]:
+    """Return every change of a flow's story, in order; packets alone tell none."""
+    if isinstance(flow, CapturedFlow):
+        return []
+    if isinstance(flow, SampledFlow):
+        return sampled_flows.changes_of(flow)
+    return event_story.story(con, flow)
+
+
 def story_of(con: duckdb.DuckDBPyConnection, flow: RecordedFlow) -> FlowStory:
     """Return a flow's whole story."""
+    changes = changes_of(con, flow)
     if isinstance(flow, CapturedFlow):
-        return FlowStory(flow, (), captured_flows.facts_of(flow))
-    if isinstance(flow, SampledFlow):
-        changes = sampled_flows.changes_of(flow)
-        return FlowStory(flow, tuple(changes), sampled_flows.facts_of(flow))
-    changes = event_story.story(con, flow)
-    return FlowStory(flow, tuple(changes), event_facts.facts_of(con, flow, changes))
+        facts = captured_flows.facts_of(flow)
+    elif isinstance(flow, SampledFlow):
+        facts = sampled_flows.facts_of(flow)
+    else:
+        facts = event_facts.facts_of(con, flow, changes)
+    return FlowStory(flow, tuple(changes), facts)

@@ -10,7 +10,7 @@ from ...analyze.bbr.codes import CODES, Code
 from ...analyze.story.changes import Change
 from ...analyze.story.decision_list import EventFacts, decision_change, decisions_at
 from ...analyze.story.event_flows import EventFlow
-from ...analyze.story.flow_stories import RecordedFlow, story_of
+from ...analyze.story.flow_stories import RecordedFlow, changes_of
 from ..text.print_table import printable
 from ..text.stories.change_table import ChangeTable
 from .export_scope import ExportScope
@@ -68,7 +68,7 @@ def exported_changes(
 
 
 def _changes(scope: ExportScope, flow: RecordedFlow, decisions: bool) -> list[Change]:
-    story = story_of(scope.con, flow).changes
+    story = changes_of(scope.con, flow)
     changes = [change for change in story if scope.inside(change.ns)]
     if decisions and isinstance(flow, EventFlow) and flow.sampled is None:
         taken = {

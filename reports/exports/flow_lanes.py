@@ -5,8 +5,9 @@ And its signals over time: those that the report's charts draw, each value and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,18 +34,17 @@ _ROWS = 50_000
 # called before the state changes.
 _STATES = ", ".join(f"'{name}'" for name in CA_STATES)
 _LANES = {
-    PHASE: "SELECT start_ns::BIGINT AS ns, seq, phase AS name, end_name AS ended FROM phases"
-    " WHERE run = $run AND run_id = $run_id AND flow = $flow",
-    CA_STATE: "SELECT ns::BIGINT AS ns, seq, list_extract([" + _STATES + "], 1 + CASE WHEN"
+    PHASE: "SELECT flow, start_ns::BIGINT AS ns, seq, phase AS name, end_name AS ended FROM phases"
+    " WHERE run = $run AND run_id = $run_id",
+    CA_STATE: "SELECT flow, ns::BIGINT AS ns, seq, list_extract([" + _STATES + "], 1 + CASE WHEN"
     " kind = 'set_state' THEN new_state ELSE icsk_ca_state END) AS name, NULL AS ended FROM events"
-    " JOIN flows USING (run_id, flow) WHERE run_id = $run_id AND flow = $flow AND $run <> ''"
-    " AND seq >= pre_init",
-    LIMIT: "SELECT ns::BIGINT AS ns, seq, binding AS name, NULL AS ended FROM binding"
-    " WHERE run = $run AND run_id = $run_id AND flow = $flow",
+    " JOIN flows USING (run_id, flow) WHERE run_id = $run_id AND $run <> '' AND seq >= pre_init",
+    LIMIT: "SELECT flow, ns::BIGINT AS ns, seq, binding AS name, NULL AS ended FROM binding"
+    " WHERE run = $run AND run_id = $run_id",
 }
 _SAMPLED = {
-    PHASE: "SELECT first_ns::BIGINT AS ns, first_ns AS seq, mode AS name, 'SAMPLED' AS ended"
-    " FROM sampled_modes WHERE run = $run AND run_id = $run_id AND flow = $flow",
+    PHASE: "SELECT flow, first_ns::BIGINT AS ns, first_ns AS seq, mode AS name, 'SAMPLED' AS ended"
+    " FROM sampled_modes WHERE run = $run AND run_id = $run_id",
 }
 _EVENTS = """
 SELECT *, coalesce(lag(ns) OVER (ORDER BY seq), ns)::BIGINT AS held_ns
@@ -85,18 +85,29 @@ def lanes_of(flow: RecordedFlow) -> Sequence[str]:
 
 def lane(scope: ExportScope, flow: RecordedFlow, name: str) -> Iterator[LaneSpan]:
     """Yield the spans of a lane of `lanes_of` in the window, in order."""
-    source = (_SAMPLED if isinstance(flow, SampledFlow) else _LANES)[name]
-    values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-    first, last = scope.span(flow)
+    for _, span in lanes(scope, [flow], name):
+        yield span
+
+
+def lanes(
+    scope: ExportScope, flows: Sequence[RecordedFlow], name: str
+) -> Iterator[tuple[int, LaneSpan]]:
+    """Yield the number of a flow and a span of its lane, by flow, in order; one query for all."""
+    by_number = {flow.flow: flow for flow in flows}
+    source = (_SAMPLED if isinstance(flows[0], SampledFlow) else _LANES)[name]
     query = (
-        f"SELECT ns, name, ended FROM ({source})"
-        " QUALIFY lag(name) OVER (ORDER BY seq) IS DISTINCT FROM name ORDER BY seq"
+        f"SELECT flow, ns, name, ended FROM ({source}) WHERE flow IN (SELECT unnest($flows))"
+        " QUALIFY lag(name) OVER (PARTITION BY flow ORDER BY seq) IS DISTINCT FROM name"
+        " ORDER BY flow, seq"
     )
-    before: tuple[int, str, str | None] | None = None
-    for row in _rows(scope, query, values):
-        yield from _span(before, row[0], first, last)
-        before = row
-    yield from _span(before, last, first, last)
+    values = {"run": scope.run, "run_id": scope.run_id, "flows": list(by_number)}
+    for number, some in groupby(_rows(scope, query, values), lambda row: row[0]):
+        first, last = scope.span(by_number[number])
+        before: tuple[int, str, str | None] | None = None
+        for _, ns, held, ended in some:
+            yield from ((number, span) for span in _span(before, ns, first, last))
+            before = (ns, held, ended)
+        yield from ((number, span) for span in _span(before, last, first, last))
 
 
 def _span(
@@ -117,34 +128,45 @@ def panels_of(flow: RecordedFlow) -> tuple[Panel, ...]:
 
 
 def signal_values(
-    scope: ExportScope, flow: RecordedFlow | None, signals: Sequence[Signal], bin_ns: int
-) -> Iterator[SignalValues]:
-    """Yield signals of one source, some rows of each at a time.
+    scope: ExportScope, bins: Mapping[int, int], signals: Sequence[Signal]
+) -> Iterator[tuple[int, SignalValues]]:
+    """Yield a flow's number and signals of one source, some rows of each at a time, by flow.
 
     Args:
-        flow: whose; None: the run's own, of the queue.
+        bins: of each flow's number the length of its bins [ns], for what is counted in bins. 0
+            stands for the run itself, whose signals are of the queue.
         signals: of one source, see sources.py.
-        bin_ns: length of the bins of those that are counted in bins.
     """
     source = signals[0].source
-    query = _EVENTS if source == "events" else SOURCES[source]
-    values: dict[str, Any] = {"run_id": scope.run_id}
-    if flow is not None:
-        values["flow"] = flow.flow
-    if "$bin_ns" in query:
-        values["bin_ns"] = bin_ns
+    query = (_EVENTS if source == "events" else SOURCES[source]).replace("$flow", "asked.flow")
+    values = {"run_id": scope.run_id, "flows": list(bins), "bins": list(bins.values())}
     held = "CASE WHEN kind = 'init' THEN ns ELSE held_ns END" if source == "events" else "ns"
     first, last = scope.window or (0, (1 << 63) - 1)
     columns = ", ".join(signal.column for signal in signals)
+    # What a source says of a flow is asked for each of them, in one query.
     chosen = (
-        f"SELECT * FROM (SELECT ns::BIGINT AS ns, seq, ({held})::BIGINT AS held, {columns}"
-        f" FROM ({query})) WHERE ns BETWEEN {first} AND {last} ORDER BY seq"
+        "SELECT asked.flow AS of_flow, of_one.* FROM"
+        " (SELECT unnest($flows)::INTEGER AS flow, unnest($bins)::BIGINT AS bin_ns) asked,"
+        f" LATERAL (SELECT ns::BIGINT AS ns, seq, ({held})::BIGINT AS held, {columns}"
+        f" FROM ({query.replace('$bin_ns', 'asked.bin_ns')})) of_one"
+        f" WHERE ns BETWEEN {first} AND {last} ORDER BY of_flow, seq"
     )
     # On a connection of its own: what the shared one was asked before may not be read to its end.
     with scope.con.cursor() as cursor:
         stream: pa.RecordBatchReader = cursor.sql(chosen, params=values).to_arrow_reader(_ROWS)
         for batch in stream:
-            yield from _signals_in(batch, signals)
+            yield from _by_flow(batch, signals)
+
+
+def _by_flow(
+    batch: pa.RecordBatch, signals: Sequence[Signal]
+) -> Iterator[tuple[int, SignalValues]]:
+    numbers = batch.column("of_flow").to_numpy(zero_copy_only=False)
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    for start, end in pairwise(starts):
+        if start < end:
+            for values in _signals_in(batch.slice(start, end - start), signals):
+                yield int(numbers[start]), values
 
 
 def _signals_in(batch: pa.RecordBatch, signals: Sequence[Signal]) -> Iterator[SignalValues]:
@@ -160,7 +182,7 @@ def _signals_in(batch: pa.RecordBatch, signals: Sequence[Signal]) -> Iterator[Si
 
 def _rows(
     scope: ExportScope, query: str, values: dict[str, Any]
-) -> Iterator[tuple[int, str, str | None]]:
+) -> Iterator[tuple[int, int, str, str | None]]:
     records = scope.con.execute(query, values)
     while some := records.fetchmany(_ROWS):
         yield from some

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -24,7 +24,7 @@ from ..html.panels.signals import Panel, Signal
 from ..text.print_table import printable
 from .export_scope import ExportScope
 from .exported_changes import ExportedChange, exported_changes
-from .flow_lanes import SignalValues, lane, lanes_of, panels_of, signal_values
+from .flow_lanes import LaneSpan, SignalValues, lanes, lanes_of, panels_of, signal_values
 from .perfetto_trace import BYTES, COUNT, NANOSECONDS, NO_UNIT, Argument, PerfettoTrace
 
 DECISIONS, LOSSES, ACKS = "decisions", "losses", "ACKs that decisions rest on"
@@ -42,13 +42,14 @@ _WHOLE = {
 _AT_ONCE = 20_000
 
 _ACKS = """
-SELECT seq, packet, coalesce(packet_ns, ns)::BIGINT AS ns, acked_sacked, losses, rtt_us, snd_una
-FROM ack_timeline WHERE run = $run AND run_id = $run_id AND flow = $flow
-  AND seq IN (SELECT unnest($seqs)) ORDER BY seq
+SELECT flow, seq, packet, coalesce(packet_ns, ns)::BIGINT AS ns, acked_sacked, losses, rtt_us,
+  snd_una
+FROM ack_timeline WHERE run = $run AND run_id = $run_id
+  AND (flow, seq) IN (SELECT (unnest($flows), unnest($seqs))) ORDER BY flow, seq
 """
 _LOSSES = """
-SELECT ns::BIGINT, skb_seq, skb_end_seq, skb_gso_segs, repair_ns FROM repairs
-WHERE run = $run AND run_id = $run_id AND flow = $flow AND ns BETWEEN $first AND $last ORDER BY ns
+SELECT flow, ns::BIGINT, skb_seq, skb_end_seq, skb_gso_segs, repair_ns FROM repairs
+WHERE run = $run AND run_id = $run_id AND flow IN (SELECT unnest($flows)) ORDER BY flow, ns
 """
 
 
@@ -74,10 +75,12 @@ def write(scopes: Sequence[ExportScope], file: IO[bytes], advance: Callable[[int
         note = f" (simulated, fidelity: {holds})" if holds else ""
         run = trace.process(number, printable(scope.run + note))
         writer = _RunWriter(trace, scope, lead - scope.zero_ns, number)
-        for rank, flow in enumerate(scope.flows, 1):
-            writer.flow(trace.group(run, _title(flow), rank), flow)
-            advance(1)
-        writer.counters(run, None, QUEUE)
+        groups = {
+            flow.flow: trace.group(run, _title(flow), rank)
+            for rank, flow in enumerate(scope.flows, 1)
+        }
+        writer.flows(groups, advance)
+        writer.counters({0: run}, {0: 1}, QUEUE)
     trace.finish()
     return trace.packets
 
@@ -98,43 +101,60 @@ class _RunWriter:
     number: int
     rank: int = 0
 
-    def flow(self, group: int, flow: RecordedFlow) -> None:
-        """Write the tracks of a flow below `group`."""
-        for name in lanes_of(flow):
-            self._lane(self._track(group, name), flow, name)
-        self._decisions(group, flow)
-        for panel in panels_of(flow):
-            self.counters(group, flow, panel)
+    def flows(self, groups: Mapping[int, int], advance: Callable[[int], None]) -> None:
+        """Write the tracks of flows below the groups that they have by their numbers."""
+        flows = self.scope.flows
+        if not flows:
+            return
+        for name in lanes_of(flows[0]):
+            tracks = self._tracks(groups, name)
+            for number, span in lanes(self.scope, flows, name):
+                self._slice(tracks[number], span)
+        self._decisions(groups, advance)
+        spans = {flow.flow: self.scope.span(flow) for flow in flows}
+        bins = {number: bin_ns(max(last - first, 1)) for number, (first, last) in spans.items()}
+        for panel in panels_of(flows[0]):
+            self.counters(groups, bins, panel)
 
-    def _track(self, group: int, name: str) -> int:
+    def _tracks(self, groups: Mapping[int, int], name: str) -> dict[int, int]:
+        """Add a track to each group; return them by flow."""
         self.rank += 1
-        return self.trace.track(group, name, self.rank)
+        return {
+            number: self.trace.track(group, name, self.rank) for number, group in groups.items()
+        }
 
-    def _lane(self, track: int, flow: RecordedFlow, name: str) -> None:
-        for span in lane(self.scope, flow, name):
-            ended: dict[str, Argument] = {"ended_by": span.ended} if span.ended else {}
-            start, end = span.start_ns + self.shift, span.end_ns + self.shift
-            self.trace.slice(track, self.scope.translated(printable(span.name)), start, end, ended)
+    def _slice(self, track: int, span: LaneSpan) -> None:
+        ended: dict[str, Argument] = {"ended_by": span.ended} if span.ended else {}
+        start, end = span.start_ns + self.shift, span.end_ns + self.shift
+        self.trace.slice(track, self.scope.translated(printable(span.name)), start, end, ended)
 
-    def _decisions(self, group: int, flow: RecordedFlow) -> None:
-        track = self._track(group, DECISIONS)
-        seqs: dict[int, int] = {}
-        for item in exported_changes(self.scope, flow):
-            change = item.change
-            ns = change.ns + self.shift
-            self.trace.instant(
-                track, item.what, ns, _arguments(item), self._arrow(flow, change.seq)
-            )
-            seqs[change.seq] = change.ns
-        if isinstance(flow, EventFlow):
-            self._acks(self._track(group, ACKS), flow, sorted(seqs))
-            self._losses(self._track(group, LOSSES), flow, seqs)
+    def _decisions(self, groups: Mapping[int, int], advance: Callable[[int], None]) -> None:
+        """Write the decisions of each flow, and then the ACKs and losses that they rest on."""
+        tracks = self._tracks(groups, DECISIONS)
+        # By flow and event when something was decided.
+        decided: dict[tuple[int, int], int] = {}
+        for flow in self.scope.flows:
+            for item in exported_changes(self.scope, flow):
+                seq, ns = item.change.seq, item.change.ns
+                self.trace.instant(
+                    tracks[flow.flow],
+                    item.what,
+                    ns + self.shift,
+                    _arguments(item),
+                    self._arrow(flow.flow, seq),
+                )
+                decided[flow.flow, seq] = ns
+            advance(1)
+        if isinstance(self.scope.flows[0], EventFlow):
+            self._acks(self._tracks(groups, ACKS), sorted(decided))
+            self._losses(self._tracks(groups, LOSSES), decided)
 
-    def _acks(self, track: int, flow: EventFlow, seqs: list[int]) -> None:
-        for at in range(0, len(seqs), _AT_ONCE):
-            values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-            records = self.scope.con.execute(_ACKS, values | {"seqs": seqs[at : at + _AT_ONCE]})
-            for seq, packet, ns, acked, losses, rtt_us, una in records.fetchall():
+    def _acks(self, tracks: Mapping[int, int], decided: Sequence[tuple[int, int]]) -> None:
+        for at in range(0, len(decided), _AT_ONCE):
+            flows, seqs = zip(*decided[at : at + _AT_ONCE], strict=True)
+            values = {"run": self.scope.run, "run_id": self.scope.run_id}
+            found = self.scope.con.execute(_ACKS, {**values, "flows": flows, "seqs": seqs})
+            for number, seq, packet, ns, acked, losses, rtt_us, una in found.fetchall():
                 arguments: dict[str, Argument] = {
                     "acked_sacked": acked or 0,
                     "losses": losses or 0,
@@ -143,16 +163,23 @@ class _RunWriter:
                 }
                 if packet is not None:
                     arguments["packet"] = packet
-                when = ns + self.shift
-                self.trace.instant(track, f"ACK {una}", when, arguments, self._arrow(flow, seq))
+                self.trace.instant(
+                    tracks[number],
+                    f"ACK {una}",
+                    ns + self.shift,
+                    arguments,
+                    self._arrow(number, seq),
+                )
 
-    def _losses(self, track: int, flow: EventFlow, seqs: dict[int, int]) -> None:
-        first, last = self.scope.span(flow)
-        values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
-        decided = {ns: seq for seq, ns in seqs.items()}
-        records = self.scope.con.execute(_LOSSES, values | {"first": first, "last": last})
+    def _losses(self, tracks: Mapping[int, int], decided: Mapping[tuple[int, int], int]) -> None:
+        spans = {flow.flow: self.scope.span(flow) for flow in self.scope.flows}
+        events = {(number, ns): seq for (number, seq), ns in decided.items()}
+        values = {"run": self.scope.run, "run_id": self.scope.run_id, "flows": list(spans)}
+        records = self.scope.con.execute(_LOSSES, values)
         while some := records.fetchmany(_AT_ONCE):
-            for ns, start, end, segments, repair in some:
+            for number, ns, start, end, segments, repair in some:
+                if not spans[number][0] <= ns <= spans[number][1]:
+                    continue
                 arguments: dict[str, Argument] = {
                     "skb_seq": start or 0,
                     "skb_end_seq": end or 0,
@@ -160,30 +187,31 @@ class _RunWriter:
                 }
                 if repair is not None:
                     arguments["sent_again_after_ns"] = repair
-                arrow = self._arrow(flow, decided[ns]) if ns in decided else None
-                self.trace.instant(track, "marked lost", ns + self.shift, arguments, arrow)
+                seq = events.get((number, ns))
+                arrow = None if seq is None else self._arrow(number, seq)
+                when = ns + self.shift
+                self.trace.instant(tracks[number], "marked lost", when, arguments, arrow)
 
-    def _arrow(self, flow: RecordedFlow, seq: int) -> int:
+    def _arrow(self, flow: int, seq: int) -> int:
         """What binds an event's decisions to its ACK: a number of their own."""
-        text = f"{self.number}/{flow.flow}/{seq}".encode()
+        text = f"{self.number}/{flow}/{seq}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
-    def counters(self, group: int, flow: RecordedFlow | None, panel: Panel) -> None:
-        """Write the signals of a chart, unless they happen at instants, as counters."""
+    def counters(self, groups: Mapping[int, int], bins: Mapping[int, int], panel: Panel) -> None:
+        """Write the signals of a chart, unless they happen at instants, as counters.
+
+        Both say something of each flow by its number: its group, and how long its bins are [ns].
+        """
         by_source: dict[str, list[Signal]] = defaultdict(list)
         for signal in panel.signals:
             if signal.shape in ("step", "line") and not signal.wraps:
                 by_source[signal.source].append(signal)
-        span = 1
-        if flow is not None:
-            first, last = self.scope.span(flow)
-            span = max(last - first, 1)
         for signals in by_source.values():
-            open_counters: dict[str, _Counter] = {}
-            for values in signal_values(self.scope, flow, signals, bin_ns(span)):
-                key = values.signal.key
+            open_counters: dict[tuple[int, str], _Counter] = {}
+            for number, values in signal_values(self.scope, bins, signals):
+                key = (number, values.signal.key)
                 if key not in open_counters and values.exists.any():
-                    open_counters[key] = self._counter(group, panel, values.signal)
+                    open_counters[key] = self._counter(groups[number], panel, values.signal)
                 if key in open_counters:
                     self._count(open_counters[key], values)
 

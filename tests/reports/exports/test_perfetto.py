@@ -24,6 +24,7 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.packets.capture_file import pieces
 from bbrscope.reports import exports
 from bbrscope.reports.cli import cli
+from bbrscope.reports.exports import perfetto
 from click.testing import CliRunner
 
 schema = pytest.importorskip(
@@ -296,6 +297,45 @@ def test_names_of_the_draft_windows_and_hostile_names(
         ).fetchall()
     about = "extract_arg(arg_set_id, 'debug.decision') = 'CRUISE_STAY'"
     assert window.rows(f"SELECT count(*) FROM slice WHERE {about}") == kept != [(0,)]
+
+
+def test_flows_together_say_what_each_says_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, store = str(tmp_path / "three"), tmp_path / "s.duckdb"
+    words = ["--path", "rate=20mbit,rtt=10ms,buffer=1bdp", "--cc", "v3,v3,v3", "--duration", "2s"]
+    for line in (["simulate", *words, "-o", bundle], ["ingest", "--store", str(store), bundle]):
+        assert CliRunner().invoke(cli, line, catch_exceptions=False).exit_code == 0
+    told = (
+        "SELECT f.name, t.name, ts, dur, s.name FROM slice s JOIN track t ON t.id = track_id"
+        " JOIN track f ON f.id = t.parent_id",
+        "SELECT f.name, t.name, t.unit, ts, value FROM counter s JOIN track t ON t.id = track_id"
+        " JOIN track f ON f.id = t.parent_id WHERE f.name LIKE 'flow%'",
+        "SELECT a.name, a.ts, b.name, b.ts FROM flow JOIN slice a ON a.id = slice_out"
+        " JOIN slice b ON b.id = slice_in",
+    )
+
+    def counted() -> int:
+        asked.append(0)
+        return len(asked)
+
+    # However many flows there are, their counters and lanes are asked for as often.
+    asked: list[int] = []
+    per_export = []
+    for name in ("lanes", "signal_values"):
+        real = getattr(perfetto, name)
+        monkeypatch.setattr(perfetto, name, lambda *a, real=real: counted() and real(*a))
+    traces: list[TraceTables] = []
+    for options in ((), *(("--flow", str(flow)) for flow in (1, 2, 3))):
+        traces.append(export(store, tmp_path / f"{len(traces)}.pftrace", "three", *options))
+        per_export.append(len(asked))
+        asked.clear()
+    assert len(set(per_export)) == 1
+    assert per_export[0]
+    for query in told:
+        together, *alone = (trace.rows(query) for trace in traces)
+        assert all(alone)
+        assert sorted(together) == sorted(row for rows in alone for row in rows)
 
 
 @pytest.mark.skipif(shutil.which("editcap") is None, reason="no editcap: apt-get install tshark")
