@@ -121,26 +121,32 @@ def matches(vec: Any, states: Any, row: int, compared: Any, ev: Event) -> bool:
     return not (check & CHECK_APP_LIMITED and tp.app_limited != ctl.exit_app_limited)
 
 
+@inline
+def agrees(vec: Any, states: Any, row: int, compared: Any, ev: Event, position: int) -> bool:
+    """Is one field (position below their number) or one of OUTPUTS (from it on) the kernel's?"""
+    ctl, tp = ev.ctl, ev.tp
+    n = len(compared)
+    if position < n:
+        difference = (vec[position] ^ states[row, position]) & compared[position]
+        return ctl.has_next == 0 or difference == 0
+    if position == n:
+        return not ctl.check & CHECK_CWND or tp.snd_cwnd == ctl.exit_snd_cwnd
+    if position == n + 1:
+        same = u64(tp.sk_pacing_rate) == u64(ctl.exit_sk_pacing_rate)
+        return not ctl.check & CHECK_PACING or same
+    if position == n + 2:
+        return not ctl.check & CHECK_SSTHRESH or tp.snd_ssthresh == ctl.exit_snd_ssthresh
+    return not ctl.check & CHECK_APP_LIMITED or tp.app_limited == ctl.exit_app_limited
+
+
 @jit
 def count_differences(
     vec: Any, states: Any, row: int, compared: Any, ev: Event, differences: Any
 ) -> None:
     """Count which fields and outputs differ; called only where matches() says that some do."""
-    ctl, tp = ev.ctl, ev.tp
-    n = len(compared)
-    if ctl.has_next:
-        for i in range(n):
-            if (vec[i] ^ states[row, i]) & compared[i]:
-                differences[i] += 1
-    check = ctl.check
-    if check & CHECK_CWND and tp.snd_cwnd != ctl.exit_snd_cwnd:
-        differences[n] += 1
-    if check & CHECK_PACING and u64(tp.sk_pacing_rate) != u64(ctl.exit_sk_pacing_rate):
-        differences[n + 1] += 1
-    if check & CHECK_SSTHRESH and tp.snd_ssthresh != ctl.exit_snd_ssthresh:
-        differences[n + 2] += 1
-    if check & CHECK_APP_LIMITED and tp.app_limited != ctl.exit_app_limited:
-        differences[n + 3] += 1
+    for position in range(len(compared) + len(OUTPUTS)):
+        if not agrees(vec, states, row, compared, ev, position):
+            differences[position] += 1
 
 
 @jit
@@ -148,24 +154,8 @@ def mark_differing(
     vec: Any, states: Any, row: int, compared: Any, ev: Event, differing: Any, i: int
 ) -> None:
     """Take out of the bits of event i those that agree; called only where matches() is False."""
-    ctl, tp = ev.ctl, ev.tp
-    n = len(compared)
-    check = ctl.check
-    for position in range(n + len(OUTPUTS)):
-        if position < n:
-            agrees = (
-                not ctl.has_next or not (vec[position] ^ states[row, position]) & compared[position]
-            )
-        elif position == n:
-            agrees = not check & CHECK_CWND or tp.snd_cwnd == ctl.exit_snd_cwnd
-        elif position == n + 1:
-            same = u64(tp.sk_pacing_rate) == u64(ctl.exit_sk_pacing_rate)
-            agrees = not check & CHECK_PACING or same
-        elif position == n + 2:
-            agrees = not check & CHECK_SSTHRESH or tp.snd_ssthresh == ctl.exit_snd_ssthresh
-        else:
-            agrees = not check & CHECK_APP_LIMITED or tp.app_limited == ctl.exit_app_limited
-        if agrees:
+    for position in range(len(compared) + len(OUTPUTS)):
+        if agrees(vec, states, row, compared, ev, position):
             differing[i, position // BITS] &= ~(1 << (position % BITS))
 
 
