@@ -33,6 +33,7 @@ CODES = {
     "no_init": "recording starts in the middle of this flow",
     "unknown_tag": "rows of {name} are not known: skipped",
     "unknown_column": "column {name} of {tags} is not known: not stored",
+    "columns_left_out": "rows {tags} have no column {names}. It cannot be told: {untold}",
     "cut_off": "{what}: read up to here",
     "bad_row": "{what}; row dropped",
     "packets_not_dissected": "{name} was not dissected: {why}",

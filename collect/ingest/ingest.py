@@ -16,6 +16,7 @@ from ..bundle.quality import CODES, QualityNote, note_of
 from ..bundle.recognise import recognise
 from ..events import which_bbr as layout
 from ..events.flows import flow_rows
+from ..events.lines.left_out import LEFT_OUT, columns_left_out
 from ..events.lines.text_source import SALVAGE
 from ..events.read_events import EventReader
 from ..lab import lab_results as lab
@@ -49,7 +50,7 @@ SALVAGED = ("cut_off", "bad_row", "unfinished")
 class Outcome:
     """What became of one bundle; `already` if the store had it, with nothing changed.
 
-    `sources` are those of its samples: ss, kernel_log, tcp_info.
+    `sources`: ss, kernel_log, tcp_info; `left_out`: what cannot be told without which columns.
     """
 
     run: str
@@ -68,6 +69,7 @@ class Outcome:
     samples: int = 0
     sources: tuple[str, ...] = ()
     rung: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def ingest(
@@ -156,7 +158,7 @@ class _Loader:
         decided = layout.decide(reader.header.columns(), manifest.raw)
         self._load_events(reader)
         self._load_single_file(reader)
-        notes = self._judge(reader)
+        notes = [*self._judge(reader), *columns_left_out(reader.header, decided.version)]
         insert(self.con, "capture_quality", (vars(row) for row in self._rows_of(notes)))
         self._load_flows(reader)
         if self.packets:
@@ -378,9 +380,12 @@ def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outco
     assert row is not None  # the caller has just found or written it
     run, rung, label, kernel, flows, events, rows, lost = row
     kinds = con.execute(
-        "SELECT kind, count(*) FROM capture_quality WHERE run_id = ? GROUP BY kind ORDER BY kind",
+        "SELECT kind, count(*), list_sort(list(detail)) FROM capture_quality WHERE run_id = ?"
+        " GROUP BY kind ORDER BY kind",
         [run_id],
     ).fetchall()
+    counts = {kind: count for kind, count, _ in kinds}
+    left_out = tuple(text for kind, _, all_of in kinds if kind == LEFT_OUT for text in all_of)
     captured = con.execute(
         "SELECT coalesce(sum(packets), 0), coalesce(sum(mains), 0), coalesce(sum(mains_matched), 0)"
         " FROM captures WHERE run_id = ?",
@@ -390,6 +395,6 @@ def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outco
         "SELECT count(*), list_sort(list(DISTINCT source)) FROM samples WHERE run_id = ?", [run_id]
     ).fetchall()[0]
     return Outcome(
-        *(run, run_id, already, label, kernel, flows, events, rows, dict(kinds), lost),
-        *(*captured, samples, tuple(sources or ()), rung),
+        *(run, run_id, already, label, kernel, flows, events, rows, counts, lost),
+        *(*captured, samples, tuple(sources or ()), rung, left_out),
     )

@@ -216,9 +216,10 @@ def describe(outcome: Outcome, store: Path) -> str:
     answers = f"\n  {rung.name} cannot {rung.cannot}" if rung and not rung.replays else ""
     if not outcome.notes:
         return f"{text}, nothing missing{answers}"
+    untold = "".join(f"  {sentence}\n" for sentence in outcome.left_out)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in outcome.notes.items())
     return (
-        f"{text}{answers}\n  capture quality: {counts}\n"
+        f"{text}{answers}\n{untold}  capture quality: {counts}\n"
         f'  details: bbrscope sql "FROM capture_quality JOIN runs USING (run_id) '
         f"WHERE run = '{outcome.run}'\""
     )
