@@ -91,7 +91,7 @@ MACROS = (
         ("bw", "mss"),
         "bytes/s",
         "payload per second of a bandwidth in the kernel's unit",
-        f"(bw * mss * 1e6 / {_BW_UNIT})",
+        f"(bw::DOUBLE * mss * 1e6 / {_BW_UNIT})",
     ),
     Macro(
         "bw_to_mbps",

@@ -66,6 +66,8 @@ def test_bandwidths_are_packets_per_us_shifted_by_24(con: duckdb.DuckDBPyConnect
     assert value(con, "bw_of_sample(10, -1)") is None
     assert value(con, "bw_to_mbps(?, 1448)", bw) == pytest.approx(115.84, rel=1e-4)
     assert value(con, "bw_to_bytes(?, 1448)", bw) == pytest.approx(14.48e6, rel=1e-4)
+    greatest = value(con, "bw_to_bytes(4294967295::UINTEGER, 4294967295::UINTEGER)")
+    assert greatest == pytest.approx((2**32 - 1) ** 2 * 1e6 / 2**24)
     assert value(con, "bw_to_packets(?, 40000)", bw) == pytest.approx(400, rel=1e-4)
     # v1 has one filter, v2 and v3 a pair.
     assert value(con, "max_bw(NULL, NULL, 7)") == 7
