@@ -183,12 +183,13 @@ WITH spans AS (
   SELECT run_id, flow, ((e.ns - r.zero_ns) // 1000000000)::INTEGER AS second,
     sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
     sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
-    min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us
+    min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us, max(e.inflight) > 0 AS waits
   FROM these_events e JOIN these_run r USING (run_id) GROUP BY ALL
 ), ours AS (
   SELECT run_id, s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes,
     coalesce(c.lost, 0) AS lost, coalesce(c.delivered, 0) AS delivered,
-    coalesce(c.full_rate, s.rate) AS full_rate, c.rtt_min_us, c.srtt_us
+    coalesce(c.full_rate, s.rate) AS full_rate, c.rtt_min_us, c.srtt_us,
+    coalesce(c.waits, false) AS waits
   FROM spans s LEFT JOIN carried c USING (run_id, flow, second)
 ), theirs AS (
   SELECT run_id, p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
@@ -210,7 +211,8 @@ WITH spans AS (
   GROUP BY ALL
 ), senders AS (
   SELECT run_id, second, count(*) AS senders FROM (
-    SELECT run_id, second FROM ours WHERE bytes > 0
+    -- A flow that waits all second for a packet to be repaired has left the path to nobody.
+    SELECT run_id, second FROM ours WHERE bytes > 0 OR waits AND covered_s > 0.99
     UNION ALL SELECT run_id, second FROM theirs WHERE bytes > 0)
   GROUP BY run_id, second
 ), links AS (
