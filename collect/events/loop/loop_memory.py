@@ -21,8 +21,9 @@ HALF, ORPHAN, DUPLICATE, MOVED, GAP = -1, -2, -3, -4, -5
 # Why `consume` returned, besides rows.py's reasons to stop.
 BACKWARDS, BATCH_FULL, SOCKETS_FULL, SIDE_FULL = 10, 11, 12, 13
 
-# Indices into `state` after those of rows.py. SUSPECT is 1 once rows are known to be lost.
-LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, LAST_SOCKET, STATE_SIZE = range(4, 12)
+# Indices into `state` after those of rows.py. SUSPECT is 1 once rows are known to be lost, NUMBERED
+# where events have numbers.
+LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, NUMBERED, LAST_SOCKET, STATE_SIZE = range(4, 13)
 
 # What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
 # the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first

@@ -15,6 +15,7 @@ from .loop_memory import (
     DUPLICATE,
     HALF,
     LINE,
+    NUMBERED,
     ORPHAN,
     S_EVENTS,
     S_FLOW,
@@ -94,10 +95,24 @@ def fault_of(
 
 @jit
 def note_fault(
-    fault: int, socket: int, tag: int, ns: int, sockets: I64, slots: I64, state: I64
+    fault: int,
+    socket: int,
+    tag: int,
+    ns: int,
+    tags: I64,
+    kinds: I64,
+    sockets: I64,
+    slots: I64,
+    state: I64,
 ) -> None:
-    """Make a note of a row that belongs to no event."""
+    """Make a note of a row that belongs to no event.
+
+    An exit row alone is of a call whose entry probe the kernel skipped, or whose entry rows were
+    lost; these took a number, which will be missing.
+    """
     slot = new_slot(slots, state, fault, sockets[socket, S_FLOW], ns, state[LINE])
     slots[slot, B_FIRST] = tag
     slots[slot, B_SECOND] = socket
-    state[SUSPECT] = 1
+    is_exit = tags[tag, TAG_PART] & kinds[tags[tag, TAG_KIND], KIND_ENTRY] == 0
+    if fault == DUPLICATE or not is_exit or not state[NUMBERED]:
+        state[SUSPECT] = 1

@@ -218,7 +218,7 @@ def pair_row(
         fault = fault_of(socket, tag, ns, tags, sockets, slots, state[SUSPECT])
     slot = -1
     if fault != 0:
-        note_fault(fault, socket, tag, ns, sockets, slots, state)
+        note_fault(fault, socket, tag, ns, tags, kinds, sockets, slots, state)
     else:
         if tags[tag, TAG_FIRST]:
             open_event(row, tag, socket, heads, values, tags, kinds, sockets, flows, slots, state)

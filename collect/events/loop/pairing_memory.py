@@ -19,6 +19,7 @@ from .loop_memory import (
     LAST_SOCKET,
     LINE,
     NO_FLOW,
+    NUMBERED,
     S_KEY,
     S_SLOT,
     SIDE_HEAD,
@@ -59,6 +60,8 @@ class PairingMemory:
         self.state = np.zeros(STATE_SIZE, np.int64)
         self.state[LINE] = line
         self.state[SUSPECT] = int(suspect)
+        names = {column.name for tag in header.tags for column in tag.columns}
+        self.state[NUMBERED] = int("seqno" in names)
         self.state[LAST_SOCKET] = -1
         self.tables = PairingTables(
             by_address=np.full(4 * FIRST_SOCKETS, -1, np.int64),

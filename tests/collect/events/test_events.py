@@ -246,6 +246,26 @@ def test_rows_far_apart_are_not_one_event_once_rows_are_known_to_be_lost(
     assert {code for code, _, _ in codes(reader)} == {"half_event", "orphan_row"}
 
 
+def test_an_entry_that_the_kernel_skipped_leaves_later_calls_whole_however_long_they_take(
+    make_bundle: Make,
+) -> None:
+    """Its exit row comes alone, and no number is missing: no row was lost."""
+    head = [HEAD[0].replace("sk,", "sk,seqno,"), *HEAD[1:]]
+    slow = ["M0,{ns},a,{number},{number},1,1448,10", "M1,{ns},a,0,7", "X,{late},a,11,5"]
+    calls = [
+        [line.format(ns=ns, late=ns + 400_000, number=number) for line in slow]
+        for number, ns in enumerate((1000, 1_000_000, 2_000_000))
+    ]
+    rows = [*calls[0], "X,900000,a,12,5", *calls[1], *calls[2]]
+    found, reader = read(make_bundle([*head, *rows]))
+    assert [e["complete"] for e in found] == [True] * 3
+    assert [code for code, *_ in codes(reader)] == ["orphan_row"]
+    lost = make_bundle([*head, *calls[0], calls[1][2], *calls[2]], "lost")
+    found, reader = read(lost)
+    assert [e["complete"] for e in found] == [True, False]
+    assert "sequence_gap" in {code for code, *_ in codes(reader)}
+
+
 def test_calls_of_main_that_nothing_reported_show_in_tp_delivered(make_bundle: Make) -> None:
     rows = [*main_rows(1, delivered=5), *main_rows(1000, delivered=8)]
     _, reader = read(make_bundle([*HEAD, *rows]))
