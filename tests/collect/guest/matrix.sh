@@ -12,12 +12,19 @@ ip netns exec d iperf3 -s -D
 uname -r > /out/kernel; nproc > /out/cpus; bpftrace --version > /out/bpftrace
 
 cat > /tmp/flows.sh <<'END'
-rung=$1 killed=$2
+rung=$1 killed=$2 rows=$3
 python3 /opt/bbrscope/tests/collect/guest/many_flows.py /out/$rung.json ${LONG:-50} ${SHORT:-300}
 ip netns exec s1 iperf3 -c 10.0.2.2 -C bbr -n 1M
 if [ "$killed" ]; then
-  # Its rows wait up to 5 s for others to come before them (collect/record/output/stream.py).
-  sleep 8; kill -9 $killed
+  # Its rows wait up to 5 s for others to come before them (collect/record/output/stream.py); and an
+  # old bpftrace may print for many seconds what came within one.
+  still=0 size=
+  for second in $(seq 120); do
+    [ $still -lt 8 ] || break
+    sleep 1; was=$size; size=$(wc -c 2> /dev/null < /tmp/$rung-killed.partial/$rows)
+    [ "$size" = "$was" ] && still=$((still + 1)) || still=0
+  done
+  kill -9 $killed
   for n in $(seq 50); do [ "$(pgrep -cx bpftrace)" -gt 1 ] || break; sleep 0.2; done
 fi
 # A socket of iperf3 may be closing still.
@@ -34,6 +41,7 @@ record() {
 }
 round() {
   rung=$1 other=$2 killed=
+  [ "${COLLECTOR:-}" = script ] && rows=raw || rows=events.csv.zst
   if [ "$other" ]; then
     record $other $rung-killed > /dev/null 2> /out/$rung-killed.said & killed=$!
     until grep -qs '^recording' /out/$rung-killed.said; do
@@ -41,7 +49,7 @@ round() {
       sleep 0.2
     done
   fi
-  (record $rung $rung -- sh /tmp/flows.sh $rung $killed) > /dev/null 2> /out/$rung.said
+  (record $rung $rung -- sh /tmp/flows.sh $rung "$killed" $rows) > /dev/null 2> /out/$rung.said
   echo $? > /out/$rung.status
   for n in $(seq 50); do pgrep -x bpftrace > /out/$rung.left || break; sleep 0.2; done
   for name in $rung $rung-killed.partial; do [ -d /tmp/$name ] && cp -r /tmp/$name /out/; done

@@ -213,7 +213,8 @@ def test_what_sigkill_left_says_so_and_lacks_nothing(cell: Cell) -> None:
 def test_a_packets_state_is_what_the_next_event_was_entered_with(
     cell: Cell, tmp_path: Path
 ) -> None:
-    """tcp_probe's rows against those of the fentry beside it: no callback came between."""
+    """tcp_probe's rows against those of the fentry beside it: no callback came between, but for
+    those that the kernel skipped."""
     if cell.rung != "tcp_probe" or not cell.killed.exists():
         pytest.skip("of tcp_probe and a recorder beside it")
     both = tmp_path / "both.duckdb"
@@ -229,4 +230,4 @@ def test_a_packets_state_is_what_the_next_event_was_entered_with(
             "FROM s ASOF JOIN e ON s.cookie = e.cookie AND s.ns <= e.ns WHERE e.kind != 'init'"
         ).fetchall()[0]
     assert compared > 1000
-    assert different == 0
+    assert different <= skipped(cell, killed=True)
