@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...collect.bundle.rungs import CAPTURE
 from ...collect.store.query import Row, rows, rung_of
+from .captured_stalls import stalls_by_flow
 from .clock import run_zero
-from .facts import PacketTotals, StoryFacts
+from .facts import CapturedStall, PacketTotals, StoryFacts
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,7 +20,7 @@ TINY_BYTES = 100_000
 
 @dataclass(frozen=True)
 class CapturedFlow:
-    """A flow of which packets are known, with its row of metrics_by_flow."""
+    """A flow of which packets are known, with its row of metrics_by_flow, and its stalls."""
 
     run_id: int
     run: str
@@ -28,6 +29,7 @@ class CapturedFlow:
     first_ns: int
     last_ns: int
     summary: Row
+    stalls: tuple[CapturedStall, ...]
 
     @property
     def tiny(self) -> bool:
@@ -48,6 +50,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] 
         run_id,
     )
     zero_ns = run_zero(con, run_id) or 0
+    stalls = stalls_by_flow(con, run_id, summaries)
     return [
         CapturedFlow(
             run_id,
@@ -57,6 +60,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] 
             row.pop("begins_ns"),
             row.pop("ends_ns"),
             row,
+            stalls.get(row["flow"], ()),
         )
         for row in summaries
     ]
@@ -64,7 +68,7 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[CapturedFlow] 
 
 def facts_of(flow: CapturedFlow) -> StoryFacts:
     """Return the facts of a captured flow: packets do not tell the sender's state."""
-    return StoryFacts(None, totals_of(flow.summary))
+    return StoryFacts(None, totals_of(flow.summary), stalls=flow.stalls)
 
 
 def totals_of(row: Row) -> PacketTotals:

@@ -204,6 +204,16 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class CapturedStall:
+    """A time in which captured data was outstanding and no ACK of new data was captured."""
+
+    span: Span
+    outstanding_bytes: int
+    resent_segments: int
+    at_start: bool
+
+
+@dataclass(frozen=True)
 class Limit:
     """What limited sending (view `binding`), and its share of the time."""
 
@@ -225,7 +235,7 @@ class StoryFacts:
     inflight_lo: Cuts | None = None
     bw_lo: Cuts | None = None
     losses: tuple[LossEpisode, ...] = ()
-    stalls: tuple[Stall, ...] = ()
+    stalls: tuple[Stall | CapturedStall, ...] = ()
     mss_changes: tuple[Change, ...] = ()
     pacing_caps: tuple[Change, ...] = ()
     limits: tuple[Limit, ...] = ()

@@ -33,9 +33,13 @@ class LimitBar:
 def story(flow_story: FlowStory) -> list[Linked]:
     """Return a flow's story: what it carried, what is missing, its phases, losses, bounds."""
     if isinstance(flow_story.flow, CapturedFlow):
-        return [[totals(flow_story.facts.totals)], [BEYOND]]
+        return [*_in_words(flow_story), [BEYOND]]
     if isinstance(flow_story.flow, SampledFlow):
         return [[totals(flow_story.facts.totals)], [_BETWEEN_SAMPLES]]
+    return _in_words(flow_story)
+
+
+def _in_words(flow_story: FlowStory) -> list[Linked]:
     zero_ns = flow_story.flow.zero_ns
     return [linked(prose, zero_ns) for prose in StoryWords(flow_story.facts, zero_ns).paragraphs()]
 

@@ -6,6 +6,7 @@ from ....analyze.bbr.codes import Unit
 from ....analyze.story.changes import GAP, SAMPLED, Change
 from ....analyze.story.facts import (
     BoundHistory,
+    CapturedStall,
     Cuts,
     EventTotals,
     GapTotals,
@@ -126,10 +127,14 @@ class StoryWords:
             prose.append(f"It stalled {times(len(rest))} more, {seconds(lost_s)} in all.")
         return prose
 
-    def _stall(self, stall: Stall) -> Prose:
+    def _stall(self, stall: Stall | CapturedStall) -> Prose:
         prose: Prose = [f"Nothing was acknowledged for {seconds(stall.span.duration_ns / 1e9)} "]
         prose.append("at the flow's beginning, from " if stall.at_start else "from ")
         prose.append(_around(f"{self._when(stall.span.start_ns)} on", stall.span))
+        if isinstance(stall, CapturedStall):
+            outstanding = f"{quantity(stall.outstanding_bytes, 'B')} outstanding"
+            again = f"{plural(stall.resent_segments, 'segment')} sent again"
+            return [*prose, f", with {outstanding}; meanwhile the capture saw {again}. "]
         prose.append(f", with {plural(stall.outstanding_packets, 'packet')} outstanding")
         if stall.timeout_count:
             prose.append(f": the retransmission timer expired {times(stall.timeout_count)}")
@@ -182,6 +187,8 @@ class StoryWords:
 
     def _bounds(self) -> list[Prose]:
         facts = self.facts
+        if facts.version is None:
+            return []
         if facts.version == "v1":
             text = "BBR v1 has no inflight_hi, inflight_lo or bw_lo: only its window's gain bounds"
             return [[f"{text} it."]]

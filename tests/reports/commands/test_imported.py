@@ -140,6 +140,38 @@ def test_what_packets_cannot_tell_is_refused(imported: Path) -> None:
 
 
 @needs_tshark
+def test_times_without_an_ack_are_told_of_packets_alone_and_idle_times_are_not(
+    tmp_path: Path,
+) -> None:
+    """Times in units of 0.1 s; a stall from 30 to 44, and silences without data, or at the end."""
+    there, back = ((40000, 80), (80, 40000))
+    sent = [(1, 0), (2, 1), (30, 2), (33, 2), (39, 2), (45, 3)]  # time, segment
+    acked = [(2, 1), (3, 2), (44, 3)]
+    steps = [(0, tcp(100, 0, 2, ports=there)), (0, tcp(500, 101, 18, ports=back))]
+    steps += [(at, tcp(101 + 1000 * k, 501, 16, 1000, ports=there)) for at, k in sent]
+    steps += [(at, tcp(501, 101 + 1000 * k, 16, ports=back)) for at, k in acked]
+    steps.sort(key=lambda step: step[0])
+    frames = [
+        ethernet(ipv4(segment, *ends))
+        for _, segment in steps
+        for ends in [
+            ("10.0.0.1", "10.0.0.2") if segment[:2] == b"\x9c\x40" else ("10.0.0.2", "10.0.0.1")
+        ]
+    ]
+    times = [(1_700_000_000 + at // 10, at % 10 * 100_000) for at, _ in steps]
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, capture(tmp_path / "still.pcap", frames, times=times))
+    told = json.loads(_run(tmp_path / "s.duckdb", "explain", "still", "--flow", "1", "--json"))
+    (stall,) = told["flows"][0]["stalls"]
+    assert stall["duration_s"] == pytest.approx(1.4)
+    assert (stall["outstanding_bytes"], stall["resent_segments"]) == (1000, 2)
+    output = _run(tmp_path / "s.duckdb", "explain", "still", "--flow", "1")
+    words = " ".join(output.split())
+    assert "Nothing was acknowledged for 1.40 s from 3.00 s on, with 1 kB outstanding" in words
+    assert "meanwhile the capture saw 2 segments sent again." in words
+
+
+@needs_tshark
 def test_a_capture_without_data_is_named(tmp_path: Path) -> None:
     syn = capture(tmp_path / "syn.pcap", [ethernet(ipv4(tcp(1, 0, 2)))])
     with open_store(tmp_path / "s.duckdb") as store:
