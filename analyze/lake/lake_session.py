@@ -19,13 +19,14 @@ from ...collect.store.arrow import registered
 from ...collect.store.connect import connect_in_memory
 from ...collect.store.ending_queries import interruptible
 from ...collect.store.query import Row
-from ...collect.store.schema import Column, Table
+from ...collect.store.schema import Table
 from ...collect.store.schema.recorded_tables import RUNS
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import StoreError
 from ..replay.decision_codes import keep_codes
 from ..views.materialize import materialized_name
 from ..views.registry import MACROS, TABLES, VIEWS
+from ..views.view import View
 from .lake_tables import FILED, FILED_VIEWS, SESSION_TABLES, views_digest
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class LakeStore(Store):
         self.place = place
         self.rows = rows
 
-    def read_only_of(self, runs: Sequence[str]) -> None:
+    def restrict_to(self, runs: Sequence[str]) -> None:
         """Leave the files of other runs unopened, whatever a view asks for.
 
         Views that compare runs then have these alone; `runs` still lists all.
@@ -86,7 +87,10 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
 
 
 def _fill(store: LakeStore) -> None:
-    """Make tables, views, and then in the tables' place views over the files."""
+    """Make tables, views, and then in the tables' place views over the files.
+
+    Were the files there from the beginning, they would be opened anew for every view.
+    """
     con, rows = store.con, store.rows
     tables = {table.name: table for table in (*TABLES, *SESSION_TABLES, *FILED)}
     for table in tables.values():
@@ -95,28 +99,25 @@ def _fill(store: LakeStore) -> None:
     _load_manifest(con, rows)
     for macro in MACROS:
         con.execute(macro.ddl())
-    current = all(row["views"] == views_digest() for row in rows)
+    if all(row["views"] == views_digest() for row in rows):
+        store.filed_views = frozenset(view.name for view in FILED_VIEWS)
     for view in VIEWS:
-        is_filed = current and view in FILED_VIEWS
-        con.execute(
-            _filed_ddl(materialized_name(view), view.name, view.columns) if is_filed else view.ddl()
-        )
+        con.execute(_filed_ddl(view) if view.name in store.filed_views else view.ddl())
     if not store.place.local:
         sizes = dict(pair for row in rows for pair in zip(row["paths"], row["sizes"], strict=True))
         remote_files.register(con, store.place, sizes)
-    for name in _files_by_table(rows):
-        con.execute(f'DROP TABLE "{name}"')
+    for table in FILED:
+        con.execute(f'DROP TABLE "{table.name}"')
     _read_files(store, rows)
 
 
 def _read_files(store: LakeStore, rows: Sequence[Row]) -> None:
     """Have the tables that lie in files read those of these rows of the manifest."""
     prefix = f"{store.place.root}/" if store.place.local else f"{remote_files.SCHEME}://"
-    files, filed = _files_by_table(rows), _files_by_table(store.rows)
+    files = _files_by_table(rows)
     for table in FILED:
-        if table.name in filed:
-            relation = _relation(table, prefix, files.get(table.name, []))
-            store.con.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS {relation}')
+        relation = _relation(table, prefix, files.get(table.name, []))
+        store.con.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS {relation}')
 
 
 def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
@@ -130,12 +131,15 @@ def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:
             con.execute(f'INSERT INTO "{table.name}" BY NAME SELECT {names} FROM incoming_rows')
 
 
-def _filed_ddl(table: str, name: str, columns: Sequence[Column]) -> str:
+def _filed_ddl(view: View) -> str:
     """Return a view over materialized rows, with the run's name as this lake has it now."""
     chosen = ", ".join(
-        'r."run"' if column.name == "run" else f'k."{column.name}"' for column in columns
+        'r."run"' if column.name == "run" else f'k."{column.name}"' for column in view.columns
     )
-    return f'CREATE VIEW "{name}" AS SELECT {chosen} FROM "{table}" k JOIN runs r USING (run_id)'
+    table = materialized_name(view)
+    return (
+        f'CREATE VIEW "{view.name}" AS SELECT {chosen} FROM "{table}" k JOIN runs r USING (run_id)'
+    )
 
 
 def _files_by_table(rows: Sequence[Row]) -> dict[str, list[str]]:

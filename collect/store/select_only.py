@@ -31,7 +31,7 @@ TABLE_FUNCTIONS = frozenset(
     " summary unnest".split()
 )
 
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
+EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 _WAY_OUT = "give one query that begins with SELECT, FROM or WITH; a query can only read the store"
 
 
@@ -87,9 +87,9 @@ def require_select(query: str) -> None:
         BbrscopeError: it is something else, or does something else besides.
         duckdb.ParserException: it is no SQL.
     """
-    explained = _EXPLAIN.match(query)
+    explained = EXPLAIN.match(query)
     text = query[explained.end() :] if explained else query
-    for node in _nodes(_parsed(text)):
+    for node in nodes_of(parsed(text)):
         kind = str(node.get("type", ""))
         if kind.endswith("_NODE") and kind not in _QUERIES:
             words = kind.removesuffix("_NODE").removesuffix("_QUERY")
@@ -103,8 +103,13 @@ def require_select(query: str) -> None:
                 )
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """Return the syntax tree of a text that is one SELECT."""
+def parsed(text: str) -> dict[str, Any]:
+    """Return the syntax tree of a text that is one SELECT, as DuckDB's ``json_serialize_sql``.
+
+    Raises:
+        BbrscopeError: it is something else.
+        duckdb.ParserException: it is no SQL.
+    """
     import duckdb
 
     with duckdb.connect() as parser:
@@ -136,7 +141,7 @@ def _kind(statement: duckdb.Statement) -> str:
         return "this statement"
 
 
-def _nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def nodes_of(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every object of a syntax tree."""
     waiting: list[Any] = [tree]
     while waiting:

@@ -43,7 +43,10 @@ class Store(Closing):
         con: the DuckDB connection, for reading and for tables that analysis owns.
         read_only: whether it was opened so.
         created: the file's identity on its disk if opening made it, else None.
+        filed_views: names of views whose rows it has of every run.
     """
+
+    filed_views: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -165,8 +168,8 @@ class Store(Closing):
             way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
         raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
 
-    def read_only_of(self, runs: Sequence[str]) -> None:
-        """Leave what other runs recorded aside from now on; in one file nothing is gained by it.
+    def restrict_to(self, runs: Sequence[str]) -> None:
+        """Read the rows of these runs alone from now on, if that leaves files unopened.
 
         Raises:
             BbrscopeError: no such run; the message lists names that look alike.

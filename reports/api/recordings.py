@@ -183,10 +183,12 @@ class Recordings(Closing):
         """
         import duckdb
 
+        from ...analyze.views.asked_runs import for_asked_runs
         from ...collect.store.select_only import select
 
         try:
-            return select(self.store.con, query, values)
+            narrowed = for_asked_runs(self.store, query, values or {})
+            return select(self.store.con, narrowed, values)
         except duckdb.Error as error:
             raise query_error(error) from error
 

@@ -32,16 +32,16 @@ def open_replayed(path: Path, *runs: str) -> Store:
     except BaseException:
         opened.close()
         raise
-    if not missing and not without_rows:
-        opened.read_only_of(runs)
-        return opened
-    opened.close()
-    if missing:
-        replay(path, missing)
-    # Without stored rows the views say the same, only later: no reason to fail.
-    with suppress(StoreError), open_store(path) as writable:
-        materialize_replayed(writable, without_rows)
-    return open_store(path, read_only=True)
+    if missing or without_rows:
+        opened.close()
+        if missing:
+            replay(path, missing)
+        # Without stored rows the views say the same, only later: no reason to fail.
+        with suppress(StoreError), open_store(path) as writable:
+            materialize_replayed(writable, without_rows)
+        opened = open_store(path, read_only=True)
+    opened.restrict_to(runs)
+    return opened
 
 
 def not_replayed(store: Store, runs: Sequence[str]) -> dict[int, str]:

@@ -87,7 +87,7 @@ def command(
         return
     with open(store) as recordings:
         if runs:
-            recordings.store.read_only_of(runs)
+            recordings.store.restrict_to(runs)
         diagnoses = recordings.diagnose(*runs)
     if output_format == "text":
         _print_text(diagnoses, names, store, full)

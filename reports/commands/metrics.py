@@ -93,7 +93,7 @@ def command(
     seconds = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(store) as recordings:
         if runs:
-            recordings.store.read_only_of(runs)
+            recordings.store.restrict_to(runs)
         table = recordings.metrics(*runs, by=by, between=seconds, steady=steady)
         ids = [recordings.store.run_id(run) for run in runs or recordings.names]
         say_simulated(recordings.store.con, ids)

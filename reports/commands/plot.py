@@ -162,7 +162,7 @@ def _figure(request: PlotRequest) -> PlottedChart:
     window = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(request.store) as recordings:
         runs = by_name(recordings.store, request.runs)
-        recordings.store.read_only_of(runs)
+        recordings.store.restrict_to(runs)
         say_simulated(recordings.store.con, map(recordings.store.run_id, runs))
         return recordings.figure(request.name, runs, request.flow, window, request.dark)
 

@@ -319,7 +319,6 @@ METRICS_BY_SECOND = View(
         )
     ),
     _sql("second"),
-    materialized=True,
 )
 
 METRICS_BY_PHASE = View(
@@ -328,7 +327,6 @@ METRICS_BY_PHASE = View(
     "its time since init. What an ACK brings counts for the phase that it found.",
     metric_columns((Column("phase", "VARCHAR", "", "see phases"),)),
     _sql("phase"),
-    materialized=True,
 )
 
 METRICS_BY_ROUND = View(
@@ -337,7 +335,6 @@ METRICS_BY_ROUND = View(
     "beside what the capture shows to be sent again, and CE marks on both sides.",
     metric_columns((Column("round", "INTEGER", "", "see rounds; 0: before the first"),)),
     _sql("round"),
-    materialized=True,
 )
 
 

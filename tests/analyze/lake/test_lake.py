@@ -23,6 +23,7 @@ from bbrscope.analyze.lake.lake_tables import FILED, FILED_VIEW_TABLES, OWN
 from bbrscope.analyze.lake.load_runs import AddOptions, Filed, file_bundles
 from bbrscope.analyze.lake.run_files import HELD, copy_run
 from bbrscope.analyze.replay import keep_results, replay_runs
+from bbrscope.analyze.views.asked_runs import for_asked_runs
 from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.analyze.views.view import View
@@ -177,7 +178,7 @@ def test_a_session_of_one_run_opens_its_files_alone_for_every_view(lake: Path) -
             for view in VIEWS
         }
         whole = {name: opened.con.execute(query).fetchall() for name, query in asked.items()}
-        opened.read_only_of(["v2_x_spur"])
+        opened.restrict_to(["v2_x_spur"])
         for view in VIEWS:
             read = files_read(opened.con, f'SELECT * FROM "{view.name}"')
             assert {run for _, run in read} <= {"v2_x_spur"}, view.name
@@ -186,9 +187,28 @@ def test_a_session_of_one_run_opens_its_files_alone_for_every_view(lake: Path) -
                 counted = opened.con.execute(asked[view.name]).fetchall()
                 assert counted == whole[view.name], view.name
         assert set(opened.runs()) == set(NAMES)
-        opened.read_only_of(NAMES)
+        opened.restrict_to(NAMES)
         assert {run for _, run in files_read(opened.con, "FROM events")} == set(NAMES)
     assert number_of_files > len(VIEWS)
+
+
+def test_a_query_of_one_run_opens_its_files_alone_for_every_view(lake: Path) -> None:
+    """By `bbrscope sql`, even where DuckDB carries no condition to the files."""
+    with open_store(lake, read_only=True) as opened:
+        number = opened.run_id("v2_x_spur")
+        for view in filter(has_run_id, VIEWS):
+            named = any(column.name == "run" for column in view.columns)
+            wheres = [f"run_id = {number}", *(["run = 'v2_x_spur'"] if named else [])]
+            for where in wheres:
+                query = f'SELECT * FROM "{view.name}" WHERE {where}'
+                narrowed = for_asked_runs(opened, query, {})
+                read = files_read(opened.con, narrowed)
+                assert {run for _, run in read} <= {"v2_x_spur"}, query
+                counts = [
+                    opened.con.execute(f"SELECT count(*) FROM ({one})").fetchall()
+                    for one in (query, narrowed)
+                ]
+                assert counts[0] == counts[1], query
 
 
 def test_a_lake_is_sealed(lake: Path, tmp_path: Path) -> None:
