@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...collect.lab import units
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
 from ..replay.replay_runs import RunInfo
+from .described_path import described_path
 from .fitted_path import FittedPath, fitted_path
 from .random_loss import is_lost_in_skbs
 from .recorded_acks import recorded_acks
@@ -92,7 +92,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     words = {} if alone else written
     flows, origin = _flows(con, info, words)
     mss, headers = _segment(con, info)
-    described = None if alone else _described(con, info, words)
+    described = None if alone else described_path(con, info, words)
     path, source, fit = _path(con, info, described, words, origin, (mss, headers))
     if fit and fit.limited_bps:
         rate = fit.limited_bps
@@ -207,40 +207,6 @@ def _path(
     # ACKs that come together do not tell how busy hosts are.
     told_by = () if path.aggregation_us else busy
     return with_busy_hosts(con, info.run_id, path, origin, told_by), source, fit
-
-
-def _described(
-    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
-) -> tuple[PathSetup, str] | None:
-    """The path, and who wrote it down; None: nobody did."""
-    lab = first_row(
-        con,
-        "SELECT rate_bps, rtt_us, buffer_bytes, loss, aqm FROM lab_runs WHERE run_id = ?",
-        info.run_id,
-    )
-    if lab:
-        rate, rtt, size, loss, aqm = lab
-        if aqm != "fifo":
-            raise BbrscopeError(
-                f"{info.run}: closed loops do not follow {aqm}", "use a run with a FIFO"
-            )
-        return PathSetup(rate, rtt, limit_bytes=size, loss=loss), "the lab's run"
-    if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
-        return _of_words(words), "the manifest's set-up"
-    return None
-
-
-def _of_words(words: Mapping[str, str]) -> PathSetup:
-    rate_text = words["rate"]
-    return PathSetup(
-        rate_bps=int(rate_text) if rate_text.isdigit() else units.rate(rate_text),
-        rtt_us=round(float(words["delay"]) * 1000),
-        limit_packets=int(words.get("limit", "0")),
-        limit_bytes=int(words.get("limit_bytes", "0")),
-        loss=units.share(words.get("loss", "0")),
-        marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
-        ecn=bool(words.get("ecn")),
-    )
 
 
 def _flows(

@@ -13,6 +13,7 @@ from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, NAME_HOLDS, QUEUE
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params
+from .described_path import as_words
 from .fidelity_notes import statement
 from .iperf_report import report
 from .sender.estimator import EPOCH_NS
@@ -123,11 +124,7 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         | {f"rules_of_{one.cc}": _RULES[one.cc] for one in setup.flows if one.cc in _RULES},
         "rules": {key: value for key, value in parameters.items() if base.get(key, 0) != value},
         "setup": {
-            "rate": str(path.rate_bps),
-            "delay": str(path.rtt_us / 1000),
-            "limit": str(path.limit_packets),
-            "limit_bytes": str(path.limit_bytes),
-            "loss": str(path.loss),
+            **as_words(path),
             "ccs": " ".join(one.cc for one in setup.flows),
             "starts": " ".join(f"{one.start_us / 1e6:g}" for one in setup.flows),
             "t": f"{setup.duration_us / 1e6:g}",

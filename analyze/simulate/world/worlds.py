@@ -57,7 +57,7 @@ def _path(link: PathSpec) -> PathSetup:
         rate_bps=link.rate_bps,
         rtt_us=link.rtt_us,
         limit_bytes=0 if policer else link.buffer_bytes,
-        burst_bytes=link.buffer_bytes if policer else _bucket(link.rate_bps),
+        burst_bytes=link.buffer_bytes if policer else bucket_bytes(link.rate_bps),
         loss=link.loss,
         jitter_us=link.jitter_us,
         reorder=link.reorder,
@@ -69,7 +69,7 @@ def _path(link: PathSpec) -> PathSetup:
     )
 
 
-def _bucket(rate_bps: int) -> int:
+def bucket_bytes(rate_bps: int) -> int:
     """The token bucket that the lab's tbf has: two packets, or half a millisecond."""
     return max(2 * units.PACKET_BYTES, rate_bps // 16_000)
 
@@ -101,7 +101,7 @@ def path_of(text: str) -> PathSetup:
         rate_bps=rate,
         rtt_us=rtt,
         limit_bytes=max(units.size(given["buffer"], bdp), 2 * units.PACKET_BYTES),
-        burst_bytes=_bucket(rate),
+        burst_bytes=bucket_bytes(rate),
         loss=units.share(given.get("loss", "0")),
         reorder=units.share(given.get("reorder", "0")),
         jitter_us=units.time_us(given.get("jitter", "0ms")),

@@ -1,0 +1,102 @@
+"""The path that somebody wrote down: a manifest's set-up, or the lab's run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...collect.lab import units
+from ...collect.store.query import first_row
+from ...probes.base.errors import BbrscopeError
+from .world.world_setup import PathSetup
+from .world.worlds import bucket_bytes
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ..replay.replay_runs import RunInfo
+
+
+def described_path(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
+) -> tuple[PathSetup, str] | None:
+    """The path, and who wrote it down; None: nobody did.
+
+    Args:
+        words: the manifest's set-up.
+
+    Raises:
+        BbrscopeError: the bottleneck is none that closed loops follow.
+    """
+    lab = first_row(
+        con,
+        "SELECT rate_bps, rtt_us, buffer_bytes, loss, aqm, params FROM lab_runs WHERE run_id = ?",
+        info.run_id,
+    )
+    if lab:
+        return _of_the_lab(info, *lab), "the lab's run"
+    if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
+        return _of_words(words), "the manifest's set-up"
+    return None
+
+
+def _of_the_lab(
+    info: RunInfo, rate: int, rtt: int, size: int, loss: float, aqm: str, text: str
+) -> PathSetup:
+    if aqm not in ("fifo", "policer"):
+        raise BbrscopeError(
+            f"{info.run}: closed loops do not follow {aqm}",
+            "use a run with a FIFO or a policer",
+        )
+    given = json.loads(text)
+    policed = aqm == "policer"
+    return PathSetup(
+        rate,
+        rtt,
+        limit_bytes=0 if policed else size,
+        burst_bytes=size if policed else bucket_bytes(rate),
+        loss=loss,
+        policer=policed,
+        reorder=units.share(given.get("reorder", "0")),
+        jitter_us=units.time_us(given.get("jitter", "0ms")),
+        aggregation_us=units.time_us(given.get("aggregation", "0ms")),
+    )
+
+
+def _of_words(words: Mapping[str, str]) -> PathSetup:
+    rate_text, bucket = words["rate"], int(words.get("policer", "0"))
+    return PathSetup(
+        rate_bps=int(rate_text) if rate_text.isdigit() else units.rate(rate_text),
+        rtt_us=round(float(words["delay"]) * 1000),
+        limit_packets=int(words.get("limit", "0")),
+        limit_bytes=int(words.get("limit_bytes", "0")),
+        burst_bytes=bucket or int(words.get("burst_bytes", PathSetup.burst_bytes)),
+        loss=units.share(words.get("loss", "0")),
+        jitter_us=units.time_us(words.get("jitter", "0ms")),
+        aggregation_us=units.time_us(words.get("aggregation", "0ms")),
+        policer=bucket > 0,
+        marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
+        ecn=bool(words.get("ecn")),
+    )
+
+
+def as_words(path: PathSetup) -> dict[str, str]:
+    """The set-up of a manifest that says what `path` is; but for segments, memory and hosts."""
+    wait_us = (path.reorder_us or path.rtt_us // 2) if path.reorder else 0
+    words = {
+        "rate": str(path.rate_bps),
+        "delay": str((path.rtt_us - wait_us) / 1000),
+        "limit": str(path.limit_packets),
+        "limit_bytes": str(path.limit_bytes),
+        "loss": str(path.loss),
+    }
+    words["policer" if path.policer else "burst_bytes"] = str(path.burst_bytes)
+    if wait_us:
+        words["reorder"] = f"{wait_us / 1000:g}:{100 * path.reorder:g}"
+    for name, value in (("jitter", path.jitter_us), ("aggregation", path.aggregation_us)):
+        if value:
+            words[name] = f"{value}us"
+    if path.ecn and path.marks_us:
+        words["ecn"] = f"{path.marks_us}us"
+    return words
