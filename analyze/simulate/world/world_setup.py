@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from ..sender.slots import SLOTS, slots
 from . import world_records as rec
 from .places import Sim
 from .world_records import FLOW, NS, PACKET, US, WORLD
+from .world_size import RMEM, window_bits
 
 LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO, "vegas": rec.CC_VEGAS}
 APPS = {"bulk": rec.APP_BULK, "rate-limited": rec.APP_RATE} | {
@@ -39,14 +39,11 @@ VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3"} | {name: na
 HOST_US = 56  # what hosts add to each round trip
 _PPB = 1_000_000_000
 MOST_PACKETS = 1 << 21
-MOST_SEGMENTS = 1 << 23
 RECORDED_ROWS = 1 << 14
 _MOST_BUFFER = 10**12
-_MOST_SENT = 10**10  # packets: about an hour of one core
 _MOST_US = 7200 * 10**6
 # What a path's rate, round trip ... may change to, in CHANGES' units.
 _MOST = {"rate": 1e11, "rtt": 1e7, "loss": 1.0, "outage": _MOST_US, "down": _MOST_US}
-_RMEM = 6 << 20  # net.ipv4.tcp_rmem's third value
 _RCVBUF = 131_072
 _WINDOW = 65_535  # a receiver's first
 
@@ -171,43 +168,10 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(f"{setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s")
 
 
-def window_bits(setup: Setup) -> int:
-    """log2 of segments in flight: four BDPs and twice the buffer, or four times the bucket.
-
-    Never more than twice what the receive buffer holds, plus 512; never below 10 bits.
-    """
-    path = setup.path
-    rate = max([path.rate_bps, *(int(v) for _, what, v in path.changes if what == "rate")])
-    rtts = [path.rtt_us, *(int(v) for _, what, v in path.changes if what == "rtt")]
-    rtt = max(rtts) + max(flow.extra_rtt_us for flow in setup.flows)
-    frame = path.mss + path.headers
-    packets = 4 * rate * rtt // 8_000_000 // frame + 2 * path.limit_packets
-    packets += (2 * path.limit_bytes + 4 * path.burst_bytes * path.policer) // frame
-    packets = min(packets, (path.memory_bytes or _RMEM) // path.mss * 2)
-    return max(10, math.ceil(math.log2(max(packets, 1) + 512)))
-
-
-def _sent_at_most(setup: Setup, bits: int) -> float:
-    """Packets that the link can carry, or that all windows let go in as many round trips."""
-    path = setup.path
-    rate = max([path.rate_bps, *(value for _, what, value in path.changes if what == "rate")])
-    rtt_us = min([path.rtt_us, *(value for _, what, value in path.changes if what == "rtt")])
-    of_link = rate / 8e6 / (path.mss + path.headers)
-    return setup.duration_us * min(of_link, (len(setup.flows) << bits) / max(rtt_us, 1))
-
-
 def arrays(setup: Setup, record: bool) -> Arrays:
     """The arrays of a world before it begins. Raises ScenarioError: it is impossible."""
     _check(setup)
     n, bits = len(setup.flows), window_bits(setup)
-    if n << bits > MOST_SEGMENTS:
-        raise ScenarioError(
-            f"{n} flows of up to {1 << bits} segments in flight each do not fit into memory",
-            "a smaller rate, round trip, buffer or memory needs fewer",
-        )
-    if (most := _sent_at_most(setup, bits)) > _MOST_SENT:
-        why = f"up to {most:.0e} packets to simulate take hours"
-        raise ScenarioError(why, "a lower rate or a shorter run has fewer")
     packets = min(MOST_PACKETS, (2 * n << bits) + 1024)
     heap = 2 * packets + 64 * n + 1024
     path, versions = setup.path, sorted({f.slot for f in setup.flows if f.slot})
@@ -369,7 +333,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "rcv_ssthresh": _WINDOW,
         "rcv_clamp": _RCVBUF * 151 >> 8 if version == "v3" else _RCVBUF >> 1,
         "rcv_space": min(_WINDOW, 10 * path.mss),
-        "rmem_max": path.memory_bytes or _RMEM,
+        "rmem_max": path.memory_bytes or RMEM,
         "rcv_right": _WINDOW // path.mss,
         "delack_ns": -1,
         "comp_ns": -1,

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bbrscope.analyze.simulate import write_events
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.analyze.simulate.world.world_size import window_bits
 from bbrscope.analyze.simulate.write_events import EventWriter
-from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.probes.base.errors import BbrscopeError, ScenarioError
 from bbrscope.probes.fields import FIELDS, Field, recorded_in
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
@@ -146,3 +148,11 @@ def test_rows_of_one_instant_keep_their_order_from_piece_to_piece() -> None:
     pieces = [writer._distinct(np.full(3, 1_000_000)) for _ in range(3)]
     # An exit is 1 ns after its entry: the next row comes later still.
     assert (np.diff(np.concatenate(pieces)) >= 4).all()
+
+
+def test_flows_of_fixed_size_need_memory_for_no_more_than_they_send() -> None:
+    path = PathSetup(1_000_000_000, 20_000, limit_bytes=250_000_000, memory_bytes=250_000_000)
+    flow = FlowSetup("v1", 0, 60_000_000, kind="fixed-size", size_bytes=100_000_000)
+    assert window_bits(Setup(path, (flow,) * 100, 60_000_000)) == 17
+    with pytest.raises(ScenarioError, match="do not fit into memory"):
+        window_bits(Setup(path, (replace(flow, kind="bulk"),) * 100, 60_000_000))
