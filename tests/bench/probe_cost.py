@@ -18,22 +18,23 @@ Measured on Linux 6.18, a busy machine of two CPUs, paced and fast, in us in the
     0.23.2 (Debian 13)     0.2   0.1    6.4   2.5   11.1   4.6    0.4   0.3    1.2  1.1
 
 So an ACK costs 1.5 to 2.5 times one line (of three runs): waking bpftrace is what is dear, and the
-first row pays for it whatever it holds. In user space both rows take 6 to 27 us, one line 4 to 17 us. A guest that counts instructions sees 4.5
-times (tests/bench/collect_cost.py): there waking is 2.9 of 22 us and reading 54 fields is 9, here
-waking is 7 of 11 us and the reads are lost in the noise. With 0.22 and later, entry has two rows.
+first row pays for it whatever it holds. In user space both rows take 6 to 27 us, one line 4 to 17
+us. A guest that counts instructions sees 4.5 times (tests/bench/collect_cost.py): there waking is
+2.9 of 22 us and reading 54 fields is 9, here waking is 7 of 11 us and the reads are lost in the
+noise. With 0.22 and later, the entry takes two rows.
 
 What won: several fields per word (probes/shared_words.py), and so one row per event in place of
 two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed
 field by field after reading it by 64-bit words, 35 to 37 us, so it is values and rows that cost,
 not reads; buf(), 23 to 24 us, but 65 us in user space; with 0.23 struct bbr and the rate sample as
 two buf() in a row, 6.8 to 9.7 us paced and 2.1 to 2.5 us fast for 9.3 to 9.6 and 4.3 to 5.4 us, but
-41 to 54 and 13 to 29 us in user space for 16 to 27 and 6 to 8; bpftrace -B full, which saves nothing to
-speak of; a variable of a struct's type, in which bpftrace keeps the pointer (0.17 and 0.23), so
-that each field is read by itself as before. A copy in a map, @copy[cpu] = *(struct window *)$sk,
-is one read and its fields are loads, but the map costs what that saves: 3.0 to 3.2 us for 2.1 to
-2.8 us with 0.23, fast; with 0.17 16 us for 17 us for struct bbr alone, and a copy of tcp_sock does
-not fit on its stack of 512 bytes. A struct in a tuple
-is one read, too, but 0.17 takes its fields for pointers, and 0.23 aborts.
+41 to 54 and 13 to 29 us in user space for 16 to 27 and 6 to 8; bpftrace -B full, which saves
+nothing to speak of; a variable of a struct's type, in which bpftrace keeps the pointer (0.17 and
+0.23), so that each field is read by itself as before. A copy in a map,
+@copy[cpu] = *(struct window *)$sk, is one read and its fields are loads, but the map costs what
+that saves: 3.0 to 3.2 us for 2.1 to 2.8 us with 0.23, fast; with 0.17 16 us for 17 us for struct
+bbr alone, and a copy of tcp_sock does not fit on its stack of 512 bytes. A struct in a tuple is one
+read, too, but 0.17 takes its fields for pointers, and 0.23 aborts.
 """
 
 from __future__ import annotations
