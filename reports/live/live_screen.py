@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import curses
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..text import flow_screen
@@ -45,11 +46,16 @@ class LiveScreen:
         screen.timeout(TICK_MS)
         while not self.done and not self.session.ended and time.monotonic() < until:
             self.session.tick()
-            if not self.frozen:
-                self.flows = flow_screen.ordered(self.session.flows.flows, self.sort, self.words)
+            self.look()
             self.draw(screen)
             if (key := screen.getch()) >= 0:
                 self.press(key)
+
+    def look(self) -> None:
+        """Take the flows as they are now, unless the screen is frozen: they change as they are."""
+        if not self.frozen:
+            flows = flow_screen.ordered(self.session.flows.flows, self.sort, self.words)
+            self.flows = [replace(flow) for flow in flows]
 
     def press(self, key: int) -> None:
         """Obey a key."""

@@ -8,6 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -90,6 +91,21 @@ def test_the_screen_shows_flows_and_obeys_its_keys(session: Replayed) -> None:
     assert screen.story is None
     screen.press(ord("q"))
     assert screen.done
+
+
+def test_a_frozen_screen_shows_the_values_of_then() -> None:
+    flows = LiveFlows()
+    screen = LiveScreen(cast("LiveSession", SimpleNamespace(flows=flows, rung="")), "flow", "")
+    shown = []
+    for line, frozen in ((SS, False), (SS.replace("rtt:12.5", "rtt:99.5"), True), (SS, False)):
+        screen.frozen = frozen
+        flows.sample(samples([line]), 5)
+        screen.look()
+        shown.append([flow.srtt_ms for flow in screen.flows])
+    assert shown == [[12.5], [12.5], [12.5]]
+    flows.sample(samples([SS.replace("rtt:12.5", "rtt:99.5")]), 6)
+    screen.look()
+    assert [flow.srtt_ms for flow in screen.flows] == [99.5]
 
 
 def test_what_a_rung_does_not_tell_is_a_dash_and_sorted_last() -> None:
