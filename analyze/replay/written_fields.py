@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from ..bbr.loops import OUTPUTS
 from ..bbr.records import STATE_COLUMNS, STATE_FIELDS
@@ -22,6 +23,9 @@ TX_START = {"v1": "bbr_cwnd_event", "v2": "tx_start", "v3": "tx_start"}
 RESTART = "restart_from_idle"
 CALLBACKS = (MAIN, SET_STATE, UNDO_CWND, "bbr_cwnd_event")
 
+# CPython 3.11 counts the depth of trees for all threads in one place, and refuses what two of them
+# build at once; and each of them would read the same files.
+_READING = Lock()
 _BBR = Path(__file__).parent.parent / "bbr"
 _SHARED = ("control", "model", "modes")
 
@@ -62,9 +66,14 @@ def written_by_callbacks(version: str) -> frozenset[str]:
 EVERYTHING = frozenset((*STATE_COLUMNS, *OUTPUTS))
 
 
-@cache
 def _functions(version: str) -> dict[str, ast.FunctionDef]:
     """The functions of the estimator that a version may run, by name; its own come last."""
+    with _READING:
+        return _functions_read(version)
+
+
+@cache
+def _functions_read(version: str) -> dict[str, ast.FunctionDef]:
     files = [path for room in _SHARED for path in sorted((_BBR / room).glob("*.py"))]
     own = ["callbacks", *([] if version == "v1" else ["v2_v3"]), version]
     files += [_BBR / "tcp.py", *(_BBR / "versions" / f"{name}.py" for name in own)]
