@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...analyze.live.live_flows import FlowNow
+from .print_table import printable
 
 # Key of --sort -> heading, width, digits after the point, and how the value is scaled.
 COLUMNS = {
@@ -95,7 +96,7 @@ def value(flow: FlowNow, key: str) -> str:
     if number is None:
         return "-"
     if isinstance(number, str):
-        return number
+        return printable(number)
     texts = [f"{number * scale:.{count}f}" for count in range(digits, -1, -1)]
     return next((text for text in texts if len(text) <= width), f"{number * scale:.1e}")
 

@@ -215,3 +215,10 @@ def test_an_address_that_is_none_is_refused_with_a_way_out(listen: str) -> None:
     with pytest.raises(BbrscopeError) as refused:
         serve(listen, LiveMetrics())
     assert refused.value.way_out
+
+
+def test_a_name_neither_moves_the_cursor_nor_begins_a_line() -> None:
+    hostile = FlowNow("[fe80::1%\x1b[2J\u202e\r\n]:443", phase="UP\x07", decision="x\nflow")
+    shown = flow_screen.line(hostile, flow_screen.columns([hostile]))
+    assert all(text in shown for text in (r"%\x1b[2J\u202e\r\n]", r"UP\x07", r"x\nflow"))
+    assert shown.isprintable()
