@@ -79,7 +79,7 @@ def write(
             f"name the bundle that was ingested, or its {row['name']}: --capture PATH",
         )
     comments, without = _comments(scope)
-    exported_frames = _exported_frames(scope, row["frames"])
+    exported_frames = _exported_frames(scope, row["frames"], comments)
     times = _times(scope, comments)
     count = secrets = 0
     with _opened(capture) as path:
@@ -148,8 +148,13 @@ def _places(
     return {seq: (packet, before) for seq, packet, before in records}
 
 
-def _exported_frames(scope: ExportScope, frames: int) -> npt.NDArray[np.bool_] | None:
-    """Of each packet by its number, whether it belongs to the export; None: all do."""
+def _exported_frames(
+    scope: ExportScope, frames: int, comments: Comments
+) -> npt.NDArray[np.bool_] | None:
+    """Of each packet by its number, whether it belongs to the export; None: all do.
+
+    Those with comments do: the ACK that caused a window's first event came before the window.
+    """
     if not scope.chosen and scope.window is None:
         return None
     first, last = scope.window or (0, (1 << 63) - 1)
@@ -162,6 +167,7 @@ def _exported_frames(scope: ExportScope, frames: int) -> npt.NDArray[np.bool_] |
     ).fetchnumpy()["packet"]
     exported_frames = np.zeros(frames + 1, np.bool_)
     exported_frames[chosen] = True
+    exported_frames[list(comments)] = True
     return exported_frames
 
 

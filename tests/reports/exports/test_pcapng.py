@@ -92,6 +92,27 @@ def test_a_flow_a_window_and_names_of_the_draft(
     assert "inflight_hi" not in words[0]
 
 
+def test_a_window_that_begins_between_an_ack_and_its_decision_has_both(
+    shipped_path: Path, original: Path, tmp_path: Path
+) -> None:
+    with open_store(shipped_path, read_only=True) as store:
+        packet, event, ack, zero = store.con.execute(
+            "SELECT m.packet, t.ns, p.ns, s.zero_ns FROM transitions t"
+            " JOIN ack_matches m USING (run_id, flow, seq) JOIN packets p USING (run_id, packet)"
+            " JOIN senders s ON s.run_id = t.run_id AND s.flow = t.flow"
+            " WHERE t.run = ? AND p.ns < t.ns ORDER BY t.seq",
+            [RUN],
+        ).fetchall()[0]
+    assert ack < event
+    window = ("--between", f"{(event - zero) / 1e9:.9f}s", f"{(event - zero) / 1e9 + 1:.9f}s")
+    path = tmp_path / "window.pcapng"
+    export(shipped_path, path, "--capture", str(original), *window)
+    times = ("frame.time_epoch", "frame.comment")
+    first = dissected(path, *times)[0]
+    assert first[0] == dissected(original, "frame.time_epoch")[packet - 1][0]
+    assert first[1].startswith("phase ")
+
+
 def test_what_a_pcapng_has_beside_packets_stays(
     shipped_path: Path, original: Path, tmp_path: Path
 ) -> None:
