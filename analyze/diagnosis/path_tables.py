@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from ..views.view_parts import grown
 
+# The flows that carry data, of which packets alone tell.
+OTHER_SENDERS = "SELECT run_id, stream FROM senders WHERE flow IS NULL AND counts"
+
 # One row per run: is it known what else was sending? A set-up that states its flows tells it where
 # each was recorded, or its receiver says what it got and when.
 OTHERS = """
@@ -34,6 +37,16 @@ SELECT run_id, s.other, n.cc, sum(s.bytes)::BIGINT AS bytes,
 FROM these_seconds s JOIN these_window w USING (run_id) LEFT JOIN named n USING (run_id, other)
 WHERE s.second BETWEEN w.first_s AND w.last_s
 GROUP BY run_id, s.flow, s.other, n.cc QUALIFY s.other IS NOT NULL
+"""
+
+# A flow: for which share of the time when all senders were there something outside of congestion
+# control and the path held it back.
+OUTSIDE = """
+SELECT b.run_id, b.flow, coalesce(sum(b.duration_ns) FILTER (
+    b.binding IN ('application', 'receive_window', 'max_pacing_rate')), 0)
+  / nullif(sum(b.duration_ns), 0) AS share
+FROM these_binding b JOIN these_window w USING (run_id)
+WHERE b.ns BETWEEN w.start_ns AND w.end_ns GROUP BY b.run_id, b.flow
 """
 
 # One row per run: was no more than one sender there at any time? NULL: one was recorded, and what

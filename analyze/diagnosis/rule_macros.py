@@ -22,6 +22,13 @@ RULE_MACROS = (
         " the queue is not known: the path itself may have become longer.')",
     ),
     Macro(
+        "shortest_words",
+        ("base_is_known",),
+        "",
+        "whose a base RTT is: the path's, as its set-up says; else the least one that was recorded",
+        "CASE WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
+    ),
+    Macro(
         "is_path",
         ("wait_us", "alone", "probe_us", "around_us", "most_us"),
         "",

@@ -18,7 +18,18 @@ from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 from ..views.view import words_of
-from .path_tables import ALONE, FIRST_SAMPLES, OTHERS, POLICED, PROBES, QUEUE, RIVALS, TRENDS
+from .path_tables import (
+    ALONE,
+    FIRST_SAMPLES,
+    OTHER_SENDERS,
+    OTHERS,
+    OUTSIDE,
+    POLICED,
+    PROBES,
+    QUEUE,
+    RIVALS,
+    TRENDS,
+)
 from .rule_macros import RULE_MACROS
 
 if TYPE_CHECKING:
@@ -36,9 +47,6 @@ _CHOSEN = (
     "SELECT run_id, flow, s.last_event_ns, s.zero_ns FROM senders s"
     " JOIN flows f USING (run_id, flow) WHERE s.counts AND f.main > 0"
 )
-
-# The flows that carry data, of which packets alone tell.
-_OTHER_SENDERS = "SELECT run_id, stream FROM senders WHERE flow IS NULL AND counts"
 
 # When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
 # are compared at no other time. As comparison_windows has it, but where no packets were captured, a
@@ -258,7 +266,7 @@ _FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {cho
 
 TABLES = {
     "chosen": _CHOSEN,
-    "other_senders": _OTHER_SENDERS,
+    "other_senders": OTHER_SENDERS,
     "bases": _BASES,
     "run": _RUN,
     "window": _WINDOW,
@@ -273,6 +281,7 @@ TABLES = {
     "seconds": _SECONDS,
     "rivals": RIVALS,
     "trends": TRENDS,
+    "outside": OUTSIDE,
     "alone": ALONE,
     "probes": PROBES,
     "short": _SHORT,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,11 +32,35 @@ THEN = ((7_195_855, "rtt", 50_122.355), (9_113_286, "rate", 3_272_200.0))
 DRAINS = PathSetup(4_843_395, 84_863, limit_bytes=78_299, changes=THEN)
 FIVE = PathSetup(20_000_000, 40 * MS, limit_bytes=50_000)
 LOSSY = PathSetup(8_000_000, 30 * MS, limit_bytes=60_000, loss=0.19)
+GROWS = ((7 * S, "rtt", 31_000), (9_700_000, "rate", 95_000_000))
+LONGER = PathSetup(51_000_000, 13_000, limit_bytes=156_000, changes=GROWS)
+DEEP = PathSetup(15_000_000, 20 * MS, limit_bytes=120_000)
+JITTERS = PathSetup(8029357, 56233, limit_bytes=81757, jitter_us=19202, aggregation_us=20755)
+OVERTAKEN = PathSetup(4782400, 86518, limit_bytes=70871, reorder=0.1441, reorder_us=37569)
+SLOWLY = flow("v3", 12, kind="rate-limited", rate_bps=1_500_000)
 WORLDS = {
     "drains_v1": world(21, DRAINS, flow("v1", 21), seed=965374154),
     "five_v1": world(12, FIVE, *(flow("v1", 12, k / 2) for k in range(5))),
     "lossy_v1": world(12, LOSSY, flow("v1", 12)),
+    "longer_v3": world(20, LONGER, flow("v3", 20)),
+    "deep_v1": world(12, DEEP, flow("v1", 12), flow("v1", 12, 1)),
+    "unsampled_v1": world(12, DEEP, flow("v1", 12), flow("v1", 12, 1)),
+    "jitters_v3": world(26, JITTERS, flow("v3", 26), seed=645763644),
+    "unsampled_overtaken_v2": world(12, OVERTAKEN, flow("v2", 12)),
+    "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
 }
+
+
+def hide(bundle: Path) -> None:
+    """Leave what a recording from the field has: no set-up; of one, no samples of the queue."""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for key in ("setup", "changes", "traffic_start_uptime_s"):
+        del manifest[key]
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    for report in bundle.glob("iperf*.json"):
+        report.unlink()
+    if bundle.name.startswith("unsampled"):
+        (bundle / "queue.csv.zst").unlink()
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +69,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Diagnos
     with open_store(folder / "s.duckdb") as store:
         for name, setup in WORLDS.items():
             write_bundle(setup, folder / name)
+            if name.startswith(("longer", "unsampled")):
+                hide(folder / name)
             ingest(store, folder / name)
         ids = [store.run_id(name) for name in WORLDS]
         for flows in session.replay_runs(store.con, ids):
@@ -78,3 +106,42 @@ def test_a_frozen_rate_is_no_policers_where_the_queue_dropped_the_packets(
     """Where it dropped next to none of them, a policer at that rate would look the same."""
     assert "its queue is not known" in found(made, "lossy_v1")["policer"]["verdict"]
     assert "queue dropped the packets" in found(made, "five_v1")["policer"]["verdict"]
+
+
+def test_a_queue_that_is_empty_most_of_the_time_never_stood(made: dict[str, Diagnosis]) -> None:
+    """Its samples say so even where they do not tell the rate of the link."""
+    assert not {"standing_queue", "bufferbloat", "min_rtt_inflated"} & set(found(made, "longer_v3"))
+    assert "bufferbloat" in found(made, "deep_v1")
+
+
+def test_without_samples_a_longer_path_is_not_ruled_out(made: dict[str, Diagnosis]) -> None:
+    sampled = found(made, "deep_v1")["bufferbloat"]
+    assert (sampled["waited"], sampled["shortest"]) == ("waited in a queue", "that the path takes")
+    unknown = found(made, "unsampled_v1")["bufferbloat"]
+    assert unknown["waited"] == "waited in a queue, or took a path that had become longer"
+    assert unknown["shortest"] == "of its least round trip"
+
+
+def test_a_flow_whose_application_writes_slowly_is_not_treated_unfairly(
+    made: dict[str, Diagnosis],
+) -> None:
+    """It carries a fifth of its part, which is all that it has; flows of five_v1 have more."""
+    unfair = {"unequal_shares", "unfair_without_loss"}
+    assert "application_limited" in found(made, "slowly_v3")
+    assert not unfair & set(found(made, "slowly_v3"))
+    assert "unequal_shares" in found(made, "five_v1")
+
+
+def test_a_single_short_round_trip_makes_no_path_shorter(made: dict[str, Diagnosis]) -> None:
+    """One second, 21, has a sample of 42 ms, others 53 ms and more; drains_v1 has a real one."""
+    assert "path_shorter" not in found(made, "jitters_v3")
+    assert "path_shorter" in found(made, "drains_v1")
+
+
+def test_what_packets_take_that_overtake_is_not_the_paths(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Most packets take 38 ms longer; nothing waits. Without samples no queue is told of them."""
+    overtaken = found(made, "unsampled_overtaken_v2")
+    assert "reordering" in overtaken
+    assert not {"bufferbloat", "standing_queue", "min_rtt_inflated"} & set(overtaken)
