@@ -67,10 +67,11 @@ def clone(flow: int) -> tuple[str, str]:
 
 
 def slower(flow: int, times: int) -> str:
-    """That flow carried so many times less."""
+    """That flow carried so many times less, in a window that has room for what is left."""
     first = f"(SELECT min(tp_snd_una) FROM events x WHERE x.{{run}} AND x.flow = {flow})"
     return (
-        f"UPDATE events SET tp_snd_una = {first} + (tp_snd_una - {first}) // {times}"
+        "UPDATE events SET tp_snd_wnd = 1000000000,"
+        f" tp_snd_una = {first} + (tp_snd_una - {first}) // {times}"
         f" WHERE {{run}} AND flow = {flow}"
     )
 

@@ -239,10 +239,11 @@ THIRD = (
 
 
 def scaled(flow: int, tenths: int) -> str:
-    """That flow carried so many tenths of what it did."""
+    """That flow carried so many tenths of what it did; the window has room for what is left."""
     first = f"(SELECT min(tp_snd_una) FROM events x WHERE x.{{run}} AND x.flow = {flow})"
     return (
-        f"UPDATE events SET tp_snd_una = {first} + (tp_snd_una - {first}) * {tenths} // 10"
+        "UPDATE events SET tp_snd_wnd = 1000000000,"
+        f" tp_snd_una = {first} + (tp_snd_una - {first}) * {tenths} // 10"
         f" WHERE {{run}} AND flow = {flow}"
     )
 
