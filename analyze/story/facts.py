@@ -209,7 +209,7 @@ class CapturedStall:
 
     span: Span
     outstanding_bytes: int
-    resent_segments: int
+    resent_count: int
     at_start: bool
 
 

@@ -40,7 +40,7 @@ def document(flow: CapturedFlow) -> Row:
             "start_s": (stall.span.start_ns - flow.zero_ns) / 1e9,
             "duration_s": stall.span.duration_ns / 1e9,
             "outstanding_bytes": stall.outstanding_bytes,
-            "resent_segments": stall.resent_segments,
+            "resent_count": stall.resent_count,
         }
         for stall in flow.stalls
     ]

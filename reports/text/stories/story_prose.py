@@ -133,7 +133,7 @@ class StoryWords:
         prose.append(_around(f"{self._when(stall.span.start_ns)} on", stall.span))
         if isinstance(stall, CapturedStall):
             outstanding = f"{quantity(stall.outstanding_bytes, 'B')} outstanding"
-            again = f"{plural(stall.resent_segments, 'segment')} sent again"
+            again = f"{plural(stall.resent_count, 'segment')} sent again"
             return [*prose, f", with {outstanding}; meanwhile the capture saw {again}. "]
         prose.append(f", with {plural(stall.outstanding_packets, 'packet')} outstanding")
         if stall.timeout_count:

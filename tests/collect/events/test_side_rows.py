@@ -19,6 +19,11 @@ from bbrscope.probes.base.errors import BundleError
 MakeBundle = Callable[..., Path]
 # What bpftrace 0.17 can print at once, ns and sk aside (probes/program.py VALUES_ON_STACK).
 ON_STACK = 32
+# The columns of a packet that v2's probes record.
+SKB_OF_V2 = (
+    "skb.in_flight,skb.lost,skb.is_app_limited,skb.delivered_mstamp,skb.gso_segs,skb.seq,"
+    "skb.end_seq"
+)
 
 
 def split(lines: list[str], letters: str, width: int) -> list[str]:
@@ -40,15 +45,15 @@ def split(lines: list[str], letters: str, width: int) -> list[str]:
 def with_rows_between(lines: list[str], header: int = 320) -> list[str]:
     """The same recording with marks, retransmissions and identities among its rows."""
     heads = [
-        "#K,ns,sk,skb.delivered_mstamp,skb.gso_segs,skb.seq,skb.end_seq",
-        "#R,ns,sk,skb.delivered_mstamp,skb.gso_segs,skb.seq,skb.end_seq",
+        f"#K,ns,sk,{SKB_OF_V2}",
+        f"#R,ns,sk,{SKB_OF_V2}",
         "#N,ns,sk,sport,dport,daddr,family,saddr,saddr6,daddr6,netns,max_header",
     ]
     made = [line for line in lines if line.startswith("#")] + heads
     for number, line in enumerate(line for line in lines if not line.startswith("#")):
         tag, ns, sk, *_ = line.split(",")
         if number % 7 == 0 and tag in ("M0", "S0", "L0"):
-            made += [f"K,{ns},{sk},5,1,10,20", f"R,{ns},{sk},5,1,10,20"]
+            made += [f"K,{ns},{sk},3,0,0,5,1,10,20", f"R,{ns},{sk},3,0,0,5,1,10,20"]
             made.append(f"N,{ns},{sk},45290,46100,33556746,2,16845066,::,::,1,{header}")
         made.append(line)
     return made

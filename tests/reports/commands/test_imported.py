@@ -164,7 +164,7 @@ def test_times_without_an_ack_are_told_of_packets_alone_and_idle_times_are_not(
     told = json.loads(_run(tmp_path / "s.duckdb", "explain", "still", "--flow", "1", "--json"))
     (stall,) = told["flows"][0]["stalls"]
     assert stall["duration_s"] == pytest.approx(1.4)
-    assert (stall["outstanding_bytes"], stall["resent_segments"]) == (1000, 2)
+    assert (stall["outstanding_bytes"], stall["resent_count"]) == (1000, 2)
     output = _run(tmp_path / "s.duckdb", "explain", "still", "--flow", "1")
     words = " ".join(output.split())
     assert "Nothing was acknowledged for 1.40 s from 3.00 s on, with 1 kB outstanding" in words
