@@ -268,8 +268,11 @@ def test_rates_of_a_longer_path_are_of_the_seconds_in_which_all_were_there(asked
 
 def test_a_longer_path_that_got_a_fifth_more_got_no_more_than_a_probe(asked: Ask) -> None:
     assert asked(["rtt_unfairness"], *LONGER, scaled(9, 12))[0] == []
-    (finding,), _ = asked(["rtt_unfairness"], *LONGER, scaled(9, 13))
+    more = [*LONGER, scaled(9, 13)]
+    (finding,), _ = asked(["rtt_unfairness"], *more)
     assert finding.values["share_ratio"] == pytest.approx(1.3, rel=1e-3)
+    findings, _ = asked(["pacing_capped", "rtt_unfairness"], *more, capped(14, 1))
+    assert [(each.rule.name, each.flow) for each in findings] == [("pacing_capped", 1)]
 
 
 # A path of 3 Mbit/s, by its set-up and by what the flow believes: half of its product is 5 packets.
@@ -333,8 +336,7 @@ def test_a_cap_counts_from_a_twentieth_of_the_time(asked: Ask) -> None:
 def test_a_flow_that_its_application_caps_is_not_treated_unfairly(asked: Ask) -> None:
     """It got half of its part, and could have got more."""
     names = ["pacing_capped", "unequal_shares", "unfair_without_loss"]
-    open_window = "UPDATE events SET tp_snd_wnd = 1000000000 WHERE {run} AND flow = 9"
-    half = [*clone(9), slower(9, 3), open_window]
+    half = [*clone(9), slower(9, 3)]
     findings, _ = asked(names, *half)
     assert {finding.rule.name for finding in findings} == {"unfair_without_loss"}
     findings, _ = asked(names, *half, capped(14, 9))
