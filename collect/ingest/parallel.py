@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.worker_pool import worker_pool
 from ..store import schema
 from ..store.arrow import streamed
+from ..store.limits import limited
 from ..store.schema import recorded_table
 from ..store.store import Store, open_store, quoted
 from .identify import name_and_digest
@@ -74,7 +76,7 @@ def ingest_many(
     """
     known = [row[0] for row in store.con.execute("SELECT bundle_digest FROM runs").fetchall()]
     workers = min(len(paths), jobs)
-    with _folder(store) as folder:
+    with _folder(store) as folder, limited(store.con, threads=1):
         # Ctrl-C reaches every process: this one tells of it and clears up, the others just end.
         pool = worker_pool(workers, end_at_ctrl_c=True)
         try:
@@ -151,6 +153,8 @@ def _load(
     few = tuple(c for c in events.columns if c.name in LOADED_BY or c.name == "run_id")
     names: dict[str, Path] = {}
     with open_store(part) as scratch:
+        # Each process has a CPU for itself; threads that wait for work cost it a tenth.
+        scratch.con.execute("SET threads = 1")
         scratch.con.execute('DROP TABLE "events"')
         scratch.con.execute(replace(events, columns=few).ddl())
         return all_or_each(
@@ -200,17 +204,26 @@ class _ArrowFile(ExitStack):
         self._writer.write_batch(batch)
 
 
-def _store_events(con: duckdb.DuckDBPyConnection, file: Path, run_id: int) -> None:
-    """Bring a run's events into the store, with the number that it has there."""
+def _store_events(con: duckdb.DuckDBPyConnection, files: Mapping[Path, int]) -> None:
+    """Bring runs' events into the store, with the numbers that they have there.
+
+    Planning a statement of so many columns takes as long as storing hundreds of rows: runs that
+    have the same columns go in together.
+    """
+    for columns, some in groupby(_batches(files), attrgetter("schema")):
+        with streamed(con, "incoming_events", columns, some):
+            con.execute("INSERT INTO events BY NAME SELECT * FROM incoming_events")
+
+
+def _batches(files: Mapping[Path, int]) -> Iterator[pa.RecordBatch]:
+    """Yield the events in these files, with the number of their run as the first column."""
     import pyarrow as pa
 
-    with (
-        pa.ipc.open_stream(file) as reader,
-        streamed(con, "incoming_events", reader.schema, iter(reader)),
-    ):
-        con.execute(
-            f"INSERT INTO events BY NAME SELECT {run_id}::INTEGER AS run_id, * FROM incoming_events"
-        )
+    for file, run_id in files.items():
+        of_run = pa.scalar(run_id, pa.int32())
+        with pa.ipc.open_stream(file) as reader:
+            for batch in reader:
+                yield batch.add_column(0, "run_id", pa.repeat(of_run, len(batch)))
 
 
 def _settle(store: Store, share: _Share, options: Options) -> Iterator[Outcome | BbrscopeError]:
@@ -248,6 +261,7 @@ def _take_over(
             numbers: dict[int, int] = {}
             taken: dict[str, Outcome | BbrscopeError] = {}
             same: dict[str, int] = {}
+            events: dict[Path, int] = {}
             for run, old, digest in con.execute(_PART_RUNS).fetchall():
                 known = con.execute("SELECT run_id FROM runs WHERE bundle_digest = ?", [digest])
                 for (run_id,) in known.fetchall():
@@ -261,8 +275,9 @@ def _take_over(
                     taken[run] = error
                 else:
                     _copy(con, "runs", {old: numbers[old]})
-                    if (events := share.events(runs[run])).exists():
-                        _store_events(con, events, numbers[old])
+                    if (file := share.events(runs[run])).exists():
+                        events[file] = numbers[old]
+            _store_events(con, events)
             for table in schema.TABLES:
                 of_runs = any(column.name == "run_id" for column in table.columns)
                 if of_runs and table.name not in ("runs", "events"):
