@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ...collect.store.query import run_names
-from ...collect.store.schema.recorded_tables import ROWS_LOST
 from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
 from ..parameter_types import ShareType
@@ -132,11 +131,11 @@ def command(request: DiffRequest) -> None:
     check(request.between, request.steady)
     from ...analyze.views.store_with_views import open_store
     from ..text.print_table import write_table
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     with open_store(request.store, read_only=True) as opened:
         groups = (by_name(opened, a), by_name(opened, b))
-        say_simulated(opened.con, [opened.run_id(run) for group in groups for run in group])
+        say_notes(opened.con, [opened.run_id(run) for group in groups for run in group])
         differences, notes = _compare(opened, groups, request)
     if request.output_format == "table":
         _print(groups, notes, differences, request.everything)
@@ -173,19 +172,13 @@ def _fails(difference: Difference, kinds: Sequence[str]) -> bool:
 
 
 def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
-    """Return lines: what the groups were made with that differs, and which runs are incomplete."""
+    """Return lines: what the groups were made with that differs."""
     notes = []
     sides = [_settings(store, ids) for ids in (a, b)]
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         values = [", ".join(sorted(side.get(name, {"not recorded"}))) for side in sides]
         if values[0] != values[1]:
             notes.append(f"{name}: A {values[0]}; B {values[1]}")
-    lossy = store.con.execute(
-        f"SELECT run, {ROWS_LOST}"
-        " + coalesce(half_events, 0) AS lost FROM runs WHERE lost > 0 AND list_contains(?, run_id)",
-        [[*a, *b]],
-    ).fetchall()
-    notes += [f"{run} is incomplete: {lost:,} rows or events lost" for run, lost in lossy]
     return notes
 
 

@@ -100,14 +100,17 @@ def command(request: ExplainRequest) -> None:
     """
     from ...analyze.story import captured_flows, sampled_flows
     from ..api.replayed import open_replayed
+    from ..text.run_notes import say_notes
 
     request = request.checked()
     with open_replayed(request.store, request.run) as opened:
         run_id = opened.run_id(request.run)
         if rung := sampled_flows.sampled_by(opened.con, run_id):
             _explain_samples(request, sampled_flows.flows_of(opened.con, run_id), rung)
+            say_notes(opened.con, [run_id])
         elif (captured := captured_flows.flows_of(opened.con, run_id)) is not None:
             _explain_packets(request, captured)
+            say_notes(opened.con, [run_id])
         else:
             _explain_events(request, opened)
 
@@ -184,6 +187,7 @@ def _explain_events(request: ExplainRequest, store: Store) -> None:
     """Print the story of a run whose events were recorded."""
     from ...analyze.story import event_flows
     from ...analyze.views.materialize import read_materialized
+    from ..text.run_notes import say_notes
 
     run_id = store.run_id(request.run)
     read_materialized(store.con, run_id)
@@ -204,6 +208,8 @@ def _explain_events(request: ExplainRequest, store: Store) -> None:
         _print_story(request, story)
     if request.flow is None:
         _print_tiny([flow for flow in flows if flow.tiny], any_printed=bool(stories))
+    if not stories:
+        say_notes(store.con, [run_id])
 
 
 def _known(only: str) -> str:

@@ -155,7 +155,7 @@ def command(request: ExportRequest) -> None:
     writer.check_free(request.output, request.force)
     from ..api.replayed import open_replayed
     from ..exports.export_scope import scope_of
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     with open_replayed(request.store, *request.runs) as opened:
         scopes = [
@@ -164,7 +164,7 @@ def command(request: ExportRequest) -> None:
         ]
         with writer.written_aside(request.output) as file:
             said = _WRITERS[request.file_format](request, scopes, file)
-        say_simulated(opened.con, [scope.run_id for scope in scopes])
+        say_notes(opened.con, [scope.run_id for scope in scopes])
     say(f"{request.output}: {said}")
 
 
@@ -225,7 +225,7 @@ def _parquet(request: ExportRequest) -> None:
     from ...analyze.views.parquet import export, exported, partial
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     tables, all_views = exported()
     names = list(request.chosen) or tables
@@ -237,7 +237,7 @@ def _parquet(request: ExportRequest) -> None:
         run_ids = [opened.run_id(name) for name in request.runs or opened.runs()]
         with progress(len(names), "exporting") as advance:
             counts = export(opened.con, target, run_ids, names, request.force, advance)
-        say_simulated(opened.con, run_ids)
+        say_notes(opened.con, run_ids)
     rows = sum(counts.values())
     say(
         f"{target}: {plural(len(counts), 'table')} of {plural(len(run_ids), 'run')},"

@@ -87,7 +87,7 @@ def command(
     """
     from ..api.opening import open
     from ..text.print_table import write_table
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     check(between, steady)
     seconds = (between[0] / 1e9, between[1] / 1e9) if between else None
@@ -96,7 +96,7 @@ def command(
             recordings.store.restrict_to(runs)
         table = recordings.metrics(*runs, by=by, between=seconds, steady=steady)
         ids = [recordings.store.run_id(run) for run in runs or recordings.names]
-        say_simulated(recordings.store.con, ids)
+        say_notes(recordings.store.con, ids)
         if output_format == "table":
             table = _readable(table, by, recordings.store)
             if table.is_empty():

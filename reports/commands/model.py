@@ -209,13 +209,13 @@ def _compare(
     """
     from ...analyze.models import measured
     from ..text.model_rows import Comparison
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     links = measured.lab_links(store.con, packet_bytes)
     run_ids = [store.run_id(name) for name in runs] or sorted(links)
     if len(given) != 1:
         _require_links(runs, run_ids, links)
-    say_simulated(store.con, run_ids)
+    say_notes(store.con, run_ids)
     compared = [
         Comparison(run, run.share, given[0] if given else links[run_id], gain)
         for run_id, run in zip(run_ids, measured.measure(store.con, run_ids), strict=True)
@@ -283,11 +283,11 @@ def _collapses(path: Path, scenario: str, gains: tuple[float, ...]) -> list[Row]
     from ...analyze.models import cliff, measured
     from ...analyze.views.store_with_views import open_store
     from ..text.model_rows import collapse
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     with open_store(path, read_only=True) as opened:
         sweep = measured.loss_sweep(opened.con, scenario)
-        say_simulated(opened.con, measured.runs_of(opened.con, scenario))
+        say_notes(opened.con, measured.runs_of(opened.con, scenario))
     if not any(len(points) > 1 for points in sweep.values()):
         raise BbrscopeError(
             f"{path} has no sweep over random loss of a scenario called {scenario!r:.60}",

@@ -156,14 +156,14 @@ def command(request: PlotRequest) -> None:
 
 def _figure(request: PlotRequest) -> PlottedChart:
     from ..api.opening import open
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     between = request.between
     window = (between[0] / 1e9, between[1] / 1e9) if between else None
     with open(request.store) as recordings:
         runs = by_name(recordings.store, request.runs)
         recordings.store.restrict_to(runs)
-        say_simulated(recordings.store.con, map(recordings.store.run_id, runs))
+        say_notes(recordings.store.con, map(recordings.store.run_id, runs))
         return recordings.figure(request.name, runs, request.flow, window, request.dark)
 
 

@@ -80,11 +80,11 @@ def run_query(store: Path, query: str, output_format: str, names: str = "kernel"
     from ..api.opening import open
     from ..api.queries import query_error
     from ..text.print_table import write_table
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     with open(store) as recordings:
         try:
             write_table(recordings.relation(query).to_arrow_reader(), output_format, names)
         except (duckdb.Error, pa.ArrowException) as error:
             raise query_error(error) from error
-        say_simulated(recordings.store.con)
+        say_notes(recordings.store.con)

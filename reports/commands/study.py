@@ -123,14 +123,14 @@ def _conduct(request: StudyRequest, scenario: Scenario) -> Study:
     """Judge the runs that the store holds; replay first what the claims need replayed."""
     from ...analyze.study import study
     from ...analyze.views.store_with_views import open_store
-    from ..text.simulated_notes import say_simulated
+    from ..text.run_notes import say_notes
 
     if study.needs_replay(scenario):
         _replay(request.store, scenario.name, request.runs, request.quick)
     with open_store(request.store, read_only=True) as opened:
         judged = study.conduct(opened, scenario, request.runs, request.quick)
         names = [str(run["run"]) for run in judged.runs.to_pylist()]
-        say_simulated(opened.con, [opened.run_id(name) for name in names])
+        say_notes(opened.con, [opened.run_id(name) for name in names])
         return judged
 
 

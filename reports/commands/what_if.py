@@ -77,8 +77,10 @@ def answered(
     from ...analyze.simulate.closed_loop import question_about
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
+    from ..text.run_notes import say_notes
 
     with open_store(store, read_only=True) as opened:
+        say_notes(opened.con, [opened.run_id(run)])
         question = question_about(opened, run, settings, as_version)
     with progress(2 * seeds, "simulating") as advance:
         return question.answer(seeds, advance), question.recorded_steps()

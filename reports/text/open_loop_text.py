@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...analyze.replay.exercised import exercised_by
 from .quantities import plural
+from .run_notes import say_notes
 from .screen import say
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ def show(
 
     base = None if as_version is None else base_of(as_version)
     with open_store(path, read_only=True) as store:
+        asked = names or store.runs()
+        say_notes(store.con, map(store.run_id, asked))
         answers = [
             answer
-            for name in names or store.runs()
+            for name in asked
             for answer in ask_run(store, name, settings, as_version, flow, seed)
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ....analyze.story.names import translate
-from ..print_table import render
+from ..print_table import printable, render
 
 if TYPE_CHECKING:
     from ....analyze.diagnosis.engine import Diagnosis, Finding
@@ -31,9 +31,17 @@ def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list
         columns = zip(heads, zip(*rows, strict=True), strict=True)
         table = pa.table({head: list(values) for head, values in columns})
         lines += [translate(render(table), names), ""]
+    lacking = [printable(one.run) for one in diagnoses if one.completeness.lacks]
+    if lacking:
+        lines.append(f"incomplete recordings: {', '.join(lacking[:5])}{_more(len(lacking) - 5)}")
     if inexact:
-        lines.append(f"the replay differs from the kernel in {', '.join(inexact[:5])}")
+        names_of = ", ".join(map(printable, inexact[:5])) + _more(len(inexact) - 5)
+        lines.append(f"the replay differs from the kernel in {names_of}")
     return [*lines, "of one run all: bbrscope diagnose RUN; of each run all: --full"]
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def _row(findings: Sequence[tuple[str, Finding]]) -> _Row:

@@ -132,13 +132,9 @@ def codes(finding: Finding) -> list[str]:
 
 def trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Return (good, bad or soft, sentence): why the findings, or their absence, can be trusted."""
-    if not diagnosis.flows:
-        return rules_trust(diagnosis)
-    return [
-        _replayed(diagnosis),
-        completeness(diagnosis.completeness, diagnosis.rung),
-        *rules_trust(diagnosis),
-    ]
+    replayed = [_replayed(diagnosis)] if diagnosis.flows else []
+    whole = completeness(diagnosis.completeness, diagnosis.rung)
+    return [*replayed, whole, *rules_trust(diagnosis)]
 
 
 def rules_trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:

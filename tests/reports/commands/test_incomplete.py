@@ -125,6 +125,39 @@ def test_what_nobody_knows_without_main_is_said_by_every_command(
     assert "missing_main: tp.delivered grew by" in done.out
 
 
+@pytest.mark.parametrize("damage", ["hole", "many_sockets", "rows_dropped"])
+def test_every_command_says_what_a_recording_lacks(
+    damage: str, store: Path, tmp_path: Path
+) -> None:
+    """Where only flows with next to no data are left, too, and beside numbers."""
+    (name,) = [name for name in NAMES if name.endswith(f".{damage}")]
+    at, to = ("--store", store), tmp_path / "out"
+    for words in (
+        ("explain", *at, name),
+        ("diagnose", *at, name),
+        ("metrics", *at, "--format", "json", name),
+        ("diff", *at, name, name),
+        ("plot", *at, "--spec", "rates", name),
+        ("export", *at, "--format", "openmetrics", "-o", to, name),
+        ("replay", *at, "--as", "v3", name),
+        ("what-if", *at, "--as", "v3", name),
+    ):
+        done = run(*words)
+        assert done.is_sound, done.failure
+        assert "he recording is incomplete: " in done.out + done.err, words
+        assert "delivered_jump" in done.out + done.err, words
+
+
+def test_calls_that_are_missing_are_no_time_in_which_nothing_came(tmp_path: Path) -> None:
+    """A third of a recording is not there: the flow did not stand still meanwhile."""
+    made, at = bundle(tmp_path, "v2_single_1bdp", "hole", 3000), ("--store", tmp_path / "s.duckdb")
+    assert run("ingest", *at, "--salvage", "--", made).status == 0
+    (diagnosis,) = json.loads(run("diagnose", *at, "--format", "json", made.name).out)
+    assert diagnosis["trust"]["missing"]["gaps"] == 1
+    outcomes = {check["name"]: check["outcome"] for check in diagnosis["checks"]}
+    assert outcomes["stalled_start"] == outcomes["outage"] == "clear"
+
+
 def test_an_init_whose_exit_was_not_recorded_is_compared_with_what_the_next_event_found(
     store: Path,
 ) -> None:
