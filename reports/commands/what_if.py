@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @set_option
 @click.option(
     "--seeds",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(20, 10_000),
     default=20,
     show_default=True,
     help="Simulations under each set of rules.",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ....probes.base.errors import BbrscopeError
 from ....probes.base.jit import PLAIN
 
 T = TypeVar("T")
+# Where the compiler says that something is.
+_PLACE = re.compile(r'^File "(.*)", line (\d+):$', re.MULTILINE)
 _WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN=1"
 # Far below what compiled code (a million packets or events per second) and plain Python (some
 # 2,000) do.
@@ -38,20 +43,38 @@ def guarded(
     if not files:
         return work()
     if not PLAIN:
-        _compile(", ".join(files), compiled)
+        compiling(", ".join(files), compiled)
     return run_apart(", ".join(files), work, _SECONDS + steps // _STEPS_PER_SECOND)
 
 
-def _compile(name: str, compiled: Callable[[], object]) -> None:
+def compiling(names: str, compiled: Callable[[], T]) -> T:
+    """What `compiled` returns, which compiles these of the user's files.
+
+    Raises:
+        BbrscopeError: one cannot be compiled.
+    """
     try:
-        compiled()
+        return compiled()
     except BbrscopeError:
         raise
     except Exception as error:
         raise BbrscopeError(
-            f"{name} cannot be compiled: {str(error).strip():.300}",
+            f"{names} cannot be compiled: {_why(error, names)}",
             "try it as plain Python first: BBRSCOPE_PLAIN=1",
         ) from None
+
+
+def _why(error: Exception, names: str) -> str:
+    """What the compiler says first, of pages, and which line of the user's files it is about."""
+    lines = str(error).splitlines()
+    said = next((line for line in lines if line and not line.startswith("Failed in")), "")
+    # Of numba's own errors the text says enough; of others it may be a bare name.
+    cause = said if len(lines) > 1 else f"{type(error).__name__}: {said}"
+    files = {Path(name).name for name in names.split(", ")}
+    for file, number in _PLACE.findall(str(error)):
+        if Path(file).name in files:
+            return f"line {number}: {cause:.200}"
+    return f"{cause:.200}"
 
 
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
@@ -104,5 +127,9 @@ def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds
         answer.send(_raised(name, error))
 
 
-def _raised(name: str, error: object) -> BbrscopeError:
-    return BbrscopeError(f"{name} raised {type(error).__name__}: {error!s:.200}", _WAY_OUT)
+def _raised(name: str, error: BaseException) -> BbrscopeError:
+    files = {Path(one).name for one in name.split(", ")}
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name in files]
+    where = f" in line {lines[-1]}" if lines else ""
+    return BbrscopeError(f"{name} raised {type(error).__name__}{where}: {error!s:.200}", _WAY_OUT)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ....probes.base.errors import BbrscopeError
+from ....probes.base.jit import PLAIN
 from .. import params
 from ..replay_loop import Dispatch, Init
 from . import catalogue
+from .own_process import run_apart
 
 _HELP = "analyze/bbr/README.md shows one: BASE = 'v3', bbr_init, dispatch, and PARAMS if it has any"
 
 _BASES = ("v1", "v2", "v3")
+# Of processor time; loading the estimator takes about one second.
+_LOADING_S = 20
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,12 @@ def own_variant(path: str) -> OwnVariant:
     file = Path(path)
     if not file.is_file():
         raise BbrscopeError(f"there is no file {path}", _HELP)
+    # What a file does when it is loaded may crash, or not end.
+    run_apart(path, lambda: _loaded(path, file).base, _LOADING_S)
+    return _loaded(path, file)
+
+
+def _loaded(path: str, file: Path) -> OwnVariant:
     try:
         spec = importlib.util.spec_from_file_location(f"bbrscope_variant_{file.stem}", file)
         assert spec is not None
@@ -101,8 +113,26 @@ def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
         raise BbrscopeError(f"{path}: BASE must be 'v1', 'v2' or 'v3'", _HELP)
     if not callable(names.get("bbr_init")) or not callable(names.get("dispatch")):
         raise BbrscopeError(f"{path} has no functions bbr_init and dispatch", _HELP)
+    version = import_module(f"..versions.{base}", __package__)
+    for function in ("bbr_init", "dispatch"):
+        _check_callback(path, names[function], getattr(version, function))
     own = names.get("PARAMS", {})
     if not isinstance(own, dict) or not own.keys() <= params.PARAMETERS.keys():
         raise BbrscopeError(f"{path}: PARAMS must be a dict of parameters of BBR", _HELP)
     parameters = params.DEFAULTS[base] | own
     return OwnVariant(base, parameters, names["bbr_init"], names["dispatch"])
+
+
+def _check_callback(path: str, own: Callable[..., None], usual: Callable[..., None]) -> None:
+    """Refuse a callback that cannot stand in for that of the version."""
+    name = usual.__name__
+    if not PLAIN and not isinstance(own, type(usual)):
+        raise BbrscopeError(
+            f"{path}: {name} is not compiled",
+            "write @jit above it and what it calls (from bbrscope.probes.base.jit import jit)",
+        )
+    wanted, has = (list(inspect.signature(one).parameters) for one in (usual, own))
+    if len(has) != len(wanted):
+        raise BbrscopeError(
+            f"{path}: {name} takes ({', '.join(has)})", f"it is called with ({', '.join(wanted)})"
+        )

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ....probes.base.errors import BbrscopeError
 from ....probes.base.jit import PLAIN, jit
 from ...bbr.modes.transition import NO_MODE
 from ...bbr.params import PARAMS, Params
 from ...bbr.records import EVENT, INIT, STATE, Bbr, Event
 from ...bbr.replay_loop import Dispatch, Init
+from ...bbr.variants.own_process import compiling
 from ...bbr.variants.own_variant import is_variant, own_variant
 from ...bbr.versions import v1, v2, v3
 
@@ -47,7 +47,6 @@ def callback(version: str) -> Any:
     Raises:
         BbrscopeError: a user's file cannot be loaded or compiled.
     """
-    own = version.endswith(".py")
     variant = own_variant(version) if is_variant(version) else VERSIONS[version]
     function = bridge(variant.bbr_init, variant.dispatch)
     if PLAIN:
@@ -55,15 +54,11 @@ def callback(version: str) -> Any:
     from ....probes.base.compiled import address_of
 
     _KEPT.append(function)
-    try:
+
+    def address() -> int:
         return address_of(function, (STATE, EVENT, PARAMS))
-    except Exception as error:
-        if not own:
-            raise
-        raise BbrscopeError(
-            f"{version} cannot be compiled: {str(error).strip():.300}",
-            "try it as plain Python first: BBRSCOPE_PLAIN=1",
-        ) from None
+
+    return compiling(version, address) if version.endswith(".py") else address()
 
 
 def slots(versions: tuple[str, ...]) -> tuple[Any, ...]:

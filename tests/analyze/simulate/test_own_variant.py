@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from bbrscope.analyze.bbr import params
+from bbrscope.analyze.bbr.variants import own_variant as own
 from bbrscope.analyze.bbr.variants.own_variant import own_variant
-from bbrscope.analyze.simulate.closed_loop import under
+from bbrscope.analyze.simulate.closed_loop import LEAST_SEEDS, under
+from bbrscope.analyze.simulate.sender.slots import callback
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports.commands.what_if import command
 
 GOOD = """
 from bbrscope.analyze.bbr.versions.v2 import bbr_init, dispatch
 BASE = "v2"
 PARAMS = {"beta": 51}
 """
+JIT = "from bbrscope.probes.base.jit import jit\n"
 
 
 @pytest.mark.parametrize(
@@ -25,13 +30,42 @@ PARAMS = {"beta": 51}
         ("BASE = 'v3'", "no functions"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         (GOOD + "PARAMS = {'alpha': 1}", "PARAMS must be"),
+        (GOOD + "def dispatch(bbr, ev, p, log): pass", "dispatch is not compiled"),
+        (GOOD + JIT + "@jit\ndef dispatch(bbr, ev): pass", r"dispatch takes \(bbr, ev\)"),
+        ("raise SystemExit", "ended the process that ran it"),
+        ("while True: pass", "did not come back: stopped after 1 s"),
     ],
 )
-def test_a_file_that_lacks_something_is_refused(tmp_path: Path, text: str, fact: str) -> None:
+def test_a_file_that_lacks_something_is_refused(
+    tmp_path: Path, text: str, fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_LOADING_S", 1)
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(BbrscopeError, match=fact):
         own_variant(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("bbr.no_such_field", "cannot be compiled: KeyError: 'no_such_field'"),
+        ("{}.foo(bbr)", "cannot be compiled: line 8: Unknown attribute 'foo'"),
+        ("log.no_such_method()", "cannot be compiled: line 8: "),
+    ],
+)
+def test_what_the_compiler_refuses_is_said_in_a_line(tmp_path: Path, line: str, fact: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{GOOD}{JIT}@jit\ndef dispatch(bbr, ev, p, log):\n    {line}\n")
+    with pytest.raises(BbrscopeError, match=fact) as refused:
+        callback(str(path))
+    assert len(refused.value.fact.splitlines()) == 1
+
+
+def test_a_command_takes_as_many_seeds_as_an_answer_needs() -> None:
+    (seeds,) = (one for one in command.params if one.name == "seeds")
+    assert isinstance(seeds.type, click.IntRange)
+    assert seeds.type.min == LEAST_SEEDS
 
 
 def test_flows_with_bbr_get_the_variant_and_its_parameters(tmp_path: Path) -> None:
