@@ -125,15 +125,29 @@ def read_rows(place: LakePlace) -> list[Row]:
     Raises:
         StoreError: a file of the manifest is damaged, or names files outside the lake.
     """
+    rows = newest_rows(read_all_rows(place))
+    return _named_apart(sorted(rows, key=lambda row: (row["added_ns"], row["run_id"])))
+
+
+def read_all_rows(place: LakePlace) -> list[Row]:
+    """Return the rows of all files of the manifest: of a run more than one if a merge was killed.
+
+    Raises:
+        StoreError: as `read_rows`.
+    """
     names = sorted(name for name in place.sizes(FOLDER) if name.endswith(".parquet"))
     with ThreadPoolExecutor(16) as pool:
-        read = [row for rows in pool.map(lambda name: _read(place, name), names) for row in rows]
+        return [row for rows in pool.map(lambda name: _read(place, name), names) for row in rows]
+
+
+def newest_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the row of each run that counts: that of the files that were merged last."""
     newest: dict[int, Row] = {}
-    for row in read:
+    for row in rows:
         old = newest.get(row["run_id"])
         if old is None or _age(row) > _age(old):
             newest[row["run_id"]] = row
-    return _named_apart(sorted(newest.values(), key=lambda row: (row["added_ns"], row["run_id"])))
+    return list(newest.values())
 
 
 _known: dict[tuple[str, str], list[int]] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
-from ...probes.base.scratch import ScratchFolder, remove_abandoned
+from ...probes.base.scratch import ScratchFolder, remove_abandoned, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -49,6 +49,12 @@ class LakePlace:
         """Make a folder from which `publish` takes files: on the lake's own disk if it has one."""
         with ScratchFolder(Path(self.root) if self.local else None) as folder:
             yield folder.path
+
+    def remove_abandoned(self) -> None:
+        """Remove what processes that were killed had not put into the lake."""
+        remove_abandoned(temporary_folder())
+        if self.local:
+            remove_abandoned(Path(self.root))
 
     def publish(self, written: Path, name: str) -> None:
         """Put a local file, which was made in `scratch`, into the lake: wholly or not at all."""

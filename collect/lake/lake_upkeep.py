@@ -5,18 +5,19 @@ Runs are added meanwhile without harm. Of these jobs themselves only one may be 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
 from ..store.query import Row
-from .lake_manifest import FOLDER, folder_of, read_rows, write_rows
+from .lake_manifest import FOLDER, folder_of, newest_rows, read_all_rows, read_rows, write_rows
 from .lake_place import MARK, LakePlace, token
 
 if TYPE_CHECKING:
@@ -227,24 +228,99 @@ def _delete_left_over(place: LakePlace) -> None:
             place.delete([name])
 
 
+def _finish_killed(place: LakePlace) -> None:
+    """Finish what a merge that was killed had begun, once its lock is held.
+
+    A file of the manifest whose runs are all in files merged later counts no more, nor do the
+    files that only it names. Merged files that no manifest names were never part of the lake; in
+    a bucket, where a lock may be broken, they are left to `_delete_left_over`.
+    """
+    every = read_all_rows(place)
+    counting = {row["manifest_file"] for row in newest_rows(every)}
+    passed = {row["manifest_file"] for row in every} - counting
+    place.delete(sorted(passed))
+    kept = {path for row in every if row["manifest_file"] in counting for path in row["paths"]}
+    old = {path for row in every if row["manifest_file"] in passed for path in row["paths"]}
+    if place.local:
+        old |= {path for path in place.sizes() if _is_data(path) and "/run_id=" not in path}
+    place.delete(sorted(old - kept))
+
+
+def _is_data(path: str) -> bool:
+    """Tell whether this is where a lake has rows of a table: TABLE/day=DAY/..."""
+    return "/day=" in path and "/." not in path and not path.startswith(".")
+
+
 @contextmanager
 def _locked(place: LakePlace) -> Iterator[None]:
     """Keep other processes from removing and merging meanwhile.
 
+    In a folder the kernel takes the lock back from a process that was killed.
+
     Raises:
-        StoreError: one is at it, or was killed at it.
+        StoreError: one is at it, or was killed at it in a bucket.
     """
+    holder = f"{socket.gethostname()}, process {os.getpid()}"
+    with (_held_file if place.local else _held_object)(place, holder):
+        place.remove_abandoned()
+        _finish_killed(place)
+        yield
+
+
+@contextmanager
+def _held_file(place: LakePlace, holder: str) -> Iterator[None]:
+    path = Path(place.full(LOCK))
+    try:
+        held = _lock(path)
+    except BlockingIOError:
+        raise _busy(place, path.read_bytes()[:200], "wait until it has ended") from None
+    except OSError as error:
+        raise StoreError(
+            f"{place.shown}/{LOCK} cannot be locked: {error.strerror}",
+            "compact and remove need to write there, on a file system that has locks",
+        ) from error
+    try:
+        os.ftruncate(held, 0)
+        os.write(held, holder.encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _lock(path: Path) -> int:
+    """Make and lock a file; another process may remove it before it is locked."""
+    while True:
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(held), path.stat(follow_symlinks=False)):
+                    return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+@contextmanager
+def _held_object(place: LakePlace, holder: str) -> Iterator[None]:
     with place.scratch() as folder:
         written = folder / "lock"
-        written.write_text(f"{socket.gethostname()}, process {os.getpid()}")
+        written.write_text(holder)
         if not place.publish_new(written, LOCK):
             with place.files.open_input_stream(place.full(LOCK)) as stream:
-                holder = stream.read(200).decode(errors="replace")
-            raise StoreError(
-                f"the lake {place.shown} is being compacted, or runs removed, by {holder!r}",
-                f"wait until it has ended; if it was killed, delete {place.shown}/{LOCK}",
-            )
+                found = stream.read(200)
+            way_out = f"wait until it has ended; if it was killed, delete {place.shown}/{LOCK}"
+            raise _busy(place, found, way_out)
     try:
         yield
     finally:
         place.delete([LOCK])
+
+
+def _busy(place: LakePlace, holder: bytes, way_out: str) -> StoreError:
+    name = holder.decode(errors="replace")
+    return StoreError(
+        f"the lake {place.shown} is being compacted, or runs removed, by {name!r}", way_out
+    )

@@ -96,7 +96,7 @@ def add(request: AddRequest) -> None:
     from ..text.progress_bar import progress
 
     check_host(request.host)
-    open_place(request.lake, create=True)
+    open_place(request.lake, create=True).remove_abandoned()
     options = AddOptions(request.host, request.salvage, not request.no_packets, request.kind)
     counts = {"added": 0, "there already": 0, "refused": 0}
     with _workers(request) as workers, progress(len(request.bundles), "bundles") as advance:

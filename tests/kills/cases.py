@@ -31,12 +31,16 @@ class Case:
         words: its command line, in a folder where `before` was run.
         before: command lines that make what it finds.
         content: what there is of results: a result is whole, or not there, or as it was.
+        once: it refuses to do again what is done.
+        tidy: the command line that clears away, an hour later, what may be another process' work.
     """
 
     name: str
     words: tuple[str, ...]
     before: tuple[tuple[str, ...], ...]
     content: Callable[[Path], Content]
+    once: bool = False
+    tidy: tuple[str, ...] = ()
 
 
 def prepare(folder: Path) -> None:
@@ -143,6 +147,9 @@ STORE = ("--store", "s.duckdb")
 _A = ("ingest", *STORE, "--salvage", "v2_single_1bdp")
 _B = ("ingest", *STORE, "--salvage", "v1_x_lt", "v2_x_spur")
 _REPLAY = ("replay", *STORE)
+_ADD = ("lake", "add", "lake", "--salvage", "--jobs", "1", "v2_single_1bdp", "v1_x_lt")
+_COMPACT = ("lake", "compact", "lake")
+_REMOVE = ("lake", "remove", "lake", "v1_x_lt")
 
 
 def _export(form: str, name: str) -> tuple[str, ...]:
@@ -172,12 +179,10 @@ CASES = (
         (_A, _REPLAY),
         file_content("a.html"),
     ),
-    Case(
-        "lake add",
-        ("lake", "add", "lake", "--salvage", "--jobs", "1", "v2_single_1bdp", "v1_x_lt"),
-        (),
-        lake_content,
-    ),
+    Case("lake add", _ADD, (), lake_content, tidy=_COMPACT),
+    Case("lake compact", _COMPACT, (_ADD,), lake_content, tidy=_COMPACT),
+    Case("lake remove", _REMOVE, (_ADD,), lake_content, once=True, tidy=_COMPACT),
+    Case("lake remove, merged", _REMOVE, (_ADD, _COMPACT), lake_content, True, _COMPACT),
 )
 
 
