@@ -1,8 +1,8 @@
 """A run's capture with every decision as a comment on the packet that caused it, for Wireshark.
 
 A decision that an ACK caused is on that ACK; one that a loss caused, on the lost packet if it was
-captured. Decisions of timers and of sending have no packet of their own: they are on the last
-packet of the connection before them, and say so.
+captured. One that was not, and decisions of timers and of sending, have no packet of their own:
+their comments are on the last packet of the connection before them, and say so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ WITH asked AS (
   SELECT packet, ns::BIGINT AS ns FROM packets
   WHERE run_id = $run_id AND (flow = $flow OR ack_flow = $flow) AND ns IS NOT NULL
 )
-SELECT a.seq, coalesce(m.packet, l.lost_packet) AS packet, b.packet AS before
+SELECT a.seq, coalesce(m.packet, l.lost_packet) AS packet, b.packet AS before,
+  CASE WHEN a.kind = 'skb_marked_lost' THEN 'the lost packet is not in the capture'
+    ELSE 'by no packet' END AS why
 FROM asked a LEFT JOIN ack_matches m ON m.run_id = $run_id AND m.flow = $flow AND m.seq = a.seq
 LEFT JOIN loss_matches l ON l.run_id = $run_id AND l.flow = $flow AND l.seq = a.seq
 ASOF LEFT JOIN own b ON a.ns >= b.ns
@@ -126,7 +128,7 @@ def _comments(scope: ExportScope) -> tuple[Comments, int]:
         happened = list(exported_changes(scope, flow))
         places = _places(scope, flow, [item.change.seq for item in happened])
         for item in happened:
-            packet, before = places.get(item.change.seq, (None, None))
+            packet, before, why = places.get(item.change.seq, (None, None, ""))
             place = before if packet is None else packet
             if place is None:
                 without += 1
@@ -135,17 +137,18 @@ def _comments(scope: ExportScope) -> tuple[Comments, int]:
             named = f"{name}, " if name and name != item.what else ""
             text = f"{item.line} ({named}{scope.seconds(item.change.ns):.6f} s)"
             if packet is None:
-                text += " (by no packet; this is the last one before it)"
+                text += f" ({why}; this is the last one before it)"
             comments[place].append(text)
     return comments, without
 
 
 def _places(
     scope: ExportScope, flow: EventFlow, seqs: list[int]
-) -> dict[int, tuple[int | None, int | None]]:
+) -> dict[int, tuple[int | None, int | None, str]]:
+    """By event: the packet that caused it, the last one before it, and why only that is known."""
     values = {"run_id": scope.run_id, "flow": flow.flow, "seqs": sorted(set(seqs))}
     records = scope.con.execute(_PACKETS_OF_EVENTS, values).fetchall()
-    return {seq: (packet, before) for seq, packet, before in records}
+    return {seq: (packet, before, why) for seq, packet, before, why in records}
 
 
 def _exported_frames(

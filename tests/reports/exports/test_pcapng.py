@@ -73,6 +73,13 @@ def test_decisions_are_on_the_acks_that_caused_them_and_packets_stay_as_they_wer
     changes = [text for comment in comments for text in comment.split("|")]
     assert sum(text.startswith("phase ") for text in changes) == begun - 1  # flow 2 is tiny
     assert f"{len(changes):,} comments" in said
+    # Both were dropped before the capture; the ACKs that told of them were seen last.
+    lost = [text for text in changes if text.startswith("LOSSROUND_MARK")]
+    assert [text.count("(the lost packet is not in the capture;") for text in lost] == [1, 1]
+    where = 'frame.comment contains "the lost packet is not" and tcp.options.sack_le'
+    assert len(dissected(annotated, "frame.comment", where=where)) == 2
+    timed = [text for text in changes if text.startswith("phase STARTUP begins")]
+    assert [text.count("(by no packet;") for text in timed] == [1]
 
 
 def test_a_flow_a_window_and_names_of_the_draft(
