@@ -233,6 +233,8 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
     exists = path.exists()
     if not exists and read_only:
         raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
+    if path.is_symlink() and not exists:
+        path = Path(os.path.realpath(path))  # where no store is yet
     _check_path(path, exists)
     created = None if exists else _create(path)
     store = Store(path, connect(path, read_only), read_only, created)
@@ -299,7 +301,7 @@ def _remove_if_empty(path: Path, created: FileId) -> None:
     with suppress(StoreError, OSError), open_store(path) as store:
         if _file_id(path) == created and not store.runs():
             store.con.execute("CHECKPOINT")
-            path.unlink()
+            Path(os.path.realpath(path)).unlink()
 
 
 def _file_id(path: Path) -> FileId:
@@ -312,6 +314,8 @@ def _check_path(path: Path, exists: bool) -> None:
         raise StoreError(f"{path} is a folder, not a store", "name a file: --store FILE")
     if not path.parent.is_dir():
         raise StoreError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if path.is_symlink() and not exists:
+        raise StoreError(f"{path} is a link that leads nowhere", "name another with --store")
     if exists and not path.is_file():
         raise StoreError(f"{path} is no ordinary file", "name another with --store")
     if exists and path.stat().st_size == 0:

@@ -314,3 +314,26 @@ def test_a_long_query_draws_nothing_among_the_output(
             con.execute("CREATE OR REPLACE TEMP TABLE t AS SELECT range AS i FROM range(1000000)")
             assert con.execute("SELECT count(*) FROM t a JOIN t b USING (i)").fetchall()
     assert capfd.readouterr().out == ""
+
+
+def test_a_store_is_made_where_a_link_leads(tmp_path: Path) -> None:
+    link, target = tmp_path / "link.duckdb", tmp_path / "disk" / "real.duckdb"
+    link.symlink_to(target)
+    with pytest.raises(StoreError, match="there is no folder"):
+        open_store(link)
+    target.parent.mkdir()
+    with open_store(link):
+        pass
+    assert link.is_symlink()
+    with open_store(target, read_only=True) as store:
+        assert store.runs() == []
+    target.unlink()
+    # A load that fails takes back the store, not the link.
+    with pytest.raises(ZeroDivisionError), open_for_loading(link):
+        raise ZeroDivisionError
+    assert link.is_symlink()
+    assert list(target.parent.iterdir()) == []
+    link.unlink()
+    link.symlink_to(link)
+    with pytest.raises(StoreError, match="leads nowhere"):
+        open_store(link)
