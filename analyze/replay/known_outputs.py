@@ -24,6 +24,8 @@ from ..bbr.records import (
     Array,
 )
 
+# Callbacks without an exit row that may change the window.
+_WRITE_CWND = (SET_STATE, CWND_EVENT, UNDO_CWND)
 _CHECK_ALL = CHECK_CWND | CHECK_PACING | CHECK_SSTHRESH | CHECK_APP_LIMITED
 
 
@@ -71,7 +73,7 @@ def _take_next_entries(ctl: Array, columns: dict[str, Array], has_exit: Array) -
     following = np.append(np.arange(1, n), n - 1)
     by_next = ~has_exit & (np.arange(n) < n - 1)
     collapse = (ctl["kind"][following] == SET_STATE) & (ctl["arg"][following] == TCP_CA_LOSS)
-    writes_cwnd = np.isin(ctl["kind"], (SET_STATE, CWND_EVENT, UNDO_CWND))
+    writes_cwnd = np.isin(ctl["kind"], _WRITE_CWND)
     limit = columns["sk_max_pacing_rate"]
     known_cwnd = by_next & writes_cwnd & ~collapse
     known_rate = by_next & (limit[following] == limit)
@@ -87,11 +89,14 @@ def _mark_core_writes(ctl: Array, columns: dict[str, Array], unknown_main: Array
     """Where cwnd or pacing rate is not what BBR left there: TCP or the application wrote it.
 
     What BBR left is the known output, else (a callback that does not write it) the entry itself;
-    after a main() whose exit is unknown, the recorded value is taken, too.
+    after a callback that may have written it and whose output is unknown, as a main() without exit
+    or what a timeout's collapse of the window hides, the recorded value is taken, too.
     """
-    for taken, exit_name, column, bit in (
-        ("take_cwnd", "exit_snd_cwnd", "tp_snd_cwnd", CHECK_CWND),
-        ("take_pacing", "exit_sk_pacing_rate", "sk_pacing_rate", CHECK_PACING),
+    for taken, exit_name, column, bit, writers in (
+        ("take_cwnd", "exit_snd_cwnd", "tp_snd_cwnd", CHECK_CWND, _WRITE_CWND),
+        ("take_pacing", "exit_sk_pacing_rate", "sk_pacing_rate", CHECK_PACING, (CWND_EVENT,)),
     ):
-        left = np.where(ctl["check"] & bit, ctl[exit_name], columns[column])
-        ctl[taken][1:] = (left[:-1] != columns[column][1:]) | unknown_main[:-1]
+        known = (ctl["check"] & bit) != 0
+        unknown = unknown_main | (np.isin(ctl["kind"], writers) & ~known)
+        left = np.where(known, ctl[exit_name], columns[column])
+        ctl[taken][1:] = (left[:-1] != columns[column][1:]) | unknown[:-1]

@@ -113,9 +113,9 @@ def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
         raise BbrscopeError(f"{path}: BASE must be 'v1', 'v2' or 'v3'", _HELP)
     if not callable(names.get("bbr_init")) or not callable(names.get("dispatch")):
         raise BbrscopeError(f"{path} has no functions bbr_init and dispatch", _HELP)
-    version = import_module(f"..versions.{base}", __package__)
+    begun_from = import_module(f"..versions.{base}", __package__)
     for function in ("bbr_init", "dispatch"):
-        _check_callback(path, names[function], getattr(version, function))
+        _check_callback(path, names[function], getattr(begun_from, function))
     own = names.get("PARAMS", {})
     if not isinstance(own, dict) or not own.keys() <= params.PARAMETERS.keys():
         raise BbrscopeError(f"{path}: PARAMS must be a dict of parameters of BBR", _HELP)

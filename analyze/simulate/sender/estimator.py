@@ -64,7 +64,10 @@ def _call(s: Sim, i: int, kind: int, argument: int, seq: int) -> None:
             w.overflow = 1
             return
         _keep_inputs(s, i, row, seq)
-    run_callback(s, i, f.slot)
+    if kind == MAIN:
+        run_callback(s, i, f.slot)
+    else:
+        _call_without_sample(s, i)
     if w.record:
         out = out_event_of(s, row)
         out.ctl.exit_snd_cwnd = tp.snd_cwnd
@@ -74,6 +77,26 @@ def _call(s: Sim, i: int, kind: int, argument: int, seq: int) -> None:
         if kind == INIT:
             keep_state(s, i, row)
         w.recorded = row + 1
+
+
+@jit
+def _call_without_sample(s: Sim, i: int) -> None:
+    """A callback that gets no rate sample: one that it builds on its stack begins with zeros.
+
+    The estimator builds it in the event, where the sample of the ACK that is under way stays.
+    """
+    rs = event_of(s, i).rs
+    losses, lost = rs.losses, rs.lost
+    tx_in_flight, is_app_limited = rs.tx_in_flight, rs.is_app_limited
+    rs.losses = 0
+    rs.lost = 0
+    rs.tx_in_flight = 0
+    rs.is_app_limited = 0
+    run_callback(s, i, flow_of(s, i).slot)
+    rs.losses = losses
+    rs.lost = lost
+    rs.tx_in_flight = tx_in_flight
+    rs.is_app_limited = is_app_limited
 
 
 @jit

@@ -92,7 +92,7 @@ def test_what_goes_wrong_is_said(shipped_path: Path, tmp_path: Path) -> None:
     raises = tmp_path / "raises.py"
     raises.write_text(MINE.format(params="", first="assert bbr.mode < 2, 'in PROBE_BW'"))
     for rules, fact in {
-        str(raises): "raises.py raised AssertionError: in PROBE_BW",
+        str(raises): "raises.py raised AssertionError in line 6: in PROBE_BW",
         "bbr9": "there are no rules 'bbr9'",
         "./absent.py": "there is no file ./absent.py",
     }.items():

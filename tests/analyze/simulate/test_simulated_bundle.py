@@ -69,6 +69,26 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
             assert holds.encode() in written
 
 
+def test_timeouts_in_the_middle_of_everything_are_exact_too(tmp_path: Path) -> None:
+    """One follows a restart from idle that ends PROBE_RTT, others an application-limited ACK."""
+    bundle, store = tmp_path / "lossy", tmp_path / "s.duckdb"
+    path = "rate=10mbit,rtt=20ms,buffer=1bdp,loss=40%"
+    words = ["--path", path, "--cc", "v1", "--duration", "40s", "--seed", "5", "-o", str(bundle)]
+    bbrscope("simulate", *words, store=store, plain=False)
+    bbrscope("ingest", str(bundle), store=store, plain=False)
+    passes = json.loads(bbrscope("replay", "--json", store=store, plain=False))["runs"][0]["flows"]
+    assert [each["events"] - each["exact"] for each in passes] == [0, 0]
+    query = """
+SELECT count_if(limited) AS limited, count_if(restarted) AS restarted FROM (
+  SELECT kind, new_state, lag(kind) OVER w = 'cwnd_event' AND lag(bbr_mode) OVER w <> bbr_mode
+    AS restarted, last_value(rs_is_app_limited IGNORE NULLS) OVER w = 1 AS limited
+  FROM events WINDOW w AS (ORDER BY seq)
+) WHERE kind = 'set_state' AND new_state = 4"""
+    (timeouts,) = json.loads(bbrscope("sql", query, "--format", "json", store=store))
+    assert timeouts["limited"] > 0
+    assert timeouts["restarted"] > 0
+
+
 def test_a_new_field_that_bbr_does_not_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the recipe of a field adds it: the simulated kernel has no value for it."""
     before, after = BytesIO(), BytesIO()
