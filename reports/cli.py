@@ -11,6 +11,7 @@ import click
 
 from ..collect.store.ending_queries import ctrl_c_ends_queries
 from ..probes.base.errors import BbrscopeError
+from .text.print_table import printable
 from .text.screen import say
 
 # Command name -> what it does in one line. Each lives in commands/<name>.py as `command`, and is
@@ -45,6 +46,14 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """Lists commands from `COMMANDS` without importing them."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; what it says of wrong usage may quote text that a terminal would obey."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.message = "\n".join(map(printable, error.message.split("\n")))
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of `COMMANDS`."""

@@ -80,7 +80,13 @@ _LONGEST = 255
 
 
 def partial(target: Path) -> Path:
-    """Return the folder in which an export to `target` is written, until it is whole."""
+    """Return the folder in which an export to `target` is written, until it is whole.
+
+    Raises:
+        BbrscopeError: `target` does not end in a name, which it could be given at the end.
+    """
+    if target.name in ("", ".."):
+        raise BbrscopeError(f"{target} does not end in a folder's name", "name the folder itself")
     return target.with_name(f".{target.name}.partial")
 
 

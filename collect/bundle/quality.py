@@ -81,6 +81,13 @@ CODES = {
     "row_count": "{tag}: {found} rows, the manifest says {said}",
 }
 
+# Of these, what a flow carried and what was measured of it do not depend.
+ASIDE = frozenset(
+    "exits_stop duplicate_row orphan_row missing_exit setting_changed unknown_tag unknown_column"
+    " row_count clock_drift clock_shift clock_from_acks capture_beside samples_v1_form"
+    " samples_on_change samples_no_sender".split()
+)
+
 
 @dataclass
 class QualityNote:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...analyze.story.completeness import completeness_of_many, simulated_of_many
+from ...collect.bundle.quality import ASIDE
 from ...collect.store.schema.recorded_tables import ROWS_LOST
 from .findings.completeness_text import completeness
 from .print_table import printable
@@ -46,8 +47,9 @@ def incomplete(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[s
     ).fetchall()
     notes = []
     for run_id, run, rung in called:
-        state, sentence = completeness(known[run_id], rung)
-        if state != "good" and not known[run_id].simulated:
+        _, sentence = completeness(known[run_id], rung)
+        lacks = known[run_id].lacks or not ASIDE.issuperset(known[run_id].noted)
+        if lacks and not known[run_id].simulated:
             notes.append(f"{printable(run)}: {sentence[0].lower()}{sentence[1:]}")
     if len(notes) > MOST_NOTES:
         more = plural(len(notes) - MOST_NOTES, "more run")

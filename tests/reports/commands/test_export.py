@@ -184,6 +184,15 @@ def test_an_export_is_not_put_inside_another(shipped: Store, tmp_path: Path) -> 
         export.export(shipped.con, tmp_path / "lab" / "runs" / "x", _ids(shipped), ["runs"])
 
 
+@pytest.mark.parametrize("target", [".", "/", "..", "lab/..", ""])
+def test_a_target_without_a_name_is_refused(target: str, shipped_path: Path) -> None:
+    """Nothing could be written aside for it and then renamed."""
+    words = ["export", "--store", str(shipped_path), "--format", "parquet", "--force"]
+    done = CliRunner().invoke(cli, [*words, "-o", target])
+    assert isinstance(done.exception, BbrscopeError)
+    assert "does not end in a folder's name" in done.exception.fact
+
+
 def test_a_table_without_rows_still_tells_its_columns(shipped: Store, tmp_path: Path) -> None:
     run = shipped.run_id("v1_x_lt")
     export.export(shipped.con, tmp_path / "lab", [run], ["packets", "samples"])

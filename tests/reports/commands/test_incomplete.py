@@ -148,6 +148,14 @@ def test_every_command_says_what_a_recording_lacks(
         assert "delivered_jump" in done.out + done.err, words
 
 
+def test_what_no_number_depends_on_is_not_said_beside_each(tmp_path: Path) -> None:
+    """That the last exits of a whole recording are not there is said where the run is told of."""
+    at = ("--store", tmp_path / "s.duckdb")
+    assert run("ingest", *at, fixtures.path("v2_x_spur")).status == 0
+    assert "exits_stop" not in run("metrics", *at).err
+    assert "1 x exits_stop" in run("explain", *at, "v2_x_spur").out
+
+
 def test_calls_that_are_missing_are_no_time_in_which_nothing_came(tmp_path: Path) -> None:
     """A third of a recording is not there: the flow did not stand still meanwhile."""
     made, at = bundle(tmp_path, "v2_single_1bdp", "hole", 3000), ("--store", tmp_path / "s.duckdb")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 import pytest
-from bbrscope.collect.bundle.bundle import RUN_NAME
+from bbrscope.collect.bundle.manifest_values import RUN_NAME
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports import cli
 from bbrscope.reports.text.print_table import write_table
@@ -55,6 +55,17 @@ def test_errors_are_printed_the_same_way(
     err = capsys.readouterr().err
     assert "\x1b" not in err
     assert "\\x1b[2J" in err
+
+
+def test_what_is_wrong_with_the_usage_is_printed_the_same_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (["diagnose", "--explain", HOSTILE], ["plot", HOSTILE, "x"], [HOSTILE]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        err = capsys.readouterr().err
+        assert "\x1b" not in err
+        assert "\\x1b[2J" in err
 
 
 def test_nothing_else_in_reports_prints_text() -> None:
