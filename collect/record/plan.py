@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...probes.base.errors import HostError
-from ..bundle.bundle import NAME_HOLDS, RUN_NAME
+from ..bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from .filters import Filters
 from .host.bpftrace import BUFFER_BYTES
 

@@ -19,7 +19,8 @@ class UserCommand:
 
     def __init__(self, words: Sequence[str], as_root: bool = False) -> None:
         self.words = list(words)
-        self.caller = None if as_root else calling_user()
+        # Without a command nothing runs as anybody.
+        self.caller = calling_user() if words and not as_root else None
         self.process: subprocess.Popen[bytes] | None = None
 
     def check(self) -> None:
@@ -69,14 +70,21 @@ class UserCommand:
 
 
 def calling_user() -> pwd.struct_passwd | None:
-    """Who called sudo; None when this is not root, or nobody did."""
+    """Who called sudo; None when this is not root, or nobody did, or root itself.
+
+    Raises:
+        HostError: this host does not know that user: its command must not become root's.
+    """
     caller = os.environ.get("SUDO_UID", "")
-    if os.geteuid() != 0 or not caller.isdigit() or caller == "0":
+    if os.geteuid() != 0 or caller in ("", "0"):
         return None
     try:
         return pwd.getpwuid(int(caller))
-    except (KeyError, OverflowError):
-        return None
+    except (KeyError, OverflowError, ValueError) as error:
+        raise HostError(
+            f"sudo was called by user {caller!r:.40}, whom this host does not know",
+            "--as-root runs the command as root",
+        ) from error
 
 
 def as_caller(caller: pwd.struct_passwd) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class SideCaptures:
         self.packets: PacketCapture | None = None
         self.samplers: dict[str, Sampler] = {}
         # A place that is none is refused before anything is attached.
-        self._interface = Place(plan.interface) if plan.interface else None
-        self._queue = Place(plan.queue) if plan.queue else None
+        self._interface = None if plan.interface is None else Place(plan.interface)
+        self._queue = None if plan.queue is None else Place(plan.queue)
 
     def start(self) -> None:
         """Start what this host has the tools for.

@@ -163,8 +163,10 @@ def is_locked(folder: Path) -> bool:
 
 def hand_over(folder: Path) -> None:
     """Under sudo, give the bundle to the user who asked for it."""
-    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
-        owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
+    numbers = (os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID"))
+    # -1 leaves an owner as it is.
+    uid, gid = (int(text) if text.isascii() and text.isdigit() else -1 for text in numbers)
+    if os.geteuid() == 0 and uid >= 0:
         for path in (folder, *folder.iterdir()):
-            with contextlib.suppress(OSError):
-                os.chown(path, *owner, follow_symlinks=False)
+            with contextlib.suppress(OSError, OverflowError):
+                os.chown(path, uid, gid, follow_symlinks=False)

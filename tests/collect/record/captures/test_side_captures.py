@@ -13,6 +13,7 @@ import zstandard
 from bbrscope.collect.record import user_command
 from bbrscope.collect.record.captures.headers_only import HeadersOnly, headers_length
 from bbrscope.collect.record.captures.place import Place
+from bbrscope.collect.record.output.folder import hand_over
 from bbrscope.probes.base.errors import HostError
 
 from tests.collect.record.test_record_host import Traffic, needs_root, ran
@@ -165,6 +166,19 @@ def test_under_sudo_a_command_runs_as_its_caller_unless_reported_otherwise(
     assert ids(as_root=True, folder=tmp_path) == [0, 0]
     monkeypatch.delenv("SUDO_UID")
     assert ids(as_root=False, folder=tmp_path) == [0, 0]
+
+
+@needs_root
+@pytest.mark.parametrize("caller", ["evil", "-1", "4000000000", "99999999999999999999"])
+def test_a_command_of_a_user_whom_the_host_does_not_know_is_not_run_as_root(
+    caller: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SUDO_UID", caller)
+    with pytest.raises(HostError, match="whom this host does not know"):
+        user_command.UserCommand(("true",))
+    assert ids(as_root=True, folder=tmp_path) == [0, 0]
+    hand_over(tmp_path)
+    user_command.UserCommand(())
 
 
 def ids(*, as_root: bool, folder: Path) -> list[int]:
