@@ -9,7 +9,8 @@ from typing import Any
 
 import zstandard
 
-from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, NAME_HOLDS, QUEUE, RUN_NAME, VERSION
+from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
+from ...collect.bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ..bbr import params

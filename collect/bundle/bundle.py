@@ -14,7 +14,8 @@ from typing import Any
 
 from ...probes.base.errors import BundleError
 from .archive import unpacked
-from .numbers import MAX_NS, is_32_bits, load_json
+from .manifest_values import MAX_NAME, ManifestChecker
+from .numbers import load_json
 from .plain_files import RAW, in_form
 
 FORMAT = "bbrscope-bundle"
@@ -35,12 +36,6 @@ ATTACHMENT = re.compile(r"iperf[0-9]+\.json")
 MAX_MANIFEST = 4 << 20
 MAX_ATTACHMENT = 16 << 20
 MAX_ATTACHMENTS = 100
-MAX_NAME = 100
-# Not an option of a command, not a formula of a spreadsheet, and not the folder . or .. itself.
-RUN_NAME = re.compile(rf"(?!\.+$)[\w.][\w.+@=-]{{0,{MAX_NAME - 1}}}")
-NAME_HOLDS = (
-    f"1 to {MAX_NAME} letters, digits or ._+@=-, not beginning with one of +@=-, and not dots alone"
-)
 UNFINISHED = "unfinished"
 # What a recording is called while it is under way.
 PARTIAL = ".partial"
@@ -232,7 +227,8 @@ def read_manifest(path: Path, shown: str) -> Manifest:
     if path.stat().st_size > MAX_MANIFEST:
         raise BundleError(f"{shown} is larger than {MAX_MANIFEST >> 20} MiB", COMPLETE)
     try:
-        raw = load_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = load_json(text)
         # JSON can spell halves of characters that no file and no store can hold.
         json.dumps(raw, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -240,93 +236,22 @@ def read_manifest(path: Path, shown: str) -> Manifest:
         raise BundleError(f"{shown} is not JSON that can be used: {error}", way) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         found = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
-        raise BundleError(f'{shown} is not of format "{FORMAT}" (found {found!r})', COMPLETE)
+        raise BundleError(f'{shown} is not of format "{FORMAT}" (found {found!r:.60})', COMPLETE)
     if raw.get("version") != VERSION:
         raise BundleError(
             f"{shown} has format version {raw.get('version')!r}; this bbrscope reads {VERSION}",
             "use the bbrscope that wrote it, or a newer one",
         )
-    check = _Checker(shown, raw)
+    check = ManifestChecker(shown, text, raw)
     check.settings()
+    check.counts()
+    clocks = tuple(Clock(*reading) for reading in check.clocks())
     return Manifest(
         name=check.name(),
         hz=check.hz(),
         rows=check.rows(),
-        lost=check.integer(raw, "events_lost", 0, 1 << 62, default=0),
-        clocks=check.clocks(),
+        lost=check.lost(),
+        # One reading alone places nothing.
+        clocks=clocks if len(clocks) > 1 else (),
         raw=raw,
     )
-
-
-# Groups of settings, and how the names begin of those that are BBR's or TCP's.
-_SETTINGS = {"constants": "", "module_params": "", "rules": "", "sysctls": "net.ipv4.tcp_"}
-_WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
-
-
-class _Checker:
-    """Takes values out of a manifest, or says which one is wrong."""
-
-    def __init__(self, shown: str, raw: dict[str, Any]) -> None:
-        self.shown = shown
-        self.raw = raw
-
-    def fail(self, what: str) -> BundleError:
-        return BundleError(f"{self.shown}: {what}", "BUNDLE.md describes the manifest")
-
-    def name(self) -> str:
-        name = self.raw.get("name")
-        if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
-            raise self.fail(f"name must be {NAME_HOLDS} (found {name!r:.60})")
-        return name
-
-    def group(self, key: str) -> dict[str, Any]:
-        value = self.raw.get(key)
-        if not isinstance(value, dict):
-            raise self.fail(f"{key} must be an object (found {value!r:.60})")
-        return value
-
-    def integer(
-        self, group: dict[str, Any], key: str, low: int, high: int, default: int | None = None
-    ) -> int:
-        value = group.get(key.rpartition(".")[2], default)
-        if type(value) is not int or not low <= value <= high:
-            raise self.fail(f"{key} must be a whole number {low}..{high} (found {value!r:.60})")
-        return value
-
-    def hz(self) -> int | None:
-        if self.group("constants").get("HZ") is None:
-            return None
-        return self.integer(self.group("constants"), "constants.HZ", 1, 100_000)
-
-    def settings(self) -> None:
-        """Refuse settings of BBR and TCP, on which a replay rests, that 32 bits do not hold."""
-        for scope, of_tcp in _SETTINGS.items():
-            group = self.raw.get(scope)
-            for name, value in group.items() if isinstance(group, dict) else ():
-                text = str(value).strip()
-                if name.startswith(of_tcp) and _WHOLE.fullmatch(text) and not is_32_bits(text):
-                    raise self.fail(f"{scope}.{name} is {text:.40}, which 32 bits do not hold")
-
-    def rows(self) -> dict[str, int] | None:
-        if self.raw.get("events") is None:
-            return None
-        group = self.group("events")
-        return {tag: self.integer(group, f"events.{tag}", 0, 1 << 62) for tag in group}
-
-    def clocks(self) -> tuple[Clock, ...]:
-        if self.raw.get("clocks") is None:
-            return ()
-        group = self.group("clocks")
-        readings = []
-        for point in ("start", "end"):
-            reading = group.get(point)
-            if reading is None:
-                return ()
-            if not isinstance(reading, dict):
-                raise self.fail(f"clocks.{point} must be an object (found {reading!r:.60})")
-            values = [
-                self.integer(reading, f"clocks.{point}.{clock}_ns", 0, MAX_NS)
-                for clock in ("realtime", "monotonic", "boottime")
-            ]
-            readings.append(Clock(point, *values))
-        return tuple(readings)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 # Times in ns from 1970, or from boot, to 2116: sums and differences of two of them fit in 64 bits.
@@ -28,7 +29,14 @@ def load_json(text: str) -> Any:  # noqa: ANN401 - JSON is checked where it is u
     Raises:
         ValueError: it is no JSON, or a number is infinite, not a number, or too large.
     """
-    return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
+    try:
+        return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
+    except _NumberError as wrong:
+        # Numbers within texts are none.
+        numbers = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+        at = numbers.find(wrong.number)
+        line = numbers.count("\n", 0, at) + 1
+        raise ValueError(f"line {line}: {wrong.number[:40]} {wrong}") from None
 
 
 def fitting(value: object, sql_type: str, most: int | None = None) -> object:
@@ -54,18 +62,26 @@ def is_time(ns: int) -> bool:
     return 0 <= ns <= MAX_NS
 
 
+class _NumberError(Exception):
+    """A number that cannot be used, as it is written, and why."""
+
+    def __init__(self, number: str, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
+
 def _whole(text: str) -> int:
     if len(text) <= _DIGITS and -(1 << 63) <= int(text) < 1 << 64:
         return int(text)
-    raise ValueError(f"{text[:40]} does not fit in 64 bits")
+    raise _NumberError(text, "does not fit in 64 bits")
 
 
 def _real(text: str) -> float:
     value = float(text)
     if math.isfinite(value):
         return value
-    raise ValueError(f"{text[:40]} is too large")
+    raise _NumberError(text, "is too large")
 
 
 def _constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise _NumberError(text, "is no number")

@@ -163,6 +163,7 @@ class EventReader:
             self._sync_source()
             if self.progress:
                 self.progress(self._source.compressed)
+        self._lines.settle()
         self._note_cut()
         self._close_before(SLOTS_PER_BATCH)
         yield from self._flush()

@@ -117,7 +117,7 @@ def ingest(
                 f"{bundle.shown} is a recording under way, or its recorder was killed",
                 f"wait for its end, or {SALVAGE}",
             )
-        run = name or bundle.manifest.name
+        run = bundle.manifest.name if name is None else name
         known = _known(store.con, bundle.digest)
         if known and (known.run == run or (name is None and not replace)):
             added = packets and add_packets(store, known.run_id, bundle, progress)

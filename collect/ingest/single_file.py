@@ -32,7 +32,7 @@ def load_single_file(
     Raises:
         StoreError: the name is taken, or is none.
     """
-    run = name or run_name(path)
+    run = run_name(path) if name is None else name
     digest = digest_of(path)
     known = store.con.execute(
         "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]

@@ -10,11 +10,13 @@ import json
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import BundleError
-from ..bundle.bundle import MAX_ATTACHMENT
+from ..bundle.bundle import MANIFEST, MAX_ATTACHMENT
+from ..bundle.manifest_values import Keys, dotted, place_of
 
 KEY = "lab"
 Row = dict[str, Any]
@@ -44,16 +46,25 @@ class LabRows:
 class _Reader:
     """Takes values out of a JSON object, or says which one is wrong."""
 
-    def __init__(self, shown: str, raw: object) -> None:
+    def __init__(self, shown: str, path: Path, raw: object, keys: Keys = ()) -> None:
+        self.shown, self.path, self.keys = shown, path, keys
         if not isinstance(raw, dict):
-            raise BundleError(f"{shown} is no object", "README.md of the lab describes it")
-        self.shown = shown
+            what = f"{dotted(keys)} is no object".lstrip()
+            raise BundleError(f"{self._place(keys)}: {what}", "README.md of the lab describes it")
         self.raw: Mapping[str, Any] = raw
 
+    def _place(self, keys: Keys) -> str:
+        # A value that is wrong is rare: only then the file is read again, for its line.
+        try:
+            return place_of(self.shown, self.path.read_text("utf-8", "replace"), keys)
+        except OSError:
+            return self.shown
+
     def _fail(self, key: str, wanted: str) -> BundleError:
-        shown = f"{self.raw.get(key)!r:.60}"
+        keys, shown = (*self.keys, key), f"{self.raw.get(key)!r:.60}"
         return BundleError(
-            f"{self.shown}: {key} must be {wanted} (found {shown})", "make the run again"
+            f"{self._place(keys)}: {dotted(keys)} must be {wanted} (found {shown})",
+            "make the run again",
         )
 
     def text(self, key: str) -> str:
@@ -82,13 +93,17 @@ class _Reader:
         return value
 
     def inner(self, key: str) -> _Reader:
-        return _Reader(f"{self.shown}: {key}", self.raw.get(key))
+        return _Reader(self.shown, self.path, self.raw.get(key), (*self.keys, key))
 
     def listed(self, key: str) -> list[Any]:
         value = self.raw.get(key)
         if not isinstance(value, list):
             raise self._fail(key, "a list")
         return value
+
+    def objects(self, key: str) -> Iterator[_Reader]:
+        for number, each in enumerate(self.listed(key)):
+            yield _Reader(self.shown, self.path, each, (*self.keys, key, number))
 
 
 def rows(raw: object, folder: Path, shown: str) -> LabRows:
@@ -101,8 +116,8 @@ def rows(raw: object, folder: Path, shown: str) -> LabRows:
     Raises:
         BundleError: a value is impossible.
     """
-    lab = _Reader(f"{shown}: lab", raw)
-    planned = [_Reader(f"{lab.shown}.flows", each) for each in lab.listed("flows")]
+    lab = _Reader(shown, folder / MANIFEST, raw, (KEY,))
+    planned = list(lab.objects("flows"))
     run: Row = {key: lab.text(key) for key in _TEXTS}
     run |= {key: lab.whole(key) for key in _WHOLE}
     run |= {key: lab.real(key) for key in _REAL}
@@ -112,7 +127,7 @@ def rows(raw: object, folder: Path, shown: str) -> LabRows:
     run["why_invalid"] = None if run["valid"] else lab.text("why_invalid")
     run["flows"] = len(planned)
     if len(planned) > MOST_FLOWS:
-        raise BundleError(f"{lab.shown} has {len(planned)} flows", f"{MOST_FLOWS} at most")
+        raise BundleError(f"{shown}: lab has {len(planned)} flows", f"{MOST_FLOWS} at most")
     return LabRows([run], *_of_flows(planned, folder))
 
 
@@ -134,7 +149,9 @@ def stated(setup: object, folder: Path) -> LabRows:
             {"flow_no": number, "cc": cc, "kind": "", "extra_rtt_us": 0, "start_s": float(start)}
             for number, (cc, start) in enumerate(zip(ccs, starts, strict=True), 1)
         ]
-        return LabRows([], *_of_flows([_Reader("setup", plan) for plan in plans], folder))
+        return LabRows(
+            [], *_of_flows([_Reader("setup", folder / MANIFEST, plan) for plan in plans], folder)
+        )
     except (ValueError, BundleError):
         return nothing
 
@@ -157,7 +174,8 @@ def _report(folder: Path, flow_no: int) -> _Reader | None:
         # A link or a pipe could be anything, and endless.
         if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > MAX_ATTACHMENT:
             return None
-        return _Reader(path.name, json.loads(path.read_text(encoding="utf-8", errors="replace")))
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return _Reader(path.name, path, json.loads(text))
     except (OSError, ValueError, RecursionError, BundleError):
         return None
 
@@ -175,9 +193,8 @@ def _flow(plan: _Reader, report: _Reader | None) -> Row:
     }
     if report is None or "error" in report.raw:
         return row
-    connected = report.inner("start").listed("connected")
-    if connected:
-        row["local_port"] = _Reader(report.shown, connected[0]).whole("local_port")
+    for connected in islice(report.inner("start").objects("connected"), 1):
+        row["local_port"] = connected.whole("local_port")
     if "server_output_json" not in report.raw:
         return row
     row["retransmits"] = report.inner("end").inner("sum_sent").whole("retransmits")
@@ -196,8 +213,8 @@ def _flow(plan: _Reader, report: _Reader | None) -> Row:
 def _intervals(flow: Row, report: _Reader | None) -> Iterator[Row]:
     if report is None or "bytes" not in flow:
         return
-    for each in report.inner("server_output_json").listed("intervals"):
-        total = _Reader(f"{report.shown}: intervals", each).inner("sum")
+    for each in report.inner("server_output_json").objects("intervals"):
+        total = each.inner("sum")
         seconds = total.real("seconds")
         if seconds > SHORTEST_S:
             yield {

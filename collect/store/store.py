@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.scratch import ScratchFolder, remove_abandoned
-from ..bundle.bundle import NAME_HOLDS, RUN_NAME
+from ..bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
 from .connect import connect

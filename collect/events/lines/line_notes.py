@@ -34,6 +34,7 @@ class LineNotes:
         self.notes: list[QualityNote] = []
         self.lost_reported = 0
         self._bad_rows = 0
+        self._first_bad: BundleError | None = None
         self._messages = 0
 
     def foreign(self, number: int, what: str) -> BundleError:
@@ -69,10 +70,10 @@ class LineNotes:
         """Note a row that is dropped because `what` is wrong with it.
 
         Raises:
-            BundleError: the stream is not to be salvaged, or has too many such rows.
+            BundleError: the stream has too many such rows.
         """
-        if not self.salvage:
-            raise BundleError(f"{self.shown}, line {number}: {what}", SALVAGE)
+        if self._first_bad is None:
+            self._first_bad = BundleError(f"{self.shown}, line {number}: {what}", SALVAGE)
         self._bad_rows += 1
         if self._bad_rows > MAX_BAD_ROWS:
             raise BundleError(
@@ -81,6 +82,15 @@ class LineNotes:
             )
         detail = CODES["bad_row"].format(what=what)
         self.notes.append(QualityNote("bad_row", detail, line=number))
+
+    def settle(self) -> None:
+        """Once all is read: that a stream can be salvaged is known, and no error stands before it.
+
+        Raises:
+            BundleError: there was a bad row, and the stream is not to be salvaged.
+        """
+        if self._first_bad is not None and not self.salvage:
+            raise self._first_bad
 
     def note_cut(self, what: str, number: int) -> None:
         """Note that the stream ends early, and why."""

@@ -90,7 +90,8 @@ class TextSource:
             self.cut = self.cut or what
             return
         last = self.line + self._raw.count(b"\n", 0, self._filled)
-        way = SALVAGE if cut else "restore the file from a copy, or record again"
+        # Of a file that ends within its first line nothing can be kept.
+        way = SALVAGE if cut and last > 1 else "restore the file from a copy, or record again"
         raise BundleError(f"{self.shown}, line {last}: {what}", way)
 
     def peek_line(self) -> str:

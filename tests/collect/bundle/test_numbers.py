@@ -111,6 +111,11 @@ def test_a_row_of_an_impossible_time_is_refused_with_its_line(ns: int, make_bund
             }
         },
         {"events_lost": 1 << 63},
+        {"accounting": {"probes": {"M": {"lost": -1}}}},
+        {"accounting": {"missed_runs": 1 << 63}},
+        {"polls": -1},
+        {"packets": {"snaplen": -1}},
+        {"traffic_start_uptime_s": -0.5},
         {"setup": {"rate": float("nan")}},
     ],
     ids=lambda change: next(iter(change)),
@@ -122,6 +127,33 @@ def test_a_manifest_with_an_impossible_number_is_refused(
     with open_store(bundle / "s.duckdb") as store, pytest.raises(BundleError) as refused:
         ingest(store, bundle)
     assert "manifest.json" in refused.value.fact
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('"constants": {"HZ": 1000},\n"events_lost": -1', "line 5: events_lost must be"),
+        ('"a": {"HZ": 9},\n"constants": {"X": {"HZ": 8},\n"HZ": 0}', "line 6: constants.HZ must"),
+        (
+            '"constants": {"HZ": 1000},\n"sysctls": {\n"net.ipv4.tcp_x": 4294967296}',
+            "line 6: sysctls.net.ipv4.tcp_x is 4294967296, which 32 bits do not hold",
+        ),
+        ('"a": "1e999 -1",\n"constants": {\n"HZ": 1e999}', "line 6: 1e999 is too large"),
+        (
+            '"constants": {"HZ": null},\n"lab": {"flows": [{},\n{},\n{"flow_no": 1}, 4]}',
+            "line 7: lab.flows[3] is no object",
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_manifest_is_refused_with_its_line(
+    text: str, what: str, make_bundle: Make
+) -> None:
+    bundle = make_bundle([*HEAD, ROW])
+    head = '{"format": "bbrscope-bundle",\n"version": 1,\n"name": "x",\n'
+    (bundle / "manifest.json").write_text(f"{head}{text}\n}}\n")
+    with open_store(bundle / "s.duckdb") as store, pytest.raises(BundleError) as refused:
+        ingest(store, bundle)
+    assert what in refused.value.fact
 
 
 def test_a_log_with_impossible_numbers_is_loaded_without_them(tmp_path: Path) -> None:

@@ -302,6 +302,32 @@ def test_salvage_of_a_cut_off_file_gives_the_events_up_to_the_cut(
     assert differing == [(0,)]
 
 
+def test_salvage_is_proposed_where_it_works_alone(make_bundle: Make, spur_lines: Lines) -> None:
+    """A bad row comes first; that the data is corrupt as well shows only further on."""
+    lines, _ = damaged(spur_lines, "short row")
+    bundle = make_bundle(lines, "damaged")
+    for corrupt, words in ((False, "--salvage"), (True, "restore the file from a copy")):
+        path = bundle / "events.csv.zst"
+        if corrupt:
+            end = zstandard.compress("\n".join([*lines, ""]).encode())
+            whole = path.read_bytes() + end
+            path.write_bytes(whole[: -len(end) // 2] + bytes(64) + whole[-len(end) // 2 + 64 :])
+        with open_store(bundle / "s.duckdb") as store, pytest.raises(BundleError) as refused:
+            load(store, bundle)
+        assert words in refused.value.way_out
+    path.write_bytes(path.read_bytes()[:20])
+    with open_store(bundle / "s.duckdb") as store, pytest.raises(BundleError) as refused:
+        load(store, bundle)
+    assert "cut off" in refused.value.fact
+    assert "--salvage" not in refused.value.way_out
+
+
+@pytest.mark.parametrize("name", ["", " ", "=1+1", "--help", "my run", ".."])
+def test_a_name_that_names_nothing_is_refused(name: str, store: Store) -> None:
+    with pytest.raises(StoreError, match="cannot name a run"):
+        load(store, fixtures.path(SPUR), name=name)
+
+
 def test_corrupt_data_is_not_salvaged(store: Store, make_bundle: Make, spur_lines: Lines) -> None:
     lines, _ = damaged(spur_lines, "corrupt")
     with pytest.raises(BundleError, match="corrupt"):

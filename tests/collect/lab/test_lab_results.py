@@ -166,7 +166,9 @@ def test_an_impossible_value_is_refused_and_the_store_stays_as_it_was(
 ) -> None:
     bundle = lab_bundle(tmp_path, changed)
     with open_store(tmp_path / "s.duckdb") as store:
-        with pytest.raises(BundleError, match=r"manifest\.json(: lab| is not JSON .* NaN)"):
+        with pytest.raises(
+            BundleError, match=r"manifest\.json(, line \d+: lab\b| is not JSON .* NaN)"
+        ):
             ingest(store, bundle)
         assert store.runs() == []
 

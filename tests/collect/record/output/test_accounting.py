@@ -152,7 +152,7 @@ def test_the_account_reaches_the_store_and_what_went_wrong_is_a_finding(
     [
         {"accounting": []},
         {"accounting": {"probes": 5}},
-        {"accounting": {"probes": {"T": 7, "M": {"lost": "x", "attempted": 1 << 63}}}},
+        {"accounting": {"probes": {"T": 7, "M": {"lost": "x", "attempted": [1 << 62]}}}},
         {"accounting": {"missed_runs": "many", "complete": "yes"}},
         {"settings_changed": "all", "notes": {"a": 1}, "ended": ["x"]},
         {"settings_changed": [{"<b>": [1]}, None, "x" * 10_000]},
