@@ -52,7 +52,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.message = "\n".join(map(printable, error.message.split("\n")))
+            clean = "\n".join(map(printable, error.message.split("\n")))
+            vars(error).update(message=clean)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
