@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
 from ...collect.bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
+from ...probes.base.scratch import ScratchFolder
 from ..bbr import params
 from .described_path import as_words
 from .fidelity_notes import statement
@@ -36,7 +37,7 @@ _RULES = {
 def write_bundle(
     setup: Setup, folder: Path, extra: dict[str, Any] | None = None, events: bool = True
 ) -> Simulated:
-    """Run a world and write its bundle, first as ``NAME.partial``, which is then renamed.
+    """Run a world and write its bundle, first into a folder aside, which is then renamed.
 
     Args:
         folder: must not exist.
@@ -47,19 +48,28 @@ def write_bundle(
         ScenarioError: the world is impossible, or a bundle cannot hold it.
         BbrscopeError: the run outgrew its memory.
     """
-    if folder.exists():
-        raise ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
+    taken = ScenarioError(f"{folder} is there already", "name another with -o, or remove it")
+    if os.path.lexists(folder):
+        raise taken
     if not RUN_NAME.fullmatch(folder.name):
         raise ScenarioError(f"{folder.name!r:.60} cannot name a run", f"use {NAME_HOLDS}")
     version = _version(setup) if events else None
-    aside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = ScratchFolder(folder.parent)
+    except OSError as error:
+        raise ScenarioError(
+            f"cannot write {folder}: {error.strerror}", "name another folder with -o"
+        ) from error
+    with scratch:
+        aside = scratch.path / folder.name
+        aside.mkdir()
         outcome = _write(setup, version, aside, folder.name, extra or {})
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            aside.rename(folder)
+        except OSError as error:
+            # Another process made the same run meanwhile.
+            raise taken from error
     return outcome
 
 

@@ -10,10 +10,11 @@ import zlib
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from bbrscope.analyze.simulate import write_events
+from bbrscope.analyze.simulate import write_bundle, write_events
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.world.world_size import window_bits
 from bbrscope.analyze.simulate.write_events import EventWriter
@@ -87,6 +88,25 @@ SELECT count_if(limited) AS limited, count_if(restarted) AS restarted FROM (
     (timeouts,) = json.loads(bbrscope("sql", query, "--format", "json", store=store))
     assert timeouts["limited"] > 0
     assert timeouts["restarted"] > 0
+
+
+def test_what_is_beside_a_bundle_stays_and_one_made_meanwhile_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.partial").mkdir()
+    setup = Setup(PathSetup(10_000_000, 20_000), (FlowSetup("v1", 0, 100_000),), 100_000)
+    write = write_bundle._write
+
+    def while_another_makes_it(*words: Any) -> Any:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "theirs").touch()
+        return write(*words)
+
+    monkeypatch.setattr(write_bundle, "_write", while_another_makes_it)
+    with pytest.raises(ScenarioError, match="is there already"):
+        write_bundle.write_bundle(setup, tmp_path / "run", events=False)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["run", "run.partial", "run/theirs"]
 
 
 def test_a_new_field_that_bbr_does_not_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
