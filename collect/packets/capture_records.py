@@ -32,8 +32,10 @@ FORMAT, BIG, LINK, INTERFACES = range(4)
 # What is known of a record: where, how long, how many bytes of the frame are kept (-1: all), how
 # many were captured, and whether its numbers are big-endian.
 AT, SIZE, KEPT, CAPTURED, RECORD_BIG = range(5)
-# What the record at a place is: a packet, another block (which all files need), cut off, nonsense.
-PACKET, BLOCK, PARTIAL, STRANGE = range(4)
+# What the record at a place is: a packet, a section's or interface's block (which all files need),
+# cut off, nonsense, or a block that has nothing to do with packets.
+PACKET, BLOCK, PARTIAL, STRANGE, BESIDE = range(5)
+NOBODYS = -2
 
 
 @jit
@@ -134,7 +136,7 @@ def group_of(text: Any, at: int, end: int, link: int) -> tuple[int, int]:
 
 @jit
 def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) -> int:
-    """Return what the record at `at` is: PACKET, BLOCK, PARTIAL or STRANGE.
+    """Return what the record at `at` is: PACKET, BLOCK, PARTIAL, STRANGE or BESIDE.
 
     `frame` gets the record's size and, for a packet, its start, its end and its link type.
     """
@@ -176,7 +178,7 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) 
         return PACKET
     elif kind in (SIMPLE_PACKET, OLD_PACKET):
         return STRANGE
-    return BLOCK
+    return BLOCK if kind in (SECTION, INTERFACE) else BESIDE
 
 
 @jit
@@ -185,7 +187,7 @@ def sort_records(
 ) -> int:
     """Find the records of text[:end] and their groups; return how many.
 
-    The group is -1 for a BLOCK, which the files of all groups need.
+    The group is -1 for a BLOCK, which the files of all groups need, and NOBODYS for what is BESIDE.
 
     Rows of `records` are AT to RECORD_BIG. frame[4] becomes the position after the last, frame[5]
     what stopped it, if not the end.
@@ -200,7 +202,7 @@ def sort_records(
         records[count, AT], records[count, SIZE] = at, frame[0]
         records[count, KEPT] = -1
         records[count, RECORD_BIG] = state[BIG]
-        groups[count] = -1
+        groups[count] = -1 if what != BESIDE else NOBODYS
         if what == PACKET:
             groups[count], stop = group_of(text, frame[1], frame[2], frame[3])
             records[count, CAPTURED] = frame[2] - frame[1]

@@ -23,6 +23,7 @@ from ...probes.base.errors import BundleError
 from ...probes.base.scratch import ScratchFolder
 from .capture_file import packed, pieces
 from .capture_records import GROUPS
+from .packets_alone import packets_alone
 from .split import CannotSplitError, Sorted
 from .tshark import Dissection, free_memory
 from .tshark_text import Decoder
@@ -145,7 +146,7 @@ class Parts(Closing):
             BundleError: it is no capture that tshark understands, or cannot be read.
         """
         if self.sorted is None:
-            yield from self._dissect(0, pieces(self._path), None)
+            yield from self._dissect(0, packets_alone(pieces(self._path)), None)
             return
         self.damage = self.sorted.damage
         ready: queue.Queue[pa.RecordBatch] = queue.Queue(maxsize=2)

@@ -98,7 +98,7 @@ class Sorted:
         groups, packets = groups[:count], groups[:count] >= 0
         out = np.empty(len(data), np.uint8)
         for group in np.unique(groups) if packets.all() else range(GROUPS):
-            chosen = np.flatnonzero((groups == group) | ~packets)
+            chosen = np.flatnonzero((groups == group) | (groups == -1))
             done = gather(text, int(self._state[FORMAT]), records, chosen, out)
             outs[group].write(out[:done].data)
             self.bytes += done
