@@ -194,11 +194,7 @@ def _files(folder: Path, shown: str) -> list[Path]:
     """
     files = sorted(path for path in folder.iterdir() if wanted(path.name))
     for path in files:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise BundleError(
-                f"{shown}/{path.name} is not a regular file",
-                "put a copy of what it stands for in its place",
-            )
+        _require_regular(path, f"{shown}/{path.name}")
     attached = [path for path in files if ATTACHMENT.fullmatch(path.name)]
     if len(attached) > MAX_ATTACHMENTS:
         raise BundleError(
@@ -206,6 +202,13 @@ def _files(folder: Path, shown: str) -> list[Path]:
             "split it into several bundles",
         )
     return files
+
+
+def _require_regular(path: Path, shown: str) -> None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise BundleError(
+            f"{shown} is not a regular file", "put a copy of what it stands for in its place"
+        )
 
 
 def _digest(files: list[Path]) -> str:
@@ -222,8 +225,10 @@ def read_manifest(path: Path, shown: str) -> Manifest:
     """Read and check a manifest.
 
     Raises:
-        BundleError: not JSON, not a bundle's, of another version, or a value is impossible.
+        BundleError: not a regular file, not JSON, not a bundle's, of another version, or a value is
+            impossible.
     """
+    _require_regular(path, shown)
     if path.stat().st_size > MAX_MANIFEST:
         raise BundleError(f"{shown} is larger than {MAX_MANIFEST >> 20} MiB", COMPLETE)
     try:

@@ -147,7 +147,9 @@ def command(request: ReportRequest) -> None:
 def _usual_path(request: ReportRequest, chosen: list[str]) -> Path:
     if len(chosen) > 1:
         return Path(SEVERAL)
-    words = "-".join([chosen[0], *re.findall(r"\w+", request.rules)])
+    # A stranger's store may name a run as no bundle can: the page stays in this folder.
+    run = re.sub(r"[^\w.+@=-]", "_", chosen[0])
+    words = "-".join([run, *re.findall(r"\w+", request.rules)])
     return Path(f"{words}.html")
 
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from random import Random
 
+import duckdb
 import pytest
 import zstandard
 from bbrscope import fixtures
@@ -202,3 +203,19 @@ def test_a_flow_that_stalled_is_explained_where_no_rtt_was_recorded(tmp_path: Pa
     done = run("explain", *at, "--", made.name)
     assert (done.status, done.failure) == (0, "")
     assert "Nothing was acknowledged for" in done.out
+
+
+def test_the_page_of_a_run_of_a_strangers_store_stays_in_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No bundle can be called that, but a store may say anything."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert run("ingest", "--store", "s.duckdb", fixtures.path("v1_x_lt")).status == 0
+    with duckdb.connect("s.duckdb") as con:
+        con.execute("UPDATE runs SET run = '../evil'")
+    done = run("report", "--store", "s.duckdb", "--", "../evil")
+    assert (done.status, done.failure) == (0, ""), done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    assert (here / ".._evil.html").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -186,6 +187,21 @@ def test_doctor_tells_the_account_of_a_bundle_and_fails_where_events_were_lost(
     assert "3 numbers missing" in out
     assert "3 rows were lost" in err
     assert "skipped 2 runs" in err
+
+
+@pytest.mark.parametrize("to", ["", "/dev/zero", "/etc/hostname"])
+def test_doctor_reads_no_manifest_that_is_no_regular_file(
+    to: str, make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = make_bundle(rows([0, 1]))
+    (bundle / "manifest.json").unlink()
+    if to:
+        (bundle / "manifest.json").symlink_to(to)
+    else:
+        os.mkfifo(bundle / "manifest.json")
+    status, _, err = ran(capsys, "doctor", "--bundle", str(bundle))
+    assert status == 1
+    assert "manifest.json is not a regular file" in err
 
 
 def test_doctor_is_content_with_a_whole_bundle(
