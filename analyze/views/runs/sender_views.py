@@ -11,6 +11,13 @@ from ..view_parts import RUN
 LEAST_SHARE = 0.01
 # TCP_TS_HZ: an RTT that is taken from timestamps may be so much too low.
 TIMESTAMP_US = 1000
+# A path's jitter as its setup says it: a packet may take so much more than the delay, or less.
+_JITTER = "json_extract_string(r.setup, '$.jitter')"
+_JITTER_US = (
+    f"TRY_CAST(regexp_extract({_JITTER}, '^([0-9.]+)', 1) AS DOUBLE)"
+    f" * CASE regexp_extract({_JITTER}, '([a-z]+)$', 1)"
+    " WHEN 'us' THEN 1 WHEN 'ms' THEN 1e3 WHEN 's' THEN 1e6 END"
+)
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
@@ -155,7 +162,8 @@ BASE_RTTS = View(
             "VARCHAR",
             "",
             "lab: as it set the path up; setup: the run's delay; least RTT: no delay is known, or "
-            "the path took a tenth and a millisecond less than the setup says, or "
+            "the path took a tenth and a millisecond less than the setup says, its jitter taken "
+            "off, or "
             "another flow saw the path empty meanwhile and this one never that short a path",
         ),
     ),
@@ -178,7 +186,8 @@ WITH lows AS (
 ), known AS (
   SELECT f.run_id, f.flow, f.first_ns, f.last_ns, lab.us AS lab_us,
     coalesce(least(least.us, least.model_us), sampled.us) AS least_us,
-    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us
+    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us,
+    coalesce({_JITTER_US}, 0) AS jitter_us
   FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)
   LEFT JOIN least USING (run_id, flow) LEFT JOIN sampled USING (run_id, flow)
 ), empty_path AS (
@@ -187,7 +196,8 @@ WITH lows AS (
   WHERE l.us <= 1.1 * k.setup_us
 ), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
-    WHEN setup_us > 0 AND least_us < 0.9 * setup_us AND least_us + {TIMESTAMP_US} < setup_us
+    WHEN setup_us > 0 AND least_us < 0.9 * (setup_us - jitter_us)
+      AND least_us + {TIMESTAMP_US} < setup_us - jitter_us
       THEN 'least RTT'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow

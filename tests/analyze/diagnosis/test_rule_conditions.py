@@ -222,6 +222,20 @@ def test_what_a_queue_dropped_before_its_first_sample_is_counted_if_the_run_can_
     assert "before the first event" in finding.values["first"]
 
 
+def test_a_queue_of_large_skbs_has_to_lack_most_of_what_was_lost(asked: Ask) -> None:
+    """It counts one drop for all segments of an skb: a third of the losses may be such."""
+    of_rule = ["loss_outside_bottleneck"]
+    lost = (
+        "UPDATE events SET tp_lost = tp_lost + 300 WHERE {run} AND ns > {zero} + 1000000000",
+        "UPDATE queue_samples SET dropped = CASE WHEN ns > {zero} + 1000000000 THEN 200 ELSE 0 END"
+        " WHERE {run}",
+    )
+    large = ("UPDATE queue_samples SET backlog_bytes = 2 * 1514 * backlog_pkts WHERE {run}",)
+    (finding,), _ = asked(of_rule, *lost)
+    assert finding.values["elsewhere_packets"] < finding.values["dropped_packets"]
+    assert asked(of_rule, *lost, *large)[0] == []
+
+
 # Flow 9's path takes twice as long; flow 1 carries a half of it. A third one comes at 8 s: until
 # then flow 1 carried nothing at all.
 LONGER = (

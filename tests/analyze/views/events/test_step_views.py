@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,28 @@ def test_a_flows_base_rtt_has_its_own_extra_delay(tmp_path: Path) -> None:
         # Seen by nobody, the queue may be what makes the path longer: the setup holds.
         con.execute("UPDATE events SET rs_rtt_us = rs_rtt_us + 30000")
         assert con.execute(query).fetchall() == [(1, 20000, "setup"), (2, 20000, "setup")]
+
+
+@pytest.mark.parametrize(
+    ("jitter", "base"),
+    [
+        ("5000us", (20000, "setup")),
+        ("5ms", (20000, "setup")),
+        ("0.005s", (20000, "setup")),
+        ("1ms", (15500, "least RTT")),
+        ("", (15500, "least RTT")),
+    ],
+)
+def test_fast_packets_of_a_path_with_jitter_make_it_no_shorter(
+    tmp_path: Path, jitter: str, base: tuple[int, str]
+) -> None:
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        setup = json.dumps({"delay": "20", "jitter": jitter})
+        store.con.execute("UPDATE runs SET setup = ?", [setup])
+        store.con.execute("UPDATE events SET rs_rtt_us = 15500, bbr_min_rtt_us = 15500")
+        found = store.con.execute("SELECT base_rtt_us, source FROM base_rtts").fetchall()
+        assert found == [base]
 
 
 def test_flows_are_compared_while_all_of_them_are_there(tmp_path: Path) -> None:
