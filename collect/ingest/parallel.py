@@ -76,7 +76,7 @@ def ingest_many(
     """
     known = [row[0] for row in store.con.execute("SELECT bundle_digest FROM runs").fetchall()]
     workers = min(len(paths), jobs)
-    with _folder(store) as folder, limited(store.con, threads=1):
+    with _folder(store) as folder:
         # Ctrl-C reaches every process: this one tells of it and clears up, the others just end.
         pool = worker_pool(workers, end_at_ctrl_c=True)
         try:
@@ -153,7 +153,8 @@ def _load(
     few = tuple(c for c in events.columns if c.name in LOADED_BY or c.name == "run_id")
     names: dict[str, Path] = {}
     with open_store(part) as scratch:
-        # Each process has a CPU for itself; threads that wait for work cost it a tenth.
+        # The CPUs are shared by processes, here and where shares are taken over: threads that wait
+        # for work cost a tenth.
         scratch.con.execute("SET threads = 1")
         scratch.con.execute('DROP TABLE "events"')
         scratch.con.execute(replace(events, columns=few).ddl())
@@ -257,7 +258,7 @@ def _take_over(
     """Copy the runs of a scratch store, under numbers of their own; return what became of each."""
     store.con.execute(f"ATTACH {quoted(str(share.part))} AS part (READ_ONLY)")
     try:
-        with store.transaction() as con:
+        with limited(store.con, threads=1), store.transaction() as con:
             numbers: dict[int, int] = {}
             taken: dict[str, Outcome | BbrscopeError] = {}
             same: dict[str, int] = {}
