@@ -22,7 +22,7 @@ GAINS = {0: "PROBE_BW_1.25", 1: "PROBE_BW_0.75"}
 # Ethernet, IPv4, TCP and timestamps, around a segment's payload.
 HEADERS = 66
 TX_START = 0
-BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+BITS = {"": 1.0, "bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def in_flight() -> pl.Expr:
@@ -226,7 +226,7 @@ def pauses(asked: pl.DataFrame, held: pl.Series, ends: pl.Series) -> pl.Series:
 def link(bundle: Path) -> list[tuple[int, float]]:
     """The link's rate [bit/s] from each time [ns of the events' clock] on; nothing: not known."""
     said = raw.manifest(bundle)
-    found = re.fullmatch(r"([0-9.]+)(\w+)", (said.get("setup") or {}).get("rate", ""))
+    found = re.fullmatch(r"([0-9.]+)([a-z]*)", (said.get("setup") or {}).get("rate", ""))
     if not found:
         return []
     steps = [(0, float(found[1]) * BITS[found[2]])]
@@ -234,7 +234,11 @@ def link(bundle: Path) -> list[tuple[int, float]]:
     ahead = clock["boottime_ns"] - clock["monotonic_ns"]
     for change in said.get("changes") or []:
         change = json.loads(change) if isinstance(change, str) else change
-        part = re.fullmatch(r"([0-9.]+)(\w+)", change.get("rate", ""))
+        if change.get("what") == "rate":  # of a simulated run, whose clocks are one
+            began = said["clocks"]["start"]["monotonic_ns"]
+            steps.append((began + round(change["at_s"] * 1e9), float(change["value"])))
+            continue
+        part = re.fullmatch(r"([0-9.]+)([a-z]*)", change.get("rate", ""))
         if part:
             at = round(change["uptime_s"] * 1e9) - ahead
             steps.append((at, float(part[1]) * BITS[part[2]]))
