@@ -61,7 +61,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run(store: Path, *words: str) -> str:
     done = CliRunner().invoke(cli, [*words, "--store", str(store)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 @pytest.mark.parametrize("run", ["kernel", "ss"])
