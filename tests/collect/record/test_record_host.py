@@ -493,7 +493,8 @@ def test_without_root_it_says_so_and_records_what_ss_shows(tmp_path: Path) -> No
     repository = Path(__file__).resolve().parents[3]
     packages = [path for path in sys.path if path.endswith("site-packages")]
     search = ":".join([str(repository / ".dev"), *packages])
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"]
+    # In a network of its own: ss sees every flow of a network, those of tests beside it, too.
+    nobody = ["unshare", "-n", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"]
     python = [f"PYTHONPATH={search}", "/usr/bin/python3", "-B", "-c", MAIN]
     try:
         probe = subprocess.run([*nobody, *python, "--help"], capture_output=True, check=False)
