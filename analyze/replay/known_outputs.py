@@ -88,9 +88,9 @@ def _take_next_entries(ctl: Array, columns: dict[str, Array], has_exit: Array) -
 def _mark_core_writes(ctl: Array, columns: dict[str, Array], unknown_main: Array) -> None:
     """Where cwnd or pacing rate is not what BBR left there: TCP or the application wrote it.
 
-    What BBR left is the known output, else (a callback that does not write it) the entry itself;
-    after a callback that may have written it and whose output is unknown, as a main() without exit
-    or what a timeout's collapse of the window hides, the recorded value is taken, too.
+    What BBR left is the known output, else (a callback that does not write it) the entry itself.
+    The recorded value is taken, too, after a callback that may have written it but whose output is
+    not known: a main() without its exit row, or a window that a timeout collapsed at once.
     """
     for taken, exit_name, column, bit, writers in (
         ("take_cwnd", "exit_snd_cwnd", "tp_snd_cwnd", CHECK_CWND, _WRITE_CWND),

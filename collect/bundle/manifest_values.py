@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...probes.base.errors import BundleError
-from .numbers import MAX_NS, MAX_NUMBER, is_32_bits
+from .numbers import JSON_TEXT, MAX_NS, MAX_NUMBER, is_32_bits
 
 MAX_NAME = 100
 # Not an option of a command, not a formula of a spreadsheet, and not the folder . or .. itself.
@@ -31,7 +31,7 @@ _COUNTS = (
     "accounting.missed_runs",
     "accounting.probes.*.*",
 )
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|\n')
+_TOKEN = re.compile(rf"{JSON_TEXT}|[{{}}\[\],:]|\n")
 
 
 Keys = tuple[str | int, ...]

@@ -10,6 +10,8 @@ import math
 import re
 from typing import Any
 
+# A text in JSON, with its quotes.
+JSON_TEXT = r'"(?:[^"\\]|\\.)*"'
 # Times in ns from 1970, or from boot, to 2116: sums and differences of two of them fit in 64 bits.
 MAX_NS = (1 << 62) - 1
 # The same of whatever else counts up: 2^62 bytes take a year at a Tbit/s.
@@ -33,7 +35,7 @@ def load_json(text: str) -> Any:  # noqa: ANN401 - JSON is checked where it is u
         return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
     except _NumberError as wrong:
         # Numbers within texts are none.
-        numbers = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+        numbers = re.sub(JSON_TEXT, "", text)
         at = numbers.find(wrong.number)
         line = numbers.count("\n", 0, at) + 1
         raise ValueError(f"line {line}: {wrong.number[:40]} {wrong}") from None

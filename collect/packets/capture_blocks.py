@@ -17,6 +17,7 @@ from .capture_file import PCAP_MAGICS, pieces
 from .capture_records import (
     ENHANCED_PACKET,
     INTERFACE,
+    LEAST_BLOCK,
     MOST_BYTES,
     OLD_PACKET,
     ORDER_MAGIC,
@@ -30,7 +31,23 @@ NAMES, SECRETS = 4, 10
 MOST_COMMENT = 60_000
 # Blocks that are no packet, as certificates and keys are, may be somewhat larger.
 _MOST_BLOCK = 16 * MOST_BYTES
-_PACKETS = (OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
+PACKETS = (OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
+
+
+def heading(data: bytes | memoryview, at: int, order: str) -> tuple[str, int, int]:
+    """Return the byte order, type and size of the pcapng block at a place of LEAST_BLOCK or more.
+
+    `order` is that of the section before it; a block that begins a section has its own.
+    """
+    if data[at : at + 4] == PCAP_MAGICS[-1]:
+        order = ">" if data[at + 8 : at + 12] == ORDER_MAGIC.to_bytes(4, "big") else "<"
+    kind, size = struct.unpack_from(order + "II", data, at)
+    return order, kind, size
+
+
+def is_size(size: int, most: int) -> bool:
+    """Tell whether a block can have this size, of at most so many bytes."""
+    return size % 4 == 0 and LEAST_BLOCK <= size <= most
 
 
 @dataclass(frozen=True)
@@ -147,14 +164,12 @@ class _SectionReader:
 
     def size(self, data: memoryview, at: int) -> int | None:
         """Return the size of the block at `at`; None: not all of it is there."""
-        if at + 12 > len(data):
+        if at + LEAST_BLOCK > len(data):
             return None
-        if data[at : at + 4] == PCAP_MAGICS[-1]:
-            self.order = ">" if data[at + 8 : at + 12] == ORDER_MAGIC.to_bytes(4, "big") else "<"
-        (size,) = struct.unpack_from(self.order + "I", data, at + 4)
-        if size % 4 or not 12 <= size <= _MOST_BLOCK:
+        self.order, _, size = heading(data, at, self.order)
+        if not is_size(size, _MOST_BLOCK):
             raise self.source.strange(f"a block of {size} bytes")
-        return int(size) if at + size <= len(data) else None
+        return size if at + size <= len(data) else None
 
     def block(self, raw: bytes) -> CaptureBlock:
         """Return a block; a section's length is left open, as its packets will grow."""
@@ -164,7 +179,7 @@ class _SectionReader:
             raw = raw[:16] + b"\xff" * 8 + raw[24:]
         elif kind == INTERFACE and len(raw) >= 20:
             self.interfaces.append(self._clock(raw))
-        if kind not in _PACKETS:
+        if kind not in PACKETS:
             return CaptureBlock(kind, raw, self.order)
         self.frames += 1
         return CaptureBlock(kind, raw, self.order, self.frames, self._time(kind, raw))

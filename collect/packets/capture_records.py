@@ -14,6 +14,8 @@ from ...probes.base.jit import jit
 GROUPS = 64
 # Frames are no longer than this in any capture that tshark reads.
 MOST_BYTES = 256 << 10
+# A block of a pcapng has its type and twice its size; of larger ones nothing is believed.
+LEAST_BLOCK, LARGEST_BLOCK = 12, 64 * MOST_BYTES
 
 PCAP, PCAPNG = 0, 1
 # pcapng blocks (draft-ietf-opsawg-pcapng, section 4).
@@ -159,7 +161,7 @@ def record_at(text: Any, at: int, end: int, state: Any, links: Any, frame: Any) 
         if not big and number_of(text, at + 8, 4, 0) != ORDER_MAGIC:
             return STRANGE
     size = number_of(text, at + 4, 4, big)
-    if size < 12 or size % 4 or size > 64 * MOST_BYTES:
+    if size < LEAST_BLOCK or size % 4 or size > LARGEST_BLOCK:
         return STRANGE
     if at + size > end:
         return PARTIAL

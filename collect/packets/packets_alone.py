@@ -6,22 +6,13 @@ entries, system calls) for packets, and number them; others do not.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 
+from .capture_blocks import PACKETS, heading, is_size
 from .capture_file import PCAP_MAGICS
-from .capture_records import (
-    ENHANCED_PACKET,
-    INTERFACE,
-    MOST_BYTES,
-    OLD_PACKET,
-    ORDER_MAGIC,
-    SECTION,
-    SIMPLE_PACKET,
-)
+from .capture_records import INTERFACE, LARGEST_BLOCK, LEAST_BLOCK, SECTION
 
-_NEEDED = frozenset((SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET))
-_LEAST_BLOCK, _MOST_BLOCK = 12, 64 * MOST_BYTES
+_NEEDED = frozenset((SECTION, INTERFACE, *PACKETS))
 
 
 def packets_alone(source: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
@@ -44,21 +35,18 @@ class _Blocks:
     """Which blocks of a pcapng stay, piece by piece."""
 
     def __init__(self) -> None:
-        self._order: str | None = None
+        self._order = ""
         self._as_it_is = False
 
     def kept(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what stays of the whole blocks of `data`, and what follows them."""
         kept, begin, at = [], 0, 0
-        while not self._as_it_is and at + _LEAST_BLOCK <= len(data):
-            if data[at : at + 4] == PCAP_MAGICS[-1]:
-                big = data[at + 8 : at + 12] == ORDER_MAGIC.to_bytes(4, "big")
-                self._order = ">" if big else "<"
-            if self._order is None:  # a pcap
+        while not self._as_it_is and at + LEAST_BLOCK <= len(data):
+            if not self._order and data[:4] != PCAP_MAGICS[-1]:  # a pcap
                 self._as_it_is = True
                 break
-            kind, size = struct.unpack_from(f"{self._order}II", data, at)
-            if size % 4 or not _LEAST_BLOCK <= size <= _MOST_BLOCK:
+            self._order, kind, size = heading(data, at, self._order)
+            if not is_size(size, LARGEST_BLOCK):
                 self._as_it_is = True
                 break
             if at + size > len(data):

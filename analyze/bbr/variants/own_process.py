@@ -66,15 +66,17 @@ def compiling(names: str, compiled: Callable[[], T]) -> T:
 
 def _why(error: Exception, names: str) -> str:
     """What the compiler says first, of pages, and which line of the user's files it is about."""
-    lines = str(error).splitlines()
-    said = next((line for line in lines if line and not line.startswith("Failed in")), "")
+    text = str(error).splitlines()
+    said = next((line for line in text if line and not line.startswith("Failed in")), "")
     # Of numba's own errors the text says enough; of others it may be a bare name.
-    cause = said if len(lines) > 1 else f"{type(error).__name__}: {said}"
-    files = {Path(name).name for name in names.split(", ")}
-    for file, number in _PLACE.findall(str(error)):
-        if Path(file).name in files:
-            return f"line {number}: {cause:.200}"
-    return f"{cause:.200}"
+    cause = said if len(text) > 1 else f"{type(error).__name__}: {said}"
+    lines = [number for file, number in _PLACE.findall(str(error)) if _is_one_of(names, file)]
+    return f"line {lines[0]}: {cause:.200}" if lines else f"{cause:.200}"
+
+
+def _is_one_of(names: str, file: str) -> bool:
+    """Tell whether a file that an error names is one of the user's, as `guarded` joins them."""
+    return Path(file).name in (Path(name).name for name in names.split(", "))
 
 
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
@@ -106,7 +108,7 @@ def _gone(name: str, exit_code: int | None, cpu_seconds: int) -> BbrscopeError:
     if exit_code == -signal.SIGXCPU:
         return BbrscopeError(
             f"{name} did not come back: stopped after {cpu_seconds} s of processor time",
-            "look for a loop that does not end in its callbacks",
+            "look in it for a loop that does not end",
         )
     return BbrscopeError(f"{name} ended the process that ran it ({exit_code})", _WAY_OUT)
 
@@ -128,8 +130,7 @@ def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds
 
 
 def _raised(name: str, error: BaseException) -> BbrscopeError:
-    files = {Path(one).name for one in name.split(", ")}
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).name in files]
+    lines = [frame.lineno for frame in frames if _is_one_of(name, frame.filename)]
     where = f" in line {lines[-1]}" if lines else ""
     return BbrscopeError(f"{name} raised {type(error).__name__}{where}: {error!s:.200}", _WAY_OUT)
