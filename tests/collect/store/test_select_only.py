@@ -236,13 +236,14 @@ def test_none_of_150_statements_changes_the_store_or_reads_a_file(
 
 
 def test_the_same_statements_do_harm_where_nothing_holds_them(folder: Path) -> None:
-    """The test above can fail: without a check, DuckDB runs the worst of them."""
-    worst = filled(next(line for line in LINES if line.startswith("WITH a AS (COPY")), folder)
+    """The test above can fail: a connection that is read-only, and no more than that, writes files.
+
+    DuckDB up to 2.0.0 wrote over the store itself, even with its access to files turned off.
+    """
+    worst = next(line for line in LINES if line.startswith("WITH a AS (COPY") and "OUT" in line)
     with duckdb.connect(folder / "test.duckdb", read_only=True) as con:
-        con.execute("SET enable_external_access = false")
-        con.execute("SET lock_configuration = true")
-        con.execute(worst)
-    assert SPILT in (folder / "test.duckdb").read_text()
+        con.execute(filled(worst, folder))
+    assert SPILT in (folder / "out").read_text()
 
 
 @pytest.mark.parametrize(
