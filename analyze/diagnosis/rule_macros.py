@@ -29,6 +29,14 @@ RULE_MACROS = (
         "CASE WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
     ),
     Macro(
+        "least_words",
+        ("base_is_known",),
+        "",
+        "what a base RTT is: the path's without a queue, as its set-up says; else a least one that"
+        " was recorded, which a queue may lengthen, and jitter or packets that overtake shorten",
+        "CASE WHEN base_is_known THEN 'without a queue' ELSE 'at least' END",
+    ),
+    Macro(
         "is_path",
         ("wait_us", "alone", "probe_us", "around_us", "most_us"),
         "",

@@ -18,6 +18,7 @@ from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 from ..views.view import words_of
+from .loss_tables import TIMEOUTS, UNDONE
 from .path_tables import (
     ALONE,
     FIRST_SAMPLES,
@@ -253,15 +254,6 @@ SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns /
 FROM limits l JOIN these_seconds s USING (run_id, flow, second)
 """
 
-# Recoveries that the sender took back: what it marked lost in them was late. From the end of the
-# one before to the undoing.
-_UNDONE = """
-SELECT u.run_id, u.flow, coalesce(max(o.ns), 0)::BIGINT AS from_ns, u.ns AS to_ns
-FROM these_events u LEFT JOIN these_events o ON o.run_id = u.run_id AND o.flow = u.flow
-  AND o.kind = 'set_state' AND o.new_state = 0 AND o.ns < u.ns
-WHERE u.kind = 'undo_cwnd' GROUP BY u.run_id, u.flow, u.ns
-"""
-
 _FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {chosen}"
 
 TABLES = {
@@ -287,7 +279,8 @@ TABLES = {
     "short": _SHORT,
     "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
-    "undone": _UNDONE,
+    "undone": UNDONE,
+    "timeouts": TIMEOUTS,
     "facts": _FACTS,
 }
 

@@ -206,19 +206,29 @@ class Flow:
         return [(max([ns for ns in opened if ns < end], default=0), end) for end in taken_back]
 
     def without_timeouts(self) -> tuple[int, int]:
-        """Packets marked lost, but within 1 s of a timeout or if it was undone; and delivered."""
+        """Packets marked lost, but by a timeout, in its repair or if it was undone; and delivered.
+
+        tcp_enter_loss() marks what is in flight and then sets the state, with no ACK in between:
+        what is marked after the last of main's calls or changes of state is the timer's. Its repair
+        lasts until all is acknowledged that was sent by then.
+        """
         rows = self.after_init.with_columns(lost=raw.grown(self.after_init, "tp.lost"))
         for begin, end in self.undone:
             late = (pl.col("ns") > begin) & (pl.col("ns") < end)
             rows = rows.with_columns(lost=pl.when(late).then(0).otherwise("lost"))
-        states = rows.filter(
-            (pl.col("icsk_ca_state") == LOSS)
-            | ((pl.col("kind") == "S") & (pl.col("new_state") == LOSS))
-        )["ns"]
-        lost = 0
-        for ns, count in rows.filter(pl.col("lost") > 0).select("ns", "lost").iter_rows():
-            lost += 0 if ((states - ns).abs() <= 1_000_000_000).any() else count
-        return lost, self.total("tp.delivered")
+        acked = raw.grown(rows, "tp.snd_una").cum_sum()
+        ahead = (rows["tp.snd_nxt"] - rows["tp.snd_una"]) % raw.WRAP
+        lost = marked = repaired = 0
+        for kind, state, count, done, out in rows.select(
+            "kind", "new_state", "lost", acked=acked, ahead=ahead
+        ).iter_rows():
+            marked += count if done >= repaired else 0
+            if kind == "S" and state == LOSS:
+                repaired = max(repaired, done + out)
+                marked = 0
+            elif kind in ("M", "S"):
+                lost, marked = lost + marked, 0
+        return lost + marked, self.total("tp.delivered")
 
     @cached_property
     def silences(self) -> list[tuple[float, float]]:

@@ -236,6 +236,49 @@ def test_a_queue_of_large_skbs_has_to_lack_most_of_what_was_lost(asked: Ask) -> 
     assert asked(of_rule, *lost, *large)[0] == []
 
 
+def timer_at(seq: int) -> str:
+    """Event `seq` is the timer's: tcp_enter_loss() has marked what is in flight, and says so."""
+    return (
+        "UPDATE events SET kind = 'set_state', new_state = 4 WHERE {run} AND flow = 1"
+        f" AND seq = {seq}"
+    )
+
+
+def marked_from(seq: int) -> str:
+    """400 packets are marked lost at event `seq`."""
+    return f"UPDATE events SET tp_lost = tp_lost + 400 WHERE {{run}} AND seq >= {seq}"
+
+
+@pytest.mark.parametrize("rule", ["heavy_loss", "loss_outside_bottleneck"])
+def test_what_a_timeout_marked_is_no_loss_until_all_of_it_is_acknowledged(
+    asked: Ask, rule: str
+) -> None:
+    fired = 3000
+    _, rows = asked([rule], timer_at(fired))
+    at = {row["seq"]: row for row in of_flow(rows).iter_rows(named=True)}
+    sent = at[fired]["tp_snd_nxt"]
+    over = min(
+        seq for seq in at if seq > fired and (at[seq]["tp_snd_una"] - sent) % WRAP < WRAP // 2
+    )
+    assert over - fired > 10
+    for seq in (fired, fired + 1, over - 1):
+        assert asked([rule], timer_at(fired), marked_from(seq))[0] == [], seq
+    for seq in (fired - 1, over):
+        (finding,), _ = asked([rule], timer_at(fired), marked_from(seq))
+        assert finding.values["lost_packets"] >= 400
+
+
+def test_a_least_round_trip_is_the_paths_only_where_its_set_up_says_so(asked: Ask) -> None:
+    lost = marked_from(2000)
+    (finding,), _ = asked(["heavy_loss"], lost)
+    assert finding.values["least"] == "without a queue"
+    unstated = "UPDATE runs SET setup = replace(setup, 'delay', 'unknown') WHERE {run}"
+    (finding,), rows = asked(["heavy_loss"], lost, unstated)
+    assert finding.values["least"] == "at least"
+    rtts = of_flow(rows).filter(pl.col("rs_rtt_us") > 0)["rs_rtt_us"]
+    assert finding.values["base_us"] <= rtts.min()
+
+
 # Flow 9's path takes twice as long; flow 1 carries a half of it. A third one comes at 8 s: until
 # then flow 1 carried nothing at all.
 LONGER = (
