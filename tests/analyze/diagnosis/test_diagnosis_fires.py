@@ -280,6 +280,18 @@ def test_bursts_of_acks_cost_nothing_while_a_sender_has_nothing_on_the_way(alter
     assert made.findings == []
 
 
+def test_probes_that_end_by_loss_and_leave_the_bound_are_told_so(
+    shipped: Store, alter: Alter
+) -> None:
+    """Near its floor inflight_hi is set to what it was."""
+    run, name = "v3_x_tlp5", "loss_above_threshold"
+    cut = diagnose(shipped.con, shipped.run_id(run), [RULES[name]]).findings[0].values
+    assert 0 < cut["lowered_count"] <= cut["cut_count"]
+    stays = "UPDATE events SET bbr_inflight_hi = 4 WHERE {run}"
+    values = ask(alter(run, [stays]), run, name).values
+    assert (values["cut_count"], values["lowered_count"]) == (cut["cut_count"], 0)
+
+
 def test_a_labs_other_flows_are_senders_though_their_packets_were_not_captured(
     alter: Alter,
 ) -> None:

@@ -54,6 +54,16 @@ JOINED = PathSetup(4_868_578, 33_785, limit_bytes=54_640, jitter_us=5_037)
 GROWS = ((5_519_617, "rtt", 90_393.25442450562),)
 LONGER = PathSetup(22_204_500, 37_465, limit_bytes=240_780, changes=GROWS)
 HALF_RANDOM = PathSetup(9_344_820, 39_922, limit_bytes=14_586, loss=0.011994617065469657)
+TRICKLE = PathSetup(200_000, 40 * MS, limit_bytes=100_000)
+HELD_ALONE = PathSetup(10_000_000, 40 * MS, limit_bytes=200_000, aggregation_us=20 * MS)
+FASTER = ((8 * S, "rate", 25_000_000.0),)
+WIDENS = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, changes=FASTER)
+EIGHT_BDP = PathSetup(10_000_000, 40 * MS, limit_bytes=400_000)
+THREE_PACKETS = PathSetup(6_600_000, 15 * MS, limit_bytes=4542)
+POLICED = PathSetup(8_400_000, 48 * MS, limit_bytes=67_000, burst_bytes=25_000, policer=True)
+FALLS = ((5 * S, "rtt", 24 * MS), (12 * S, "rate", 5_700_000.0))
+LONGER_FALLS = PathSetup(12_000_000, 12 * MS, limit_bytes=50_000, changes=FALLS)
+READS = PathSetup(9_600_000, 30 * MS, limit_bytes=112_000, memory_bytes=44_000)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
@@ -94,10 +104,21 @@ WORLDS = {
     "half_random_v2": world(
         HALF_RANDOM, 20, flow("v2", 20), FlowSetup("v2", 1_281_031, 20 * S), seed=392262148
     ),
+    "trickle_v3": world(TRICKLE, 20, flow("v3", 20)),
+    "held_alone_v3": world(HELD_ALONE, 8, flow("v3", 8)),
+    "perhaps_alone_v3": world(HELD_ALONE, 8, flow("v3", 8)),
+    "widens_v2": world(WIDENS, 22, flow("v2", 22), flow("v2", 22)),
+    "full_v2": world(EIGHT_BDP, 25, flow("v2", 25), flow("cubic", 25), seed=3),
+    "three_packets_v1": world(THREE_PACKETS, 12, *[flow("v1", 12) for _ in range(6)]),
+    "policed_v1": world(POLICED, 12, flow("v1", 12)),
+    "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
+    "reads_v2": world(READS, 14, flow("v2", 14), flow("cubic", 14, 2)),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
-UNSTATED = dict.fromkeys(("late_v3", "joins_cubic_v3", "jumbo_v2"), ("n", "ccs", "starts"))
+UNSTATED = dict.fromkeys(
+    ("late_v3", "joins_cubic_v3", "jumbo_v2", "perhaps_alone_v3"), ("n", "ccs", "starts")
+)
 # And those whose is to say nothing of the path's jitter, or of its rate.
 UNSTATED |= {"varies_v3": ("jitter",), "unstated_longer_v1": ("rate",)}
 
@@ -257,6 +278,58 @@ def test_an_episode_takes_a_round_trip_of_the_path_as_it_is_then(
 ) -> None:
     assert "probe_rtt_long" not in found(made, "longer_v1")
     assert "probe_rtt_long" not in found(made, "unstated_longer_v1")
+
+
+def test_an_episode_whose_four_packets_are_a_queue_is_long(made: dict[str, Diagnosis]) -> None:
+    """They take 242 ms on 200 kbit/s, where the path takes 40 ms: that is no longer path."""
+    assert "probe_rtt_long" in found(made, "trickle_v3")
+
+
+def test_what_bursts_made_a_lone_flow_believe_is_no_measure_of_them(
+    made: dict[str, Diagnosis],
+) -> None:
+    """18 packets are more than half of the path's 33, and less than half of what it believes in."""
+    values = found(made, "held_alone_v3")["ack_aggregation"]
+    assert values["most_packets"] > values["bdp_packets"] / 2
+    assert "ack_aggregation" not in found(made, "perhaps_alone_v3")
+
+
+def test_probes_on_a_full_link_show_nothing_that_was_to_have(made: dict[str, Diagnosis]) -> None:
+    """Two flows on a link that became wider leave room; one and CUBIC leave none."""
+    assert "probe_up_cut_short" in found(made, "widens_v2")
+    assert "probe_up_cut_short" not in found(made, "full_v2")
+
+
+def test_a_long_term_rate_costs_a_flow_of_its_own_part_alone(made: dict[str, Diagnosis]) -> None:
+    """Six flows fill the link: together they miss next to nothing of it."""
+    costs = [f.cost_bytes for f in made["three_packets_v1"].findings if f.rule.name == "policer"]
+    link = 12 * THREE_PACKETS.rate_bps / 8 * 1448 / 1514
+    assert len(costs) == 6
+    assert sum(cost or 0 for cost in costs) < 0.2 * link
+
+
+def test_what_holds_no_packets_and_drops_them_is_a_policer(made: dict[str, Diagnosis]) -> None:
+    assert found(made, "policed_v1")["policer"]["verdict"].endswith("at any sample: a policer.")
+    assert found(made, "three_packets_v1")["policer"]["verdict"].endswith("no policer.")
+
+
+def test_a_descent_on_a_path_that_became_longer_waits_for_the_queue_alone(
+    made: dict[str, Diagnosis],
+) -> None:
+    """PROBE_RTT at 10 s saw the path of 24 ms; without a change the set-up's is the path's."""
+    assert found(made, "longer_falls_v1")["slow_descent"]["base_us"] == pytest.approx(24e3, rel=0.1)
+    slower = found(made, "slower_v1")
+    assert slower.get("slow_descent", {"base_us": 38_445})["base_us"] == 38_445
+
+
+def test_a_window_carries_what_its_round_trips_then_let_it(made: dict[str, Diagnosis]) -> None:
+    """With the 30 ms of the empty path it would carry all of the link, and more."""
+    values = found(made, "reads_v2")["receive_window_limited"]
+    assert values["rtt_us"] > 60_000
+    assert values["window_bps"] == pytest.approx(8e6 * values["window_bytes"] / values["rtt_us"])
+    assert values["window_bps"] < READS.rate_bps
+    alone = found(made, "small_window_v3")["receive_window_limited"]
+    assert alone["rtt_us"] == pytest.approx(60_000, rel=0.1)
 
 
 def test_a_rate_that_nobody_stated_prices_no_time_without_a_queue(
