@@ -87,10 +87,13 @@ def test_time_that_is_allowed_changes_nothing() -> None:
 
 
 CHANGES = """
-SELECT f.local_port, f.remote_port, list(phase ORDER BY seq) FROM (
+SELECT f.local_port, f.remote_port,
+  list(phase ORDER BY seq) FILTER (phase IS DISTINCT FROM before) AS phases, count(*) FROM (
   SELECT *, lag(phase) OVER (PARTITION BY flow ORDER BY seq) AS before
   FROM (SELECT *, bbr_mode * 16 + least(bbr_cycle_idx, 2) AS phase FROM events)) e
-JOIN flows f USING (run_id, flow) WHERE phase IS DISTINCT FROM before GROUP BY ALL ORDER BY ALL
+JOIN flows f USING (run_id, flow)
+WHERE f.local_port = $port  -- others' flows on this host go on before and after
+GROUP BY ALL ORDER BY ALL
 """
 
 
@@ -98,12 +101,27 @@ JOIN flows f USING (run_id, flow) WHERE phase IS DISTINCT FROM before GROUP BY A
 BULK = (
     CONNECT
     + """
+print(client.getsockname()[1])
 threading.Thread(target=lambda: [None for _ in iter(lambda: peer.recv(65536), b"")]).start()
 for turn in range(1500): client.sendall(b"x" * 20000)
 for turn in range(30): client.sendall(b"x" * 20000); time.sleep(0.02)
 client.close()
 """
 )
+
+
+def port_recorded_twice_at_once(folder: Path) -> int:
+    """The port of a flow that both recorded; 0 if the kernel skipped a run of either program.
+
+    On a busy CPU it may (trace_call_bpf()). That is told, and the two need not have seen the same.
+    """
+    phases, full = ("-o", str(folder / "phases"), "--phases"), ("-o", str(folder / "full"))
+    talk = collect("--no-packets", *phases, "--", sys.executable, "-c", BULK)
+    done = ran("--no-packets", *full, "--rung", "tcp_probe", "--", *talk)
+    accounts = [manifest(folder / name)["accounting"] for name in ("phases", "full")]
+    missed = sum(account["missed_runs"] for account in accounts)
+    assert (done.returncode == 0) == (missed == 0), done.stderr
+    return 0 if missed else int(done.stdout.split()[-1])
 
 
 @needs_root
@@ -114,20 +132,22 @@ def test_two_recorders_at_once_and_the_one_of_phases_has_what_the_other_saw_chan
     tmp_path: Path,
 ) -> None:
     """Both are complete, too: none takes the other's sockets, numbers or signals."""
-    phases, full = ("-o", str(tmp_path / "phases"), "--phases"), ("-o", str(tmp_path / "full"))
-    talk = collect("--no-packets", *phases, "--", sys.executable, "-c", BULK)
-    done = ran("--no-packets", *full, "--rung", "tcp_probe", "--", *talk)
-    assert done.returncode == 0, done.stderr
-    changes, events = {}, {}
+    for number in range(5):
+        folder = tmp_path / str(number)
+        if port := port_recorded_twice_at_once(folder):
+            break
+    assert port, "the kernel skipped runs of the programs each time"
+    changes = {}
     for name in ("phases", "full"):
-        assert manifest(tmp_path / name)["completeness"]["sequence_missing"] == 0
-        path = tmp_path / f"{name}.duckdb"
-        bbrscope("ingest", "--store", str(path), str(tmp_path / name))
+        assert manifest(folder / name)["completeness"]["sequence_missing"] == 0
+        path = folder / f"{name}.duckdb"
+        bbrscope("ingest", "--store", str(path), str(folder / name))
         with open_store(path, read_only=True) as store:
-            changes[name] = store.con.execute(CHANGES).fetchall()
-            rung, events[name] = store.con.execute("SELECT rung, events FROM runs").fetchall()[0]
-        assert rung == {"phases": "phases", "full": "tcp_probe"}[name]
-    assert set(map(repr, changes["phases"])) <= set(map(repr, changes["full"]))
-    assert max(len(row[2]) for row in changes["phases"]) > 2
-    assert events["phases"] == sum(len(row[2]) for row in changes["phases"])
-    assert events["full"] > 5 * events["phases"]
+            changes[name] = store.con.execute(CHANGES, {"port": port}).fetchall()
+            rungs = store.con.execute("SELECT rung FROM runs").fetchall()
+        assert rungs == [({"phases": "phases", "full": "tcp_probe"}[name],)]
+    assert [row[:3] for row in changes["phases"]] == [row[:3] for row in changes["full"]]
+    ((*_, phases, events),) = changes["phases"]
+    assert len(phases) > 2
+    assert events == len(phases)
+    assert changes["full"][0][3] > 5 * events
