@@ -19,6 +19,8 @@ RATE_NS = 2_000_000_000
 # A flow of which nothing came for so long is no longer shown.
 GONE_NS = 10_000_000_000
 STORY = 200
+# A time [ns, CLOCK_MONOTONIC], and packets delivered, packets lost and bytes acknowledged by then.
+Mark = tuple[int, int, int, int]
 
 
 @dataclass
@@ -58,15 +60,23 @@ class _Track:
 
     now: FlowNow
     values: dict[str, int] = field(default_factory=dict)
-    marks: deque[tuple[int, int, int, int]] = field(default_factory=deque)
+    marks: deque[Mark] = field(default_factory=deque)
     story: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=STORY))
+
+    def grown(self, mark: Mark) -> Mark:
+        """Take a mark; return by how much each of its numbers grew in the last RATE_NS or so."""
+        self.marks.append(mark)
+        while len(self.marks) > 2 and self.marks[1][0] <= mark[0] - RATE_NS:
+            self.marks.popleft()
+        first = self.marks[0]
+        return (mark[0] - first[0], mark[1] - first[1], mark[2] - first[2], mark[3] - first[3])
 
 
 class LiveFlows:
     """Takes what a follower brings; `flows` are those that are alive."""
 
     def __init__(self) -> None:
-        # By the flow's number, or by its name where ss tells of it.
+        # By the flow's number, or by its name and cookie where ss tells of it.
         self._tracks: dict[int | str, _Track] = {}
         self._sockets: dict[str, int] = {}
 
@@ -132,19 +142,17 @@ class LiveFlows:
 
     def _rates(self, track: _Track, event: LiveEvent) -> None:
         """Delivery rate and losses since the oldest mark."""
-        values, marks = event.values, track.marks
+        values = event.values
         delivered, lost = values.get("tp_delivered"), values.get("tp_lost")
         if delivered is None or lost is None:
             return
         # Packets may be smaller than a segment: bytes are those of the sequence numbers.
-        marks.append((event.ns, delivered, lost, values.get("tp_snd_una", 0)))
-        while len(marks) > 2 and marks[1][0] <= event.ns - RATE_NS:
-            marks.popleft()
-        grown, gone, acked = ((marks[-1][i] - marks[0][i]) % (1 << 32) for i in (1, 2, 3))
-        if (span := marks[-1][0] - marks[0][0]) > 0:
-            track.now.delivered_mbps = acked * 8e3 / span
+        grown = track.grown((event.ns, delivered, lost, values.get("tp_snd_una", 0)))
+        _, packets, gone, acked = (n % (1 << 32) for n in grown)
+        if grown[0] > 0:
+            track.now.delivered_mbps = acked * 8e3 / grown[0]
         track.now.lost = gone
-        track.now.loss = gone / (grown + gone) if grown + gone else 0.0
+        track.now.loss = gone / (packets + gone) if packets + gone else 0.0
 
     def sample(self, samples: Iterable[Sample], now_ns: int) -> None:
         """Take the output of one call of ss: all that the rung inet_diag tells."""
@@ -153,12 +161,20 @@ class LiveFlows:
             name = (
                 f"{ends.local_address}:{ends.local_port} > {ends.remote_address}:{ends.remote_port}"
             )
-            now = self._tracks.setdefault(name, _Track(FlowNow(name))).now
+            # The cookie tells connections apart that have the same ends one after the other.
+            track = self._tracks.setdefault(f"{name} {one.cookie}", _Track(FlowNow(name)))
+            now = track.now
             now.ns = now_ns
-            now.phase = values.get("phase") or now.phase
+            phase = values.get("phase") or now.phase
+            if now.phase and phase != now.phase:
+                track.story.append((now_ns, f"{now.phase} > {phase} between two polls of ss"))
+            now.phase = phase
             now.cwnd, now.in_flight = values.get("snd_cwnd"), values.get("in_flight")
             now.inflight_hi, now.inflight_lo = values.get("inflight_hi"), values.get("inflight_lo")
-            now.delivered_mbps = _scaled(values.get("delivery_rate"), 1e6)
+            # Not ss's delivery_rate: that is of the last ACK, and stays when nothing is sent.
+            # ss leaves out a count that is 0.
+            span, _, _, acked = track.grown((now_ns, 0, 0, values.get("bytes_acked") or 0))
+            now.delivered_mbps = acked * 8e3 / span if span else None
             now.bw_mbps = _scaled(values.get("bw"), 1e6)
             now.pacing_mbps = _scaled(values.get("sk_pacing_rate"), 1e6)
             now.srtt_ms = _scaled(values.get("srtt_us"), 1e3)

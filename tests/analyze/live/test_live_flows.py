@@ -5,8 +5,15 @@ from __future__ import annotations
 from bbrscope.analyze.live.follower import Followed
 from bbrscope.analyze.live.live_events import LiveEvent, LiveFlow
 from bbrscope.analyze.live.live_flows import GONE_NS, LiveFlows
+from bbrscope.collect.samples.ss_log import samples
 
 MS, MSS = 1_000_000, 1000
+# A connection as ss shows it, which has acknowledged so many bytes.
+SS = (
+    "ESTAB 0 0 192.0.2.1:443 192.0.2.9:5555 sk:{cookie} bbr wscale:7,7 rto:204 rtt:12.5/1 "
+    "mss:1448 cwnd:40 {acked} bbr:(bw:20000000bps,mrtt:10.5,pacing_gain:{gain},cwnd_gain:2) "
+    "pacing_rate 25000000bps delivery_rate 1158400000bps app_limited"
+)
 ENDS = {"saddr": "192.0.2.1", "sport": 443, "daddr": "192.0.2.9", "dport": 5555}
 
 
@@ -42,3 +49,34 @@ def test_equal_ends_in_two_namespaces_are_two_flows() -> None:
     assert [flow.delivered_mbps for flow in flows.flows] == [8.0, 8.0]
     flows.forget(1000 * MS + GONE_NS)
     assert flows.flows == []
+
+
+def polled(flows: LiveFlows, second: int, acked: int, cookie: int = 9, gain: str = "1") -> None:
+    """What ss shows after so many seconds; it leaves out a count that is 0."""
+    shown = f"bytes_acked:{acked}" if acked else ""
+    line = SS.format(acked=shown, cookie=cookie, gain=gain)
+    flows.sample(samples([line]), second * 1000 * MS)
+
+
+def test_ss_tells_a_rate_by_what_was_acknowledged_between_its_polls() -> None:
+    """delivery_rate stays what it was at the last ACK, however long ago."""
+    flows = LiveFlows()
+    told = []
+    for second, acked in enumerate((0, 1_000_000, 2_000_000, 2_000_000, 2_000_000)):
+        polled(flows, second, acked)
+        told.append(flows.flows[0].delivered_mbps)
+    assert told == [None, 8.0, 8.0, 4.0, 0.0]
+    # Another connection with the same ends has its own count.
+    polled(flows, 5, 500, cookie=10)
+    polled(flows, 6, 1500, cookie=10)
+    assert [flow.delivered_mbps for flow in flows.flows] == [0.0, 0.008]
+
+
+def test_ss_tells_a_story_of_the_phases_that_its_polls_saw() -> None:
+    flows = LiveFlows()
+    for second, gain in enumerate(("1.25", "1.25", "0.75")):
+        polled(flows, second, 1000 * second, gain=gain)
+    (flow,) = flows.flows
+    assert flows.story(flow.flow) == [
+        (2000 * MS, "PROBE_BW_1.25 > PROBE_BW_0.75 between two polls of ss")
+    ]
