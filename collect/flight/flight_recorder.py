@@ -19,13 +19,12 @@ from ..record.host import clocks
 from ..record.host.clocks import ClockReading
 from ..record.output.live_rows import ORDER_NS
 from ..record.output.manifest import ManifestWriter
-from ..record.output.stream import STALLED_NS
 from ..record.plan import RecordingPlan
 from ..record.recording import ended_by_signals
 from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump
-from .rings import Covered, Rings
+from .rings import WAIT_NS, Covered, Rings
 from .triggers import LiveBatch, Watcher
 
 TICK_S = 0.2
@@ -112,6 +111,8 @@ class FlightRecorder:
         attaching.count_too(self.side)
         self._writer = ManifestWriter(self.plan, attaching)
         self._read_clocks()
+        # Nothing before is in all rings; and of COMMAND nothing may be missing.
+        self.rings.began_ns = self._written_until_ns = self._readings[-1].monotonic_ns
         manifest = self._writer.at_start(self._readings[-1], [])
         for _, watcher in self.flight.watchers:
             watcher.begin(manifest)
@@ -165,7 +166,6 @@ class FlightRecorder:
 
     def _rotate(self, rotate_s: float, now_ns: int) -> None:
         """Begin the next bundle when it is time, or when memory fills."""
-        self._written_until_ns = self._written_until_ns or now_ns
         full = self.rings.fill > FULL
         if full or now_ns - self._written_until_ns >= rotate_s * SECOND_NS:
             why = "memory fills" if full else f"every {rotate_s:g} s"
@@ -183,7 +183,7 @@ class FlightRecorder:
         """Whether all rows of the time to write have come."""
         until, events = fired.until_ns, self.rings.events
         reached = events is None or events.newest_ns >= until
-        return now_ns >= until and (reached or now_ns >= until + STALLED_NS + 2 * SECOND_NS)
+        return now_ns >= until and (reached or now_ns >= until + WAIT_NS)
 
     def _wait_for_rows(self, fired: Fired) -> Fired:
         """At the end the time after the trigger is cut short; rows on their way are waited for."""

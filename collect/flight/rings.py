@@ -8,6 +8,7 @@ from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS, PACKETS, QUEUE, SS
 from ..record.captures import samplers
 from ..record.output.outputs import Output
+from ..record.output.stream import STALLED_NS
 from .event_ring import EventRing
 from .packet_ring import PacketRing
 from .text_ring import TextRing
@@ -15,8 +16,11 @@ from .text_ring import TextRing
 # Parts of the memory, of 16.
 SHARES = {EVENTS: 10, PACKETS: 4, SS: 1, QUEUE: 1}
 LEAST_BYTES = 4_000_000
-# What a ring holds more than is asked for: pieces go as a whole, and rows come late.
-MARGIN_NS = 4_000_000_000
+# A dump waits so long for rows of its time: where flows are silent, none says that it is over.
+WAIT_NS = STALLED_NS + 2_000_000_000
+# What a ring holds more than is asked for: a dump may wait, for a rotation before it, too, and
+# pieces go as a whole.
+MARGIN_NS = 2 * WAIT_NS + 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Covered:
 class Rings:
     """Outputs in memory, together never more than `memory` bytes.
 
+    `began_ns` [CLOCK_MONOTONIC] is when what fills them had all been started.
+
     Raises:
         HostError: `memory` is less than LEAST_BYTES.
     """
@@ -43,6 +49,7 @@ class Rings:
             )
         self.last_ns = last_ns
         self.memory = memory
+        self.began_ns = 0
         self.events: EventRing | None = None
         self.packets: PacketRing | None = None
         self.texts: dict[str, TextRing] = {}
@@ -87,6 +94,7 @@ class Rings:
         `real_ahead_ns` is what CLOCK_REALTIME, the packets' clock, is ahead of CLOCK_MONOTONIC.
         """
         wanted = until_ns - self.last_ns if from_ns is None else from_ns
+        wanted = max(wanted, self.began_ns)
         reach = {
             name: ring.ring.covered_from_ns for name, ring in self.texts.items() if ring.ring.size
         }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bbrscope.collect.bundle.bundle import EVENTS
-from bbrscope.collect.flight import flight_recorder
+from bbrscope.collect.bundle.bundle import EVENTS, SS
+from bbrscope.collect.flight import flight_recorder, text_ring
 from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
 from bbrscope.collect.flight.triggers import of_rows
 from bbrscope.collect.record.host.clocks import ClockReading
@@ -70,7 +71,13 @@ def flying(
     facts = {"format": "bbrscope-bundle", "version": 1, "bbr": "v1", "constants": {"HZ": 250}}
     clocks = {"start": {"realtime_ns": 0, "monotonic_ns": 0}}
     recorder._writer = SimpleNamespace(
-        limit_notes=[], of_dump=lambda name, *_: {**facts, "name": name, "clocks": clocks}
+        limit_notes=[],
+        of_dump=lambda name, _start, _end, notes: {
+            **facts,
+            "name": name,
+            "clocks": clocks,
+            "notes": notes,
+        },
     )
     return recorder, ring, coming, now
 
@@ -125,3 +132,96 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
     rows_kept = text(dump / "events.csv.zst").splitlines()
     assert rows_kept[len(HEADS) + 1].startswith("N1,")
     assert [line for line in rows_kept if line.startswith("S,")]
+
+
+def begun(recorder: Any, now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the recorder begin now, without anything that it would start."""
+    attaching = SimpleNamespace(count_too=lambda _side: None)
+    recorder.watching.attach = lambda: attaching
+    writer = recorder._writer
+    writer.at_start = lambda *_: {"rung": "fentry"}
+    monkeypatch.setattr(flight_recorder, "ManifestWriter", lambda *_: writer)
+    monkeypatch.setattr(recorder.side, "start", lambda: None)
+    recorder.start()
+    assert recorder._readings[0].monotonic_ns == now.ns
+
+
+def test_a_dump_reaches_back_to_when_it_began_to_record_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trigger: Any = SimpleNamespace(check=lambda _: "burst", begin=lambda _: None)
+    flight = FlightPlan(LAST_S, MEMORY, (("losses", trigger),))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    for now.ns, rows in looks():
+        if now.ns == 10 * SECOND:
+            begun(recorder, now, monkeypatch)
+        if now.ns >= 10 * SECOND:
+            ring.write(rows)
+            coming[:] = rows.splitlines(keepends=True)[::-1]
+            recorder.take_rows(now.ns)
+        if recorder.dumps:
+            break
+    (dump,) = recorder.dumps
+    document = manifest(dump)
+    assert document["flight"]["from_ns"] == 10 * SECOND
+    assert document["notes"] == []
+
+
+def test_rotation_leaves_nothing_out_between_beginning_and_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may have done all that it does before the rows are looked at."""
+    flight = FlightPlan(6.0, MEMORY, (), 0.0, None, 3.0)
+    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
+    now.ns = SECOND
+    begun(recorder, now, monkeypatch)
+    written: list[bytes] = []
+    for now.ns, rows in looks():
+        ring.write(rows)
+        written += rows.splitlines(keepends=True)
+        recorder.take_rows(now.ns)
+        if len(recorder.dumps) == 2:
+            break
+    documents = [manifest(dump)["flight"] for dump in recorder.dumps]
+    assert documents[0]["from_ns"] == SECOND
+    assert documents[1]["from_ns"] == documents[0]["until_ns"]
+    kept = "".join(text(dump / "events.csv.zst") for dump in recorder.dumps).splitlines()
+    rows_kept = [row for row in kept if not row.startswith(("#", "N1"))]
+    until = documents[-1]["until_ns"]
+    wanted = [row.decode().rstrip() for row in written if int(row.split(b",")[1]) < until]
+    assert rows_kept == wanted
+
+
+@pytest.mark.parametrize("rotate_s", [None, 1.0, 30.0])
+def test_where_flows_are_silent_a_dump_waits_for_rows_and_has_what_came_before_all_the_same(
+    rotate_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row comes to say that the time to write is over; ss is asked all the while."""
+    kept_s = LAST_S if rotate_s is None else 2 * rotate_s
+    after_s = 1.0 if rotate_s is None else 0.0
+    flight = FlightPlan(kept_s, MEMORY, (), after_s, None, rotate_s)
+    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
+    clock = SimpleNamespace(monotonic_ns=lambda: now.ns)
+    monkeypatch.setattr(text_ring, "time", clock)
+    begun(recorder, now, monkeypatch)
+    polls = recorder.rings.open(SS)
+    for now.ns, rows in looks():
+        if now.ns <= 100 * SECOND:
+            ring.write(rows)
+        elif now.ns == 110 * SECOND and rotate_s is None:
+            recorder.ask()
+        polls.write(b"# monotonic_ns %d\n" % now.ns)
+        recorder.take_rows(now.ns)
+        if now.ns > 200 * SECOND:
+            break
+    documents = [manifest(dump) for dump in recorder.dumps]
+    assert not [note for document in documents for note in document["notes"]]
+    windows = [document["flight"] for document in documents]
+    if rotate_s is None:
+        (window,) = windows
+        assert (window["from_ns"], window["until_ns"]) == (50 * SECOND, 111 * SECOND)
+        assert manifest(recorder.dumps[0])["completeness"]["events"] == 50 * PER_SECOND
+    else:
+        assert windows[-1]["until_ns"] > 150 * SECOND
+        for one, following in pairwise(windows):
+            assert one["until_ns"] == following["from_ns"]
