@@ -271,7 +271,6 @@ class FlightRecorder:
 
     def _notes(self, window: Covered) -> list[str]:
         notes = list(self.side.notes)
-        notes += self._writer.limit_notes if self._writer is not None else []
         if window.short:
             seconds = (window.until_ns - window.from_ns) / 1e9
             notes.append(

@@ -50,7 +50,8 @@ class Attaching:
     """One way down the ladder; afterwards `rung` and `tracer` (None for inet_diag) are set.
 
     `rung` is the name of a rung, "phases" where --phases was asked for and bpftrace is attached;
-    `attempts` has every rung that was tried; `limit` is None without --max-cpu.
+    `attempts` has every rung that was tried; `limit` is None without --max-cpu. `unheeded` says
+    what was asked that this rung cannot do; "" if nothing.
     """
 
     def __init__(
@@ -70,6 +71,13 @@ class Attaching:
         self.rung = ""
         self.tracer: Tracer | None = None
         self.limit: CpuLimit | None = None
+        self.unheeded = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the recording is not as it was asked for."""
+        limited = self.limit.notes if self.limit is not None else []
+        return [self.unheeded, *limited] if self.unheeded else limited
 
     def attach(self, stopped: Callable[[], bool]) -> None:
         """Try the rungs in order.
@@ -81,6 +89,7 @@ class Attaching:
             if self._take(step, stopped):
                 self._say_why_lower()
                 self._limit()
+                self._say_unheeded()
                 return
         reasons = [f"{each.rung}: {each.outcome}, {each.reason}" for each in self.attempts]
         raise HostError(
@@ -135,6 +144,19 @@ class Attaching:
         """Watch what the recording takes of the CPU, if that was asked."""
         if self.tracer is not None and self.plan.max_cpu is not None:
             self.limit = CpuLimit(self.plan.max_cpu, self.tracer.process.pid, self.say)
+
+    def _say_unheeded(self) -> None:
+        """Name what only a program in the kernel would do."""
+        select = self.plan.select
+        asked = {
+            "--sample": select.sample > 1,
+            "--phases": select.phases,
+            "--max-cpu": self.plan.max_cpu is not None,
+        }
+        options = [name for name, given in asked.items() if given]
+        if self.tracer is None and options:
+            self.unheeded = f"{self.rung} records every flow: {', '.join(options)} without effect"
+            self.say(f"  {self.unheeded}")
 
     def count_too(self, beside: SideCaptures) -> None:
         """With --max-cpu, count the CPU time of the side captures, too."""

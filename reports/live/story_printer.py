@@ -9,6 +9,7 @@ from ...analyze.bbr.codes import CODES
 from ...analyze.live.follower import Followed, Follower
 from ...analyze.live.live_limits import phase_of
 from ...analyze.story.sentences import sentence
+from ...collect.bundle.rungs import named_rung
 from ...collect.flight import beginnings
 from ...collect.flight.triggers import LiveBatch
 from ...collect.record.output.live_rows import ORDER_NS
@@ -31,8 +32,10 @@ class StoryPrinter:
         self._phases: dict[str, tuple[int, str]] = {}
 
     def begin(self, manifest: dict[str, Any]) -> None:
-        """Have the estimator ready."""
+        """Have the estimator ready; say so where there will be nothing to tell."""
         self.follower.begin(manifest)
+        if named_rung(manifest) == "inet_diag":
+            say("  --follow tells nothing by inet_diag; bbrscope top shows what it tells", err=True)
 
     def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
         """Follow the rows and print what they tell."""

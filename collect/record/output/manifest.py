@@ -52,11 +52,6 @@ class ManifestWriter:
             "module_params": self.parameters,
         }
 
-    @property
-    def limit_notes(self) -> list[str]:
-        """What was left out for the sake of the CPU."""
-        return self.attaching.limit.notes if self.attaching.limit is not None else []
-
     def at_start(self, now: ClockReading, notes: list[str]) -> dict[str, Any]:
         """The manifest of a recording under way: rows are not counted yet, `complete` is false.
 
@@ -69,7 +64,7 @@ class ManifestWriter:
             "unfinished": True,
             "events": None,
             "events_lost": 0,
-            "notes": notes,
+            "notes": [*notes, *self.attaching.notes],
             "clocks": clocks.describe(self.begin, now),
         }
 
@@ -84,7 +79,7 @@ class ManifestWriter:
         return {
             **self.facts,
             "name": name,
-            "notes": notes,
+            "notes": [*notes, *self.attaching.notes],
             "clocks": clocks.describe(start, end),
             "settings_changed": self._changes(),
         }
@@ -98,7 +93,7 @@ class ManifestWriter:
         side: SideCaptures,
     ) -> dict[str, Any]:
         """The manifest of a recording that is over: what ended it, and how its parts ended."""
-        notes = [*side.notes, *self.limit_notes]
+        notes = [*side.notes, *self.attaching.notes]
         survey = self.attaching.host
         if survey.target and target.instance(survey.target.module) != survey.instance:
             notes.append(f"module {survey.target.module} was unloaded during the recording")

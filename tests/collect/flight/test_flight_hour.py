@@ -71,7 +71,6 @@ def flying(
     facts = {"format": "bbrscope-bundle", "version": 1, "bbr": "v1", "constants": {"HZ": 250}}
     clocks = {"start": {"realtime_ns": 0, "monotonic_ns": 0}}
     recorder._writer = SimpleNamespace(
-        limit_notes=[],
         of_dump=lambda name, _start, _end, notes: {
             **facts,
             "name": name,

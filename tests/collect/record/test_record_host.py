@@ -464,6 +464,21 @@ def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) 
     assert drawn.returncode == 0, drawn.stderr
 
 
+def test_what_inet_diag_cannot_do_of_what_was_asked_is_said_and_in_the_manifest(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "run"
+    words = ("--sample", "1/64", "--phases", "--max-cpu", "5%", "--follow")
+    with Traffic() as flow:
+        only = ("--port", str(flow.port), "--no-packets")
+        done = ran("--rung", "inet_diag", *words, *only, "-d", "1.5", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    note = "inet_diag records every flow: --sample, --phases, --max-cpu without effect"
+    assert note in done.stderr
+    assert note in manifest(out)["notes"]
+    assert "--follow tells nothing by inet_diag" in done.stderr
+
+
 def test_a_command_that_cannot_start_is_refused_before_anything_is_attached(tmp_path: Path) -> None:
     done = ran("-o", str(tmp_path / "run"), "--", "no-such-command-here")
     assert done.returncode == 1
