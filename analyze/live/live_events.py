@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ...collect.events.addresses import endpoints
+from ...collect.events.addresses import endpoints, flow_name
 from ...collect.events.lines import header
 from ...collect.events.lines.header import (
     ADDRESSES,
@@ -42,13 +42,7 @@ class LiveFlow:
     @property
     def name(self) -> str:
         """Local and remote address, as far as they are known."""
-        if "dport" not in self.ends:
-            return f"socket {self.sk}"
-        ends = [
-            f"{self.ends.get(f'{side}addr', '?')}:{self.ends.get(f'{side}port', '?')}"
-            for side in "sd"
-        ]
-        return " > ".join(ends)
+        return flow_name(self.ends, self.sk)
 
 
 @dataclass

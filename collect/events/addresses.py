@@ -77,3 +77,17 @@ def endpoints(row: Mapping[str, str]) -> dict[str, str | int]:
     if "netns" in row:
         parts["netns"] = decode_inode(row["netns"])
     return parts
+
+
+def flow_name(ends: Mapping[str, str | int], sk: str) -> str:
+    """Name a flow by the ends that `endpoints` returns, or by its socket where there are none.
+
+    >>> flow_name({"saddr": "10.9.0.1", "sport": 4711, "dport": 443}, "ff00")
+    '10.9.0.1:4711 > ?:443'
+    >>> flow_name({}, "ff00")
+    'socket ff00'
+    """
+    if "dport" not in ends:
+        return f"socket {sk}"
+    both = [f"{ends.get(f'{side}addr', '?')}:{ends.get(f'{side}port', '?')}" for side in "sd"]
+    return " > ".join(both)

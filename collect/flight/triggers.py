@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ...probes.base.errors import BbrscopeError, HostError
 from ...probes.packed_columns import Numbers, numbers
 from ..bundle.rungs import named_rung
+from ..events.addresses import endpoints, flow_name
 from ..lab import units
 from .beginnings import Columns
 
@@ -30,6 +31,8 @@ OF_EVENTS = (*OF_EVERY_ACK, "phases")
 OF_DECISIONS = ("fentry", "kprobe")
 # What is looked at in a row.
 WANTED = frozenset({"ns", "tp.packets_out", "new_state", "icsk_ca_state", "tp.snd_una", "tp.lost"})
+# The rows that introduce a flow.
+BEGINNINGS = (b"I", b"I0", b"N", b"N0")
 # Marks of a flow's progress are kept this far apart, as part of what is asked for.
 MARKS = 50
 
@@ -64,12 +67,13 @@ class Watcher(Protocol):
 class Seen:
     """What the last rows of a flow said, and what follows from them.
 
-    `ns` is the time of the last row, `out` tp.packets_out, `acked` tp.snd_una, `lost` tp.lost (-1:
-    not seen yet) and `state` enum tcp_ca_state. `total` counts the bytes acknowledged, `losses` the
-    packets marked lost since the row before. `marks` are times [ns] with `total` (LowRate) or with
-    `losses` (LossBurst).
+    `name` says who the flow is, `ns` is the time of the last row, `out` tp.packets_out, `acked`
+    tp.snd_una, `lost` tp.lost (-1: not seen yet) and `state` enum tcp_ca_state. `total` counts the
+    bytes acknowledged, `losses` the packets marked lost since the row before. `marks` are times
+    [ns] with `total` (LowRate) or with `losses` (LossBurst).
     """
 
+    name: str
     ns: int = 0
     out: int = 0
     acked: int = -1
@@ -103,15 +107,18 @@ class FlowWatcher:
             names = batch.columns.get(tag)
             if names is None or not tag.startswith((b"M", b"S", b"T", b"I", b"N")):
                 continue
-            why = why or self._row(tag, values[names.index("sk")], numbers(names, values, WANTED))
+            row = numbers(names, values, WANTED)
+            sk = values[names.index("sk")]
+            if tag in BEGINNINGS:  # another flow may have this address now
+                self.flows[sk] = Seen(_name(names, values, sk), row["ns"])
+            elif tag[:1] not in b"IN" or tag[:2] == b"IX":
+                fired = self._row(sk, row)
+                why = why or fired
         return why or self.judge(batch.now_ns)
 
-    def _row(self, tag: bytes, sk: bytes, row: Numbers) -> str:
-        flow = self.flows.setdefault(sk, Seen())
+    def _row(self, sk: bytes, row: Numbers) -> str:
+        flow = self.flows.setdefault(sk, Seen(flow_name({}, sk.decode())))
         flow.ns = row["ns"]
-        if tag[:1] in b"IN" and tag[:2] != b"IX":
-            self.flows[sk] = Seen(ns=flow.ns)  # another flow may have this address now
-            return ""
         before = flow.state
         flow.out = row.get("tp.packets_out", flow.out)
         flow.state = row.get("new_state", row.get("icsk_ca_state", flow.state))
@@ -121,9 +128,9 @@ class FlowWatcher:
         if (now := row.get("tp.lost")) is not None:
             flow.losses = ((now - flow.lost) & U32) if flow.lost >= 0 else 0
             flow.lost = now
-        return self.event(sk.decode(), flow, before)
+        return self.event(flow, before)
 
-    def event(self, sk: str, flow: Seen, before: int) -> str:
+    def event(self, flow: Seen, before: int) -> str:
         """Judge one row of a flow, whose state (enum tcp_ca_state) was `before`."""
         return ""
 
@@ -142,10 +149,10 @@ class FlowWatcher:
 class Timeouts(FlowWatcher):
     """`rto`: a flow's retransmission timer expired, TCP entered the state Loss."""
 
-    def event(self, sk: str, flow: Seen, before: int) -> str:
+    def event(self, flow: Seen, before: int) -> str:
         """Whether Loss was just entered."""
         if flow.state == LOSS_STATE != before:
-            return f"a retransmission timeout of socket {sk}"
+            return f"a retransmission timeout of {flow.name}"
         return ""
 
 
@@ -160,7 +167,7 @@ class LowRate(FlowWatcher):
         self.bits = bits
         self.span_ns = span_ns
 
-    def event(self, sk: str, flow: Seen, before: int) -> str:
+    def event(self, flow: Seen, before: int) -> str:
         """Mark the progress; when nothing is in flight, the span begins anew."""
         if not flow.out:
             flow.marks.clear()
@@ -171,7 +178,7 @@ class LowRate(FlowWatcher):
     def judged(self, now_ns: int) -> Iterator[str]:
         """Flows that were below the rate for the whole span."""
         from_ns = now_ns - self.span_ns
-        for sk, flow in self.flows.items():
+        for flow in self.flows.values():
             marks = flow.marks
             while len(marks) > 1 and marks[1][0] <= from_ns:
                 marks.popleft()
@@ -181,7 +188,7 @@ class LowRate(FlowWatcher):
                 if bits < self.bits:
                     marks.clear()  # the next dump needs as long again
                     yield (
-                        f"socket {sk.decode()} delivered {bits / 1e6:.3g} Mbit/s for"
+                        f"{flow.name} delivered {bits / 1e6:.3g} Mbit/s for"
                         f" {seconds:.1f} s, less than {self.bits / 1e6:.3g}"
                     )
 
@@ -194,7 +201,7 @@ class LossBurst(FlowWatcher):
         self.packets = packets
         self.span_ns = span_ns
 
-    def event(self, sk: str, flow: Seen, before: int) -> str:
+    def event(self, flow: Seen, before: int) -> str:
         """Count the losses of the span."""
         if not flow.losses:
             return ""
@@ -206,7 +213,7 @@ class LossBurst(FlowWatcher):
         if lost < self.packets:
             return ""
         flow.marks.clear()
-        return f"socket {sk} lost {lost} packets within {self.span_ns / 1e9:g} s"
+        return f"{flow.name} lost {lost} packets within {self.span_ns / 1e9:g} s"
 
 
 class SignalOnly(FlowWatcher):
@@ -218,6 +225,15 @@ class SignalOnly(FlowWatcher):
     def check(self, batch: LiveBatch) -> str:
         """Rows say nothing."""
         return ""
+
+
+def _name(columns: Sequence[str], values: Sequence[bytes], sk: bytes) -> str:
+    """Who a flow is by the row that introduces it."""
+    row = {name: text.decode() for name, text in zip(columns, values, strict=False) if text}
+    try:
+        return flow_name(endpoints(row), sk.decode())
+    except ValueError:
+        return flow_name({}, sk.decode())
 
 
 def needs_rung(trigger: str, manifest: Mapping[str, Any], rungs: Sequence[str]) -> None:

@@ -168,6 +168,8 @@ def test_triggers_fire_when_it_happens_and_not_else() -> None:
         for text, watcher in watchers:
             said[text] += [why] if (why := watcher.check(batch)) else []
     assert all(words in said[text][0] for text, words in FIRES.items())
+    # The only flow of this recording, by its own name.
+    assert all("> 10.9.0.2:5300" in said[text][0] for text in FIRES if "_" not in text)
     assert all(not said[text] for text in NEVER)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from bbrscope.collect.bundle.bundle import EVENTS, SS
 from bbrscope.collect.flight import flight_recorder, text_ring
+from bbrscope.collect.flight.beginnings import columns_of
 from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
-from bbrscope.collect.flight.triggers import of_rows
+from bbrscope.collect.flight.triggers import LiveBatch, of_rows
 from bbrscope.collect.record.host.clocks import ClockReading
 from bbrscope.collect.record.output import check
 from bbrscope.collect.record.plan import RecordingPlan
@@ -224,3 +225,20 @@ def test_where_flows_are_silent_a_dump_waits_for_rows_and_has_what_came_before_a
         assert windows[-1]["until_ns"] > 150 * SECOND
         for one, following in pairwise(windows):
             assert one["until_ns"] == following["from_ns"]
+
+
+def test_every_row_of_a_batch_counts_though_one_of_them_fires() -> None:
+    """A flow that leaves Loss in the batch in which it entered it fires again when it is back."""
+    trigger = of_rows("rto")
+    assert trigger is not None
+    columns = columns_of(HEADS)
+    introduced = b"I,1,ff,20756,26855,33556746,2,33622282,0\n"
+    batches = (
+        [introduced, b"S,2,ff,1,4,0\n", b"S,3,ff,2,0,4\n"],
+        [b"S,4,ff,3,4,0\n"],
+        [b"S,5,ff,4,4,4\n", b"S,6,aa,1,4,0\n"],
+    )
+    said = [trigger.check(LiveBatch(columns, rows, 10)) for rows in batches]
+    timeout = "a retransmission timeout of"
+    flow = f"{timeout} 10.9.1.2:5201 > 10.9.0.2:59240"
+    assert said == [flow, flow, f"{timeout} socket aa"]
