@@ -188,8 +188,8 @@ class LowRate(FlowWatcher):
                 if bits < self.bits:
                     marks.clear()  # the next dump needs as long again
                     yield (
-                        f"{flow.name} delivered {bits / 1e6:.3g} Mbit/s for"
-                        f" {seconds:.1f} s, less than {self.bits / 1e6:.3g}"
+                        f"{flow.name} delivered {_mbit(bits)} Mbit/s for"
+                        f" {seconds:.1f} s, less than {_mbit(self.bits)}"
                     )
 
 
@@ -225,6 +225,16 @@ class SignalOnly(FlowWatcher):
     def check(self, batch: LiveBatch) -> str:
         """Rows say nothing."""
         return ""
+
+
+def _mbit(bits: float) -> str:
+    """Bits as Mbit, with three digits or all that stand before the point.
+
+    >>> _mbit(1_384_000), _mbit(2e9)
+    ('1.38', '2000')
+    """
+    mbit = bits / 1e6
+    return f"{mbit:.3g}" if mbit < 999.5 else f"{mbit:.0f}"
 
 
 def _name(columns: Sequence[str], values: Sequence[bytes], sk: bytes) -> str:

@@ -79,7 +79,7 @@ class CpuLimit:
 
     def _note(self, percent: float, what: str) -> None:
         text = (
-            f"recording took {percent:.1f} % of a CPU, more than --max-cpu {self.percent:g} %:"
+            f"recording took {percent:.3g} % of a CPU, more than --max-cpu {self.percent:g} %:"
             f" from here on {what}"
         )
         self.notes.append(text)

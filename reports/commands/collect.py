@@ -250,8 +250,10 @@ def command(
     elif request.last is not None or request.rotate is not None:
         from ..live.flight import record_flight
 
-        if anonymize or request.max_size is not None:
-            raise click.UsageError("--anonymize and --max-size are for a recording into one bundle")
+        if anonymize or follow or request.max_size is not None:
+            raise click.UsageError(
+                "--anonymize, --follow and --max-size are for a recording into one bundle"
+            )
         if request.rotate is not None and (request.last is not None or request.until):
             raise click.UsageError("--rotate writes everything: --last and --until do not fit")
         record_flight(request.plan(), request)

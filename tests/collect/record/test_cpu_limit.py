@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.record import cpu_limit
 from bbrscope.collect.record.cpu_limit import CHECK_NS, MOST_PERIOD_S, CpuLimit, Used, cpu_s
 
 from tests.collect.record.test_record_host import (
@@ -151,3 +152,17 @@ def test_two_recorders_at_once_and_the_one_of_phases_has_what_the_other_saw_chan
     assert len(phases) > 2
     assert events == len(phases)
     assert changes["full"][0][3] > 5 * events
+
+
+def test_a_limit_that_was_passed_by_little_is_not_said_to_be_reached_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used = iter((0.0, 0.01 * CHECK_NS / 1e9 * 1.04))
+    monkeypatch.setattr(CpuLimit, "used", lambda _self, ns: Used(ns, next(used), 0.0))
+    monkeypatch.setattr(cpu_limit.os, "kill", lambda *_: None)
+    limit = CpuLimit(1.0, 1, lambda _text: None)
+    limit.check(0)
+    limit.check(CHECK_NS)
+    assert limit.notes == [
+        "recording took 1.04 % of a CPU, more than --max-cpu 1 %: from here on 1 of 2 flows"
+    ]

@@ -81,6 +81,17 @@ def test_wrong_usage_is_status_2() -> None:
     assert CliRunner().invoke(cli.cli, ["replay", "--nosuch"]).exit_code == 2
 
 
+@pytest.mark.parametrize("option", ["--follow", "--anonymize", "--max-size=1M"])
+def test_what_the_flight_recorder_does_not_do_is_refused_before_anything_is_attached(
+    option: str,
+) -> None:
+    for kept in ("--last=5s", "--rotate=5s"):
+        done = CliRunner().invoke(cli.cli, ["collect", kept, option])
+        assert done.exit_code == 2
+        assert option.partition("=")[0] in done.output
+        assert "for a recording into one bundle" in done.output
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
