@@ -34,6 +34,7 @@ GUESTS = (
     "test_lab_guest.py",
     "test_record_kernels.py",
     "test_flight_guest.py",
+    "test_loading_guest.py",
     "test_phases_guest.py",
     "test_machine.py",
     "test_readme_guest.py",
