@@ -174,9 +174,17 @@ class Flow:
 
     @property
     def least_us(self) -> float:
-        """The least round trip that TCP measured, the handshake's included, which init takes."""
+        """The least round trip that TCP measured, the handshake's included, which init takes.
+
+        One of whole milliseconds is by a timestamp, and up to a millisecond short: the least of the
+        others is the path's, unless it is further above than that.
+        """
         believed = self.after_init["bbr.min_rtt_us"].drop_nulls()
-        return float(min(*self.rtts, *believed.filter((believed > 0) & (believed < UNSET))))
+        believed = believed.filter((believed > 0) & (believed < UNSET))
+        measured = {*self.rtts, *believed}
+        least = min(measured)
+        finer = min((us for us in measured if us % 1000), default=least)
+        return float(finer if finer <= least + 1000 else least)
 
     @cached_property
     def base_then(self) -> pl.Expr:

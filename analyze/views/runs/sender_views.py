@@ -171,10 +171,20 @@ BASE_RTTS = View(
 WITH lows AS (
   SELECT run_id, flow, ns // 1000000000 AS second, min(ns) AS ns,
     min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us,
-    min(nullif(if_set(bbr_min_rtt_us), 0)) AS model_us
+    min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0 AND rs_rtt_us % {TIMESTAMP_US} <> 0)
+      AS exact_us,
+    min(nullif(if_set(bbr_min_rtt_us), 0)) AS model_us,
+    min(if_set(bbr_min_rtt_us)) FILTER (bbr_min_rtt_us % {TIMESTAMP_US} <> 0) AS exact_model_us
   FROM events GROUP BY run_id, flow, second
+), shortest AS (
+  SELECT run_id, flow, least(min(us), min(model_us)) AS us,
+    least(min(exact_us), min(exact_model_us)) AS exact_us
+  FROM lows GROUP BY run_id, flow
 ), least AS (
-  SELECT run_id, flow, min(us) AS us, min(model_us) AS model_us FROM lows GROUP BY run_id, flow
+  -- An RTT that a timestamp tells, of a packet that was sent again, is up to a tick short: what the
+  -- others say is nearer, where it is no more than that above.
+  SELECT run_id, flow, CASE WHEN exact_us <= us + {TIMESTAMP_US} THEN exact_us ELSE us END AS us
+  FROM shortest
 ), sampled AS (
   SELECT run_id, flow, min(coalesce(tcp_min_rtt_us, min_rtt_us)) AS us FROM samples
   GROUP BY run_id, flow
@@ -185,7 +195,7 @@ WITH lows AS (
   GROUP BY f.run_id, f.flow
 ), known AS (
   SELECT f.run_id, f.flow, f.first_ns, f.last_ns, lab.us AS lab_us,
-    coalesce(least(least.us, least.model_us), sampled.us) AS least_us,
+    coalesce(least.us, sampled.us) AS least_us,
     TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us,
     coalesce({_JITTER_US}, 0) AS jitter_us
   FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)

@@ -129,6 +129,23 @@ def test_fast_packets_of_a_path_with_jitter_make_it_no_shorter(
         assert found == [base]
 
 
+@pytest.mark.parametrize(
+    ("others_us", "base_us"), [(45_985, 45_985), (46_000, 45_000), (46_001, 45_000)]
+)
+def test_an_rtt_by_a_timestamp_is_up_to_a_millisecond_short(
+    tmp_path: Path, others_us: int, base_us: int
+) -> None:
+    """45 ms by timestamps are 45.985; what is more than a tick above them is a queue's."""
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        told = "CASE WHEN seq % 50 = 0 THEN 45000 ELSE $us END"
+        store.con.execute(
+            f"UPDATE events SET rs_rtt_us = {told}, bbr_min_rtt_us = {told}", {"us": others_us}
+        )
+        found = store.con.execute("SELECT base_rtt_us, source FROM base_rtts").fetchall()
+        assert found == [(base_us, "least RTT")]
+
+
 def test_flows_are_compared_while_all_of_them_are_there(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.duckdb") as store:
         ingest(store, fixtures.path("v3_x_tlp5"))
