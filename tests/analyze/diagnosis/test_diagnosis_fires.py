@@ -608,3 +608,13 @@ def test_advice_is_for_the_version_that_it_is_given_to() -> None:
                 assert not any(re.search(r"v2alpha|tcp_bbr2", text) for text in advice), rule.name
             if version == "3":
                 assert not any(re.search(r"ove to (BBR )?v3|^(BBR )?v3 ", text) for text in advice)
+
+
+def test_a_queue_that_held_nothing_is_no_shallow_buffer(alter: Alter) -> None:
+    """What drops packets and holds none at any sample is a policer, which has no buffer."""
+    run, statements = PUT["overruns_shallow_buffer"]
+    rule = RULES["overruns_shallow_buffer"]
+    emptied = "UPDATE queue_samples SET backlog_bytes = 0, backlog_pkts = 0 WHERE {run}"
+    with alter(run, [*statements, emptied]) as store:
+        made = diagnose(store.con, store.run_id(run), [rule])
+    assert [check.outcome for check in made.checks] == ["clear"], made.checks
