@@ -155,7 +155,9 @@ def _readable(table: polars.DataFrame, by: By, store: Store) -> polars.DataFrame
 
     if by != "run":
         counts = ("acked_bytes", "pkt_acked_bytes", "pkt_segments")
-        table = table.filter(polars.any_horizontal(polars.col(*counts).fill_null(0) > 0))
+        # Of a flow that sent, all its rows: a second without an ACK is what people look for.
+        carried = polars.any_horizontal(polars.col(*counts).fill_null(0) > 0)
+        table = table.filter(carried.any().over(_SENDER))
         sent, table = table, _that_count(table, store)
         left_out = sent.n_unique(_SENDER) - table.n_unique(_SENDER)
         if left_out:
