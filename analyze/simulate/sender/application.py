@@ -18,6 +18,7 @@ from ..world.world_records import (
     US,
 )
 from .estimator import EPOCH_NS, call_init
+from .idle_restart import tcp_slow_start_after_idle_check
 from .output import refresh_clock, tcp_write_xmit
 from .rate_sample import at_us, tcp_rate_check_app_limited
 from .timers import tcp_rtt_estimator
@@ -76,6 +77,7 @@ def application(s: Sim, i: int, kind: int) -> None:
         f.written = f.nxt
         return
     f.state = 2
+    tcp_slow_start_after_idle_check(s, i)
     tcp_rate_check_app_limited(s, i)
     if f.app == APP_BULK:
         f.written = _ENDLESS

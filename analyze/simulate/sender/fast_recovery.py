@@ -31,7 +31,12 @@ from ..world.world_records import (
     US,
 )
 from .estimator import call_cwnd_event, call_set_state, call_ssthresh, call_undo_cwnd
-from .loss_based import loss_based_ssthresh, loss_based_undo, tcp_end_cwnd_reduction
+from .loss_based import (
+    loss_based_ssthresh,
+    loss_based_timeout,
+    loss_based_undo,
+    tcp_end_cwnd_reduction,
+)
 from .output import refresh_clock, tcp_retransmit_skb
 from .rack import mark_lost, tcp_identify_packet_loss
 from .sacktag import tcp_check_sack_reordering
@@ -116,7 +121,8 @@ def tcp_init_cwnd_reduction(s: Sim, i: int) -> None:
 
 
 @jit
-def _current_ssthresh(s: Sim, i: int) -> int:
+def tcp_current_ssthresh(s: Sim, i: int) -> int:
+    """Three quarters of cwnd, unless it has been reduced."""
     tp = event_of(s, i).tp
     if tp.icsk_ca_state == TCP_CA_CWR or tp.icsk_ca_state == TCP_CA_RECOVERY:
         return tp.snd_ssthresh
@@ -138,7 +144,7 @@ def tcp_enter_recovery(s: Sim, i: int, ece: bool) -> None:
     _init_undo(s, i)
     if tp.icsk_ca_state != TCP_CA_CWR and tp.icsk_ca_state != TCP_CA_RECOVERY:
         if not ece:
-            f.prior_ssthresh = _current_ssthresh(s, i)
+            f.prior_ssthresh = tcp_current_ssthresh(s, i)
         tcp_init_cwnd_reduction(s, i)
     call_set_state(s, i, TCP_CA_RECOVERY)
 
@@ -312,7 +318,7 @@ def tcp_enter_loss(s: Sim, i: int) -> None:
         or f.high_seq <= f.una
         or (state == TCP_CA_LOSS and f.retransmits == 0)
     ):
-        f.prior_ssthresh = _current_ssthresh(s, i)
+        f.prior_ssthresh = tcp_current_ssthresh(s, i)
         tp.prior_cwnd = tp.snd_cwnd
         _ssthresh(s, i)
         call_cwnd_event(s, i, CA_EVENT_LOSS)
@@ -320,6 +326,7 @@ def tcp_enter_loss(s: Sim, i: int) -> None:
     tp.snd_cwnd = tcp_packets_in_flight(tp) + 1
     f.snd_cwnd_cnt = 0
     call_set_state(s, i, TCP_CA_LOSS)
+    loss_based_timeout(s, i)
     f.high_seq = f.nxt
     f.frto = 1 if new_recovery or f.retransmits else 0
 

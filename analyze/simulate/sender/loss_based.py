@@ -9,6 +9,7 @@ from ..world.places import Sim, event_of, flow_of
 from ..world.world_records import CC_BBR, CC_CUBIC, CC_VEGAS, F_ACKED, F_SACKED, F_UNA, US
 from .vegas import (
     vegas_has_samples,
+    vegas_init,
     vegas_is_above_gamma,
     vegas_is_round_over,
     vegas_round_done,
@@ -23,6 +24,7 @@ _RTT_SCALE = 410  # bic_scale * 10
 _CUBE_FACTOR = (1 << 40) // _RTT_SCALE
 _INFINITE = 0x7FFFFFFF
 _HYSTART_LOW, _HYSTART_SAMPLES = 16, 8
+_FRESH_MS = 1000
 
 
 @jit
@@ -56,6 +58,40 @@ def loss_based_undo(s: Sim, i: int) -> None:
     """tcp_reno_undo_cwnd()."""
     tp = event_of(s, i).tp
     tp.snd_cwnd = max(tp.snd_cwnd, tp.prior_cwnd)
+
+
+@jit
+def loss_based_timeout(s: Sim, i: int) -> None:
+    """cubictcp_state() of Loss, bictcp_reset(): CUBIC begins anew, HyStart too."""
+    f = flow_of(s, i)
+    if f.cc != CC_CUBIC:
+        return
+    f.ca_cnt = 0
+    f.ca_w_max = 0
+    f.ca_last_cwnd = 0
+    f.ca_last_time = 0
+    f.ca_origin = 0
+    f.ca_k = 0
+    f.ca_delay_min = 0
+    f.ca_epoch = 0
+    f.ca_ack_cnt = 0
+    f.ca_tcp_cwnd = 0
+    f.ca_found = 0
+    f.ca_round_start = f.ca_last_ack = f.mstamp_ns // US
+    f.ca_end_seq = f.nxt
+    f.ca_curr_rtt = _INFINITE
+    f.ca_samples = 0
+
+
+@jit
+def loss_based_tx_start(s: Sim, i: int) -> None:
+    """TX_START: cubictcp_cwnd_event() takes the pause out of the curve; Vegas begins anew."""
+    f = flow_of(s, i)
+    if f.cc == CC_CUBIC and f.ca_epoch:
+        pause_ms = (f.mstamp_ns - f.last_sent_ns) // 1_000_000
+        f.ca_epoch = min(f.ca_epoch + pause_ms, f.mstamp_ns // 1_000_000 + 1)
+    elif f.cc == CC_VEGAS:
+        vegas_init(s, i)
 
 
 @jit
@@ -208,12 +244,19 @@ def _vegas_grow(s: Sim, i: int, acked: int) -> None:
 
 
 @jit
+def _just_recovered(s: Sim, i: int) -> bool:
+    """cubictcp_acked() takes no RTTs in the first second of an epoch."""
+    f = flow_of(s, i)
+    return f.ca_epoch > 0 and f.mstamp_ns // 1_000_000 + 1 - f.ca_epoch < _FRESH_MS
+
+
+@jit
 def loss_based_cong_control(s: Sim, i: int, delivered: int, lost: int) -> None:
     """tcp_cong_control() of what has no cong_control(): PRR in a reduction, else growth."""
     f, ev = flow_of(s, i), event_of(s, i)
     tp = ev.tp
     state = tp.icsk_ca_state
-    if f.cc == CC_CUBIC and ev.rs.rtt_us > 0:
+    if f.cc == CC_CUBIC and ev.rs.rtt_us > 0 and not _just_recovered(s, i):
         if f.ca_delay_min == 0 or f.ca_delay_min > ev.rs.rtt_us:
             f.ca_delay_min = ev.rs.rtt_us
         if tp.snd_cwnd < tp.snd_ssthresh:

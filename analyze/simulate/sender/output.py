@@ -31,6 +31,7 @@ from ..world.world_records import (
     US,
 )
 from .estimator import EPOCH_NS, call_cwnd_event
+from .loss_based import loss_based_tx_start
 from .rate_sample import tcp_rate_skb_sent
 from .sent_list import append
 from .timers import set_timer, tcp_rearm_rto, tcp_schedule_loss_probe
@@ -102,6 +103,8 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
     f, tp = flow_of(s, i), event_of(s, i).tp
     if tcp_packets_in_flight(tp) == 0:
         call_cwnd_event(s, i, CA_EVENT_TX_START)
+        loss_based_tx_start(s, i)
+    f.last_sent_ns = f.mstamp_ns
     prior = tp.tcp_wstamp_ns
     now = max(prior, EPOCH_NS + f.mstamp_ns)
     tp.tcp_wstamp_ns = now
@@ -142,7 +145,7 @@ def _is_ect(s: Sim, i: int, fresh: bool) -> int:
 
 @jit
 def _defers(s: Sim, i: int, in_skb: int, max_segs: int) -> int:
-    """tcp_tso_should_defer(): 1 if cwnd makes it wait for more, 2 if the receiver does, else 0."""
+    """tcp_tso_should_defer(): 0: it sends; else what it waits for: 1 cwnd, 2 window, 3 data."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     if tp.icsk_ca_state >= TCP_CA_RECOVERY:
         return 0
@@ -163,8 +166,8 @@ def _defers(s: Sim, i: int, in_skb: int, max_segs: int) -> int:
     if f.mstamp_ns - head.sent_ns - US * (tp.srtt_us >> 4) < 0:
         return 0
     if cong < room:
-        return 1 if cong <= in_skb else 0
-    return 2 if room <= in_skb else 0
+        return 1 if cong <= in_skb else 3
+    return 2 if room <= in_skb else 3
 
 
 @jit

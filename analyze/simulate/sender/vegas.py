@@ -16,6 +16,16 @@ _INFINITE = 0x7FFFFFFF
 
 
 @jit
+def vegas_init(s: Sim, i: int) -> None:
+    """tcp_vegas_init(): after a pause nothing is known of the path."""
+    f = flow_of(s, i)
+    f.ca_delay_min = 0
+    f.ca_found = 1
+    f.ca_end_seq = f.nxt
+    f.ca_samples = 0
+
+
+@jit
 def vegas_sample(s: Sim, i: int, rtt_us: int) -> None:
     """tcp_vegas_pkts_acked()."""
     f = flow_of(s, i)

@@ -179,6 +179,7 @@ class SimFlow(Protocol):
     cwnd_usage_seq: int
     retrans_hint: int
     data_segs: int
+    last_sent_ns: int  # lsndtime
     skb: int  # number of the last skb sent
     push_at: int  # the application fills its send buffer up to here
     sndbuf: int  # bytes
