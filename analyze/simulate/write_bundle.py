@@ -78,7 +78,8 @@ def _version(setup: Setup) -> str | None:
     if len(versions) > 1:
         raise ScenarioError(
             f"flows of {', '.join(versions[:-1])} and {versions[-1]} together",
-            "a bundle is of one kernel, which has one BBR; run them without -o",
+            "a bundle with events is of one kernel, which has one BBR: `simulate` without -o, and "
+            "`lab run --no-events`, take several",
         )
     return versions[0] if versions else None
 

@@ -46,7 +46,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
                     waiting.append(done.result())
                 except BbrscopeError as error:
                     failed += 1
-                    _say_aside(f"  failed: {error.fact}")
+                    _say_aside(f"  failed: {error.fact}\n    {error.way_out}")
                 if waiting and (number == len(missing) or monotonic() - loaded_at > _LOAD_EVERY_S):
                     load_all(waiting, request.store)
                     waiting, loaded_at = [], monotonic()

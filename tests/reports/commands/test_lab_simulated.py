@@ -30,7 +30,7 @@ WHERE r.run LIKE '%vegas%' AND q.ns::BIGINT - r.traffic_start_ns::BIGINT > 2e9
 """
 
 
-def _bbrscope(folder: Path, *words: str) -> tuple[str, str]:
+def _bbrscope(folder: Path, *words: str, status: int = 0) -> tuple[str, str]:
     environment = {**os.environ, "BBRSCOPE_PLAIN": "1", "BBRSCOPE_STORE": str(folder / "s.duckdb")}
     done = subprocess.run(
         [*BBRSCOPE, *words],
@@ -40,7 +40,7 @@ def _bbrscope(folder: Path, *words: str) -> tuple[str, str]:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout, done.stderr
 
 
@@ -70,3 +70,14 @@ def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: P
     assert flows[1]["retransmits"] == 0
     assert 1 <= float(str(rows(QUEUE)[0]["packets"])) <= 7
     assert "2 of 2 runs are there already" in _bbrscope(tmp_path, *lab)[1]
+
+
+def test_a_run_that_cannot_be_simulated_says_the_way_out(tmp_path: Path) -> None:
+    """Two versions of BBR are no recording of one kernel; without events they run together."""
+    two = '[[flow]]\ncc = "bbr2"\n[sweep]'
+    (tmp_path / "two.toml").write_text(SCENARIO.replace("[sweep]", two).replace("vegas", "bbr"))
+    lab = ("lab", "run", "./two.toml", "--engine", "sim", "--set", "cc=bbr", "--quick")
+    _, said = _bbrscope(tmp_path, *lab, status=1)
+    assert "failed: flows of v1 and v2 together" in said
+    assert "--no-events" in said
+    assert "bbr2 " in _bbrscope(tmp_path, *lab, "--no-events")[0]
