@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.store.arrow import registered
+from ...collect.store.limits import limited
 from ...collect.store.query import Row
 from ...probes.base.errors import BbrscopeError
 from ..story.completeness import RunCompleteness, completeness_of_many
@@ -137,8 +138,12 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     most = max(FEWEST_TOGETHER, -(-len(run_ids) // (cpus * rounds)))
     groups = list(together(con, run_ids, min(most, RUNS_TOGETHER)))
     workers = min(len(groups), cpus)
-    # Temporary views, which a store of another bbrscope gets, are this connection's only.
-    query = "SELECT count(*) FROM duckdb_views() WHERE temporary AND view_name NOT LIKE 'these_%'"
+    # Temporary views, which a store of another bbrscope gets, are this connection's only. DuckDB
+    # counts views of its own among them, which every connection has.
+    query = (
+        "SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal"
+        " AND view_name NOT LIKE 'these_%'"
+    )
     (own,) = con.execute(query).fetchall()[0]
     if workers < 2 or own:
         return [diagnosis for group in groups for diagnosis in diagnose_together(con, group)]
@@ -147,7 +152,8 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
         with con.cursor() as cursor:
             return diagnose_together(cursor, group)
 
-    with ThreadPoolExecutor(workers) as pool:
+    # Groups share the CPUs: threads of DuckDB that wait for work of one of them would cost a tenth.
+    with limited(con, threads=1), ThreadPoolExecutor(workers) as pool:
         return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+import duckdb
 import pytest
-from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose, diagnose_together
+from bbrscope.analyze.diagnosis import engine
+from bbrscope.analyze.diagnosis.engine import (
+    Diagnosis,
+    diagnose,
+    diagnose_many,
+    diagnose_together,
+)
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import BbrscopeError
@@ -45,6 +53,30 @@ def test_the_shipped_recordings_have_what_happened_to_them(shipped: Store) -> No
     assert {made.run: found(made) for made in alone} == EXPECTED
     together = diagnose_together(shipped.con, run_ids)
     assert [rounded(asdict(made)) for made in together] == [rounded(asdict(made)) for made in alone]
+
+
+def test_groups_that_share_the_cpus_have_one_thread_each(
+    shipped: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB's threads that waited for work took a tenth of the CPU of a hundred runs."""
+    threads: list[int] = []
+
+    def setting(con: duckdb.DuckDBPyConnection) -> int:
+        return int(con.execute("SELECT current_setting('threads')").fetchall()[0][0])
+
+    def watched(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[Diagnosis]:
+        threads.append(setting(con))
+        return diagnose_together(con, run_ids)
+
+    run_ids = [shipped.run_id(run) for run in shipped.runs()]
+    monkeypatch.setattr(engine, "diagnose_together", watched)
+    monkeypatch.setattr(engine, "FEWEST_TOGETHER", 1)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: {0, 1})
+    before = setting(shipped.con)
+    made = diagnose_many(shipped.con, run_ids)
+    assert {one.run: found(one) for one in made} == EXPECTED
+    assert threads == [1, 1]
+    assert setting(shipped.con) == before
 
 
 def test_costs_rank_the_findings(shipped: Store) -> None:
