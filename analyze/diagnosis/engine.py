@@ -152,7 +152,7 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
         with con.cursor() as cursor:
             return diagnose_together(cursor, group)
 
-    # Groups share the CPUs: threads of DuckDB that wait for work of one of them would cost a tenth.
+    # Groups share the CPUs: DuckDB is to divide none of their queries further.
     with limited(con, threads=1), ThreadPoolExecutor(workers) as pool:
         return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
 

@@ -58,7 +58,7 @@ def test_the_shipped_recordings_have_what_happened_to_them(shipped: Store) -> No
 def test_groups_that_share_the_cpus_have_one_thread_each(
     shipped: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB's threads that waited for work took a tenth of the CPU of a hundred runs."""
+    """They were asked one after the other: DuckDB's own views were taken for the connection's."""
     threads: list[int] = []
 
     def setting(con: duckdb.DuckDBPyConnection) -> int:
