@@ -18,7 +18,7 @@ from tests.recordings import manifest, replays_exactly
 pytestmark = pytest.mark.slow
 
 SUITE = os.environ.get("BBRSCOPE_FLIGHT_SUITE", "bookworm")
-LONG_S = int(os.environ.get("BBRSCOPE_FLIGHT_S", "150"))
+LONG_S = int(os.environ.get("BBRSCOPE_FLIGHT_S", "100"))
 FAULT_S = LONG_S * 7 // 10
 LAST_S, AFTER_S, FAILS_S = 60, 1, 5
 MEMORY = 16_000_000
