@@ -211,14 +211,14 @@ FROM staged_streams GROUP BY stream HAVING max(flow) IS NOT NULL ORDER BY flow
 
 # Acknowledgement numbers that one packet carries and one main() found as snd_una leave no choice:
 # their lags tell how the clocks relate. A few pairs are wrong, where the capture missed the ACK
-# and saw a later one, so the earliest is taken at 0.1 %.
+# and saw a later one, so the earliest is taken at 0.1 %. A packet without a time tells nothing.
 PAIRS = f"""
 WITH acks AS (
   SELECT s.ack_flow AS flow, p.ack_raw AS ack, min({clock("p.realtime_ns")}) AS ns
   FROM staged_packets p JOIN staged_streams s
     ON s.stream = p.stream AND s.src = p.src AND s.sport = p.sport
   WHERE s.ack_flow IS NOT NULL AND p.ack_raw IS NOT NULL
-  GROUP BY s.ack_flow, p.ack_raw HAVING count(*) = 1
+  GROUP BY s.ack_flow, p.ack_raw HAVING count(*) = 1 AND count(p.realtime_ns) = 1
 ), mains AS (
   SELECT flow, tp_snd_una AS ack, min(ns)::BIGINT AS ns FROM events
   WHERE run_id = $run_id AND kind = 'main' GROUP BY flow, tp_snd_una HAVING count(*) = 1

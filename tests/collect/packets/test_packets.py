@@ -424,6 +424,28 @@ def test_packets_without_a_time_that_can_be_are_kept_and_counted(
         store.con.execute("SELECT * FROM metrics_by_flow").fetchall()
 
 
+@pytest.mark.parametrize("clocks", [True, False])
+@pytest.mark.parametrize("timed", [0, 20, 15_000])
+def test_packets_of_a_recording_without_a_time_tell_nothing_of_its_clocks(
+    store: Store, pcap: Path, tmp_path: Path, timed: int, clocks: bool
+) -> None:
+    """The first `timed` packets have one, the others a fraction of a second that is none."""
+    bundle = _changed_bundle(tmp_path, lambda m: None if clocks else m.update(clocks=None))
+    (bundle / "packets.pcap.zst").unlink()
+    changed, at, packet = bytearray(pcap.read_bytes()), 24, 0
+    while at < len(changed):
+        if packet >= timed:
+            struct.pack_into("<I", changed, at + 4, 2**32 - 1)
+        at += 16 + int(struct.unpack_from("<I", changed, at + 8)[0])
+        packet += 1
+    (bundle / "packets.pcap").write_bytes(changed)
+    outcome = ingest(store, bundle)
+    assert outcome.notes["capture_untimed"] == 1
+    assert outcome.packets > 30_000
+    assert _one(store, "SELECT pairs FROM captures")[0] <= timed
+    assert (outcome.matched > 1000) == (timed == 15_000)
+
+
 def _set_forward(plain: bytes, before: int, seconds: int) -> bytes:
     """A capture in us whose clock was set forward before a packet, counted from 1."""
     changed, at, packet = bytearray(plain), 24, 1
