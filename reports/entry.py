@@ -25,6 +25,7 @@ def main() -> None:
         found, needed = (".".join(map(str, one)) for one in (sys.version_info[:3], OLDEST))
         sys.stderr.write(TOO_OLD.format(found, needed))
         sys.exit(1)
+    _open_what_is_closed()
     try:
         import signal
 
@@ -35,3 +36,14 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, usual)
     run()
+
+
+def _open_what_is_closed() -> None:
+    """Put the null device in the place of a standard stream that was closed.
+
+    Otherwise the next file to be opened, a store perhaps, gets its number, and then what child
+    processes print. In this order each gets its own.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)

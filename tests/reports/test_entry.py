@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,22 @@ def test_an_old_python_is_a_plain_sentence_with_a_way_out(
 def test_old_pythons_can_read_what_comes_before_that_sentence(name: str) -> None:
     folder = TOP / ".dev/bbrscope" if name == "__init__.py" else TOP
     ast.parse((folder / name).read_text(), feature_version=(3, 9))
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_is_opened_next_never_gets_the_number_of_a_closed_stream(
+    closed: str, shipped_path: Path
+) -> None:
+    """A store under number 1 would get what child processes print."""
+    script = (
+        "import os, sys; from bbrscope.reports import entry;"
+        "sys.argv[1:] = ['runs', '--store', sys.argv[1]];"
+        "ended = None\n"
+        "try: entry.main()\n"
+        "except SystemExit as error: ended = error.code\n"
+        "sys.exit(ended or os.open(sys.argv[3], os.O_RDONLY) < 3)"
+    )
+    words = ["sh", "-c", f'exec "$0" -c "$1" "$2" {closed}', sys.executable, script]
+    done = subprocess.run([*words, str(shipped_path)], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("v2_single_1bdp" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
