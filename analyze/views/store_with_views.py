@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...collect.lake.lake_place import is_lake
 from ...collect.store import store as recorded
+from ...collect.store.catalog_check import check_tables
 from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
 from . import materialize
@@ -82,6 +83,7 @@ def install(store: Store) -> None:
     digest = _digest()
     installed = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchall()
     if installed == [(digest,)]:
+        check_tables(store.con, store.path, (*RESULT_TABLES, *materialize.TABLES))
         return
     present = {
         row[0] for row in store.con.execute("SELECT table_name FROM duckdb_tables()").fetchall()

@@ -2,17 +2,20 @@
 
 A store may come from a stranger, and its views and macros run as soon as they are read. They cannot
 reach other files (see `store.open_store`); here they are kept from running SQL out of a string and
-from taking addresses of memory, too.
+from taking addresses of memory, too. Its tables must have the columns that every query relies on.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
+from ...probes.bbr_versions import VERSIONS
 from . import schema
+from .query import first_row
 from .select_only import TABLE_FUNCTIONS
 
 if TYPE_CHECKING:
@@ -26,6 +29,18 @@ FROM duckdb_functions() WHERE function_type = 'table' OR NOT internal
 # All names of functions are such words.
 _CALLED = re.compile(r'\b(\w+)"?\s*\(')
 _TRIGGERS = "SELECT count(*) FROM duckdb_triggers()"
+_TABLES = """
+SELECT table_name, sql FROM duckdb_tables()
+WHERE database_name = current_database() AND schema_name = current_schema()
+"""
+_COLUMNS = """
+SELECT column_name, data_type FROM duckdb_columns()
+WHERE database_name = current_database() AND schema_name = current_schema() AND table_name = ?
+ORDER BY column_index
+"""
+_USING = re.compile(r" USING COMPRESSION \w+")
+_UNNAMED = "SELECT 1 FROM runs HAVING count(*) > least(count(DISTINCT run_id), count(DISTINCT run))"
+_UNKNOWN = "SELECT version FROM runs WHERE NOT list_contains(?::VARCHAR[], version)"
 _WAY_OUT = "do not use it: ask for the bundles that it was made of, and ingest those"
 
 
@@ -48,6 +63,35 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
                 raise _foreign(path, f"{name!r:.60} there calls {called}")
     if con.execute(_TRIGGERS).fetchall()[0][0]:
         raise _foreign(path, "it holds triggers")
+    check_tables(con, path, schema.TABLES)
+    if first_row(con, _UNNAMED):
+        raise _foreign(path, "two runs there have one name, or one has none")
+    if unknown := first_row(con, _UNKNOWN, [*VERSIONS]):
+        raise _foreign(path, f"a run there is of version {unknown[0]!r:.20}")
+
+
+def check_tables(
+    con: duckdb.DuckDBPyConnection, path: Path, tables: Iterable[schema.Table]
+) -> None:
+    """Raise unless the file has these tables, with these columns.
+
+    Raises:
+        StoreError: one is missing there, or its columns have other names, types or places, or are
+            computed as they are read.
+    """
+    texts = dict(con.execute(_TABLES).fetchall())
+    for table in tables:
+        text = _USING.sub("", texts.get(table.name, "")).replace('"', "")
+        wanted = [(column.name, column.type) for column in table.columns]
+        # DuckDB's own text of a table is there at once; its list of columns binds every view.
+        listed = ", ".join(f"{name} {kind}" for name, kind in wanted)
+        if text == f"CREATE TABLE {table.name}({listed});":
+            continue
+        if not text:
+            raise _foreign(path, f"it has no table {table.name}")
+        found = con.execute(_COLUMNS, [table.name]).fetchall()
+        if found != wanted or "GENERATED ALWAYS" in text:
+            raise _foreign(path, f"table {table.name} there has other columns")
 
 
 def _foreign(path: Path, why: str) -> StoreError:

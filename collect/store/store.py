@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ DEFAULT_PATH = Path("bbrscope.duckdb")
 NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
 # Tables whose names begin so hold rows that can be found anew from what was recorded.
 CACHE_PREFIX = "materialized_"
+_VERSION = re.compile("[0-9]{1,9}")
 # Device and inode: the name of a file may have become another's.
 FileId = tuple[int, int]
 
@@ -364,7 +366,10 @@ def _check_version(store: Store) -> None:
     other = "name another file with --store"
     if meta.get("format") != FORMAT:
         raise StoreError(f"{store.path} is a DuckDB file, but not a store of bbrscope", other)
-    has, wanted = int(meta.get("schema_version", "0")), schema.SCHEMA_VERSION
+    said, wanted = str(meta.get("schema_version") or "0"), schema.SCHEMA_VERSION
+    if not _VERSION.fullmatch(said):
+        raise StoreError(f"{store.path} has schema version {said!r:.30}, which is none", other)
+    has = int(said)
     if has > wanted:
         raise StoreError(
             f"{store.path} has schema version {has}; this bbrscope reads version {wanted}",
