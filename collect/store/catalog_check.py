@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     import duckdb
 
 _VIEWS = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal AND NOT temporary"
+# Without a call of any function that a macro there could stand before.
 _FUNCTIONS = """
-SELECT function_name, function_type, internal, coalesce(macro_definition, '')
+SELECT function_name, function_type, internal,
+  CASE WHEN macro_definition IS NULL THEN '' ELSE macro_definition END
 FROM duckdb_functions() WHERE function_type = 'table' OR NOT internal
 """
+_NAMES = "SELECT DISTINCT internal, function_name FROM duckdb_functions()"
 # All names of functions are such words.
 _CALLED = re.compile(r'\b(\w+)"?\s*\(')
 _TRIGGERS = "SELECT count(*) FROM duckdb_triggers()"
@@ -48,12 +51,18 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Raise if a view, macro or trigger of the file does more than read the store's tables.
 
     Raises:
-        StoreError: it does, or a view has the name of a table of the schema.
+        StoreError: it does, or a view has the name of a table of the schema, or a macro that of a
+            function of DuckDB's, or a table or a run is none of bbrscope's.
     """
     texts = dict(con.execute(_VIEWS).fetchall())
     tables = {table.name for table in schema.TABLES}
     for name in tables & texts.keys():
         raise _foreign(path, f"{name} is a view there, not a table")
+    names = con.execute(_NAMES).fetchall()
+    own = {name.casefold() for internal, name in names if internal}
+    for internal, name in names:
+        if not internal and name.casefold() in own:
+            raise _foreign(path, f"its macro {name!r:.60} stands before DuckDB's own function")
     functions = con.execute(_FUNCTIONS).fetchall()
     refused = {name for name, _, internal, _ in functions if internal} - TABLE_FUNCTIONS
     texts |= {name: text for name, _, internal, text in functions if not internal}

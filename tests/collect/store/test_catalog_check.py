@@ -27,6 +27,9 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
+        ("CREATE MACRO count(x) AS 1", "its macro 'count' stands before"),
+        ("CREATE MACRO SUM(x) AS error('x')", "its macro '(?i:sum)' stands before"),
+        ("CREATE MACRO range(x) AS TABLE SELECT x", "its macro 'range' stands before"),
         ("DROP TABLE events", "it has no table events"),
         ("DROP TABLE decisions", "it has no table decisions"),
         ("DROP TABLE materialized_runs", "it has no table materialized_runs"),
