@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..bbr.records import CWND_EVENT, INIT, MAIN, SET_STATE, STATE_COLUMNS, Array
+from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 
 # A callback that was interrupted may last for many ticks; more are not tried.
 _MOST_TICKS = 128
@@ -28,8 +29,8 @@ def fill_hidden_inputs(
     events: Array,
     columns: dict[str, Array],
     has_exit: Array,
-    after: Array,
-    version: str,
+    states: Array,
+    rules: str,
     params: Array,
 ) -> None:
     """Fill clock and random draws of every event.
@@ -38,15 +39,21 @@ def fill_hidden_inputs(
         events: EVENT [n], their control records filled.
         columns: the recorded columns of these events; NULL is 0.
         has_exit: bool [n], the event's exit row was recorded.
-        after: int64 [n, fields], the recorded state after each event; unknown for the last.
-        version: "v1", "v2" or "v3".
+        states: int64 [n + 1, fields], the recorded state before each event; the last is unknown.
+        rules: "v1", "v2" or "v3", or a variant.
         params: the parameter record (analyze/bbr/params.py).
     """
     _mark_ticks(events, columns, has_exit)
     tp = events["tp"]
-    draws = _v1_draws(after) if version == "v1" else _v2_draws(after, tp["jiffies32"], params)
+    after = states[1:]
+    if base_of(rules) == "v1":
+        draws = _v1_draws(after)
+    else:
+        draws = _v2_draws(after, tp["jiffies32"], params)
     for name, values in draws.items():
         tp[name][:-1] = values[:-1]  # nothing recorded after the last event
+    if is_variant(rules) and (fill := own_variant(rules).fill_draws):
+        fill(events, states)
 
 
 def _mark_ticks(events: Array, columns: dict[str, Array], has_exit: Array) -> None:

@@ -96,23 +96,23 @@ def ask(
         BbrscopeError: the recording lacks inputs that the other rules need, or a user's file
             cannot be loaded or run.
     """
-    target = as_version or info.version
+    target = as_version or info.rules
     needs = base_of(target)
     own = run_params.of_flow(
         con, info.run_id, flow, run_params.of_run(con, info.run_id, info.flavour)
     )
     other = apply_settings(_rules(target, info.version, own), settings)
     columns, record = load_flow(con, info.run_id, flow), params.make(own)
-    events = prepare(columns, info.version, record, info.last_exit_ns)
+    events = prepare(columns, info.rules, record, info.last_exit_ns)
     caveats = _caveats(events, info, needs, columns)
-    recorded, _ = run_pass(events, info.version, record, "free-run", True, watch=WATCHED)
+    recorded, _ = run_pass(events, info.rules, record, "free-run", True, watch=WATCHED)
     # After the first pass, which finds the random draws.
     replayed = _replay(_open_loop(events, other, seed), target, other)
     zero_ns = run_zero(con, info.run_id) or 0
     return OpenLoopAnswer(
         info.run,
         flow,
-        info.version,
+        info.rules,
         target,
         _changes(own, other),
         first_other_decision(events, zero_ns, recorded, replayed),

@@ -42,7 +42,16 @@ def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
 
 def can_be(name: str, number: int) -> bool:
     """Tell whether there is such a parameter, and the kernel could hold the number."""
+    if _PACING_GAIN.match(name):
+        return 0 <= number <= _LARGEST_GAIN
     return name in (params.PARAMS.names or ()) and _SMALLEST.get(name, 0) <= number <= _LARGEST
+
+
+def as_settings(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, int]:
+    """What differs from the usual parameters, as `apply_settings` takes it: a number each."""
+    changed = {name: value for name, value in values.items() if usual.get(name, 0) != value}
+    gains = changed.pop("pacing_gain", [])
+    return changed | {f"pacing_gain.{i}": gain for i, gain in enumerate(gains)}
 
 
 def _value(name: str, text: str) -> int:

@@ -20,6 +20,7 @@ from ..bbr.records import (
     STATE_COLUMNS,
     Array,
 )
+from ..bbr.variants.own_variant import base_of
 from .hidden_inputs import fill_hidden_inputs
 from .known_outputs import fill_controls
 
@@ -60,14 +61,12 @@ class FlowEvents:
     missing: list[str] = field(default_factory=list)
 
 
-def prepare(
-    columns: dict[str, Array], version: str, params: Array, last_exit_ns: int
-) -> FlowEvents:
+def prepare(columns: dict[str, Array], rules: str, params: Array, last_exit_ns: int) -> FlowEvents:
     """Build the arrays of one flow.
 
     Args:
         columns: EVENT_COLUMNS of the flow in `seq` order (masked where NULL); kind as integers.
-        version: "v1", "v2" or "v3".
+        rules: "v1", "v2" or "v3", or a variant.
         params: the parameter record (analyze/bbr/params.py).
         last_exit_ns: last exit row of the run; 0 if the recording has none.
     """
@@ -82,7 +81,7 @@ def prepare(
     fill_controls(events, recorded, has_exit)
     if len(kind) and kind[-1] == INIT and not has_exit[-1]:
         events["ctl"]["has_next"][-1] = 0  # what it left, nobody saw
-    fill_hidden_inputs(events, recorded, has_exit, states[1:], version, params)
+    fill_hidden_inputs(events, recorded, has_exit, states, rules, params)
     return FlowEvents(
         states,
         events,
@@ -91,7 +90,7 @@ def prepare(
         first_seq=int(seq[0]) if len(seq) else 0,
         pre_init=start,
         tail=_events_while_detaching(kind, has_exit, ns, last_exit_ns),
-        missing=_missing(version, present, bool((kind == MAIN).any())),
+        missing=_missing(base_of(rules), present, bool((kind == MAIN).any())),
     )
 
 

@@ -14,6 +14,8 @@ from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
+from ..bbr.variants.catalogue import VARIANTS
+from ..bbr.variants.own_variant import base_of, is_variant
 from . import gaps as gap_finder
 from . import run_params
 from .hidden_inputs import DRAWN, illegal_draws
@@ -48,6 +50,7 @@ class RunInfo:
 
     Attributes:
         version: v1, v2 or v3; decoded_as says why.
+        rules: what is replayed: the version, or the variant by name that a simulation ran.
         flavour: key of params.DEFAULTS.
         rows_lost: rows or events that the recording reports as lost, and events lacking a part.
         last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
@@ -57,6 +60,7 @@ class RunInfo:
     run_id: int
     run: str
     version: str
+    rules: str
     flavour: str
     decoded_as: str
     rows_lost: int
@@ -153,6 +157,11 @@ WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
 """
 
 
+_VARIANT = """
+SELECT value FROM host_facts WHERE run_id = ? AND scope = 'simulated' AND name = 'variant'
+"""
+
+
 def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
 
@@ -178,12 +187,22 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
         run_id,
         run,
         version,
+        _rules(con, run_id, version),
         flavour,
         decoded_as or "",
         int(rows_lost),
         max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
         flow_groups({flow: events for flow, events, _, _ in flows}),
     )
+
+
+def _rules(con: duckdb.DuckDBPyConnection, run_id: int, version: str) -> str:
+    """The version, or the variant that BBR's flows of a simulation ran.
+
+    A user's file, which is not in the bundle, is replayed as the version that it begins with.
+    """
+    row = first_row(con, _VARIANT, run_id)
+    return str(row[0]) if row and row[0] in VARIANTS else version
 
 
 def replay_flow(
@@ -195,21 +214,21 @@ def replay_flow(
 ) -> FlowReplay:
     """Replay one flow in both modes; gaps are found in step mode, then cut out of both."""
     record = params.make(values)
-    version = info.version
-    events = prepare(columns, version, record, info.last_exit_ns)
-    step = _one_pass(events, version, record, "step", decisions)
+    rules = info.rules
+    events = prepare(columns, rules, record, info.last_exit_ns)
+    step = _one_pass(events, rules, record, "step", decisions)
     gaps: list[gap_finder.Gap] = []
     if step.first_difference() is not None:
-        suspected = gap_finder.suspects(events, version)
+        suspected = gap_finder.suspects(events, info.version)
         gaps = gap_finder.classify(events, step, suspected, info.rows_lost)
         if gaps:
-            outputs_too = _outputs_differ(events, version, record, gaps, decisions)
+            outputs_too = _outputs_differ(events, rules, record, gaps, decisions)
             gap_finder.cut(events, gaps, outputs_too)
-            step = _one_pass(events, version, record, "step", decisions)
-    free = _one_pass(events, version, record, "free-run", decisions)
+            step = _one_pass(events, rules, record, "step", decisions)
+    free = _one_pass(events, rules, record, "free-run", decisions)
     passes = {"step": step, "free-run": free}
     divergences = {
-        mode: _describe_first(events, version, record, one) for mode, one in passes.items()
+        mode: _describe_first(events, rules, record, one) for mode, one in passes.items()
     }
     kinds = events.events["ctl"]["kind"]
     return FlowReplay(
@@ -237,18 +256,26 @@ def _found(result: Pass) -> Pass:
     return replace(result, **shed, decisions=decisions)
 
 
-def _one_pass(events: FlowEvents, version: str, record: Array, mode: str, decisions: bool) -> Pass:
-    result, _ = run_pass(events, version, record, mode, decisions)
+def _one_pass(events: FlowEvents, rules: str, record: Array, mode: str, decisions: bool) -> Pass:
+    result, _ = run_pass(events, rules, record, mode, decisions)
     drew = events.events["tp"]["draws"] > 0
-    comparable = result.outcome != loops.NOT_COMPARED
     settled = events.events["ctl"]["has_next"] == 1
-    for index in illegal_draws(events.events, drew & comparable & settled, version, record):
-        if result.outcome[index] == loops.EXACT:
-            result.differ_in(index, DRAWN[version])
-    if version == "v1" and len(drew) and drew[-1] and not settled[-1]:
+    if not is_variant(rules):  # what it draws, and what may come of it, only its file says
+        _refuse_illegal_draws(events, rules, record, result, drew & settled)
+    if base_of(rules) == "v1" and len(drew) and drew[-1] and not settled[-1]:
         # The last event's draw decides its pacing, and nothing recorded after it tells the draw.
         _leave_out_last(result)
     return result
+
+
+def _refuse_illegal_draws(
+    events: FlowEvents, version: str, record: Array, result: Pass, drew: Array
+) -> None:
+    """Take events for different that drew what no kernel could have drawn."""
+    comparable = result.outcome != loops.NOT_COMPARED
+    for index in illegal_draws(events.events, drew & comparable, version, record):
+        if result.outcome[index] == loops.EXACT:
+            result.differ_in(index, DRAWN[version])
 
 
 def _leave_out_last(result: Pass) -> None:
@@ -262,25 +289,25 @@ def _leave_out_last(result: Pass) -> None:
 
 
 def _outputs_differ(
-    events: FlowEvents, version: str, record: Array, gaps: list[gap_finder.Gap], decisions: bool
+    events: FlowEvents, rules: str, record: Array, gaps: list[gap_finder.Gap], decisions: bool
 ) -> Array:
     """Events at gaps whose outputs do not fit either, the state after them aside."""
     trial = FlowEvents(**vars(events) | {"events": events.events.copy()})
     for gap in gaps:
         trial.events["ctl"]["has_next"][gap.index] = 0
-    result, _ = run_pass(trial, version, record, "step", decisions)
+    result, _ = run_pass(trial, rules, record, "step", decisions)
     differ: Array = result.outcome == loops.DIFFERENT
     return differ
 
 
 def _describe_first(
-    events: FlowEvents, version: str, record: Array, result: Pass
+    events: FlowEvents, rules: str, record: Array, result: Pass
 ) -> dict[str, Any] | None:
     """The first event that differs: where it is, its inputs, expected and got, its decisions."""
     index = result.first_difference()
     if index is None:
         return None
-    again, machine = run_pass(events, version, record, result.mode, True, stop=index + 1)
+    again, machine = run_pass(events, rules, record, result.mode, True, stop=index + 1)
     ctl = events.events["ctl"][index]
     recorded = events.states[index if ctl["kind"] == INIT else index + 1]
     got = machine.vector

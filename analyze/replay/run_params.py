@@ -10,7 +10,7 @@ from ...collect.ingest.run_facts import param_column
 from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
-from .parameter_settings import can_be
+from .parameter_settings import apply_settings, can_be
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,7 +100,7 @@ def _of_settings(facts: Callable[[str], dict[str, int]], flavour: str) -> dict[s
         values |= _renamed(facts("module_params"), _V2_LIVE)
     elif flavour == "v3":
         values |= _renamed(facts("sysctls"), _V3_SYSCTLS)
-    return values | _own_rules(facts("rules"))
+    return apply_settings(values, _own_rules(facts("rules")))
 
 
 def _own_rules(rules: dict[str, int]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ...probes.base.scratch import ScratchFolder
 from ..bbr import params
+from ..replay.parameter_settings import as_settings
 from .described_path import as_words
 from .fidelity_notes import statement
 from .iperf_report import report
@@ -74,14 +75,15 @@ def write_bundle(
 
 
 def _version(setup: Setup) -> str | None:
-    versions = sorted({flow.version for flow in setup.flows if flow.version})
-    if len(versions) > 1:
+    versions = {flow.version for flow in setup.flows if flow.version}
+    rules = sorted({flow.slot for flow in setup.flows if flow.slot})
+    if len(rules) > 1:
         raise ScenarioError(
-            f"flows of {', '.join(versions[:-1])} and {versions[-1]} together",
+            f"flows of {', '.join(rules[:-1])} and {rules[-1]} together",
             "a bundle with events is of one kernel, which has one BBR: `simulate` without -o, and "
             "`lab run --no-events`, take several",
         )
-    return versions[0] if versions else None
+    return next(iter(versions), None)
 
 
 def _write(
@@ -134,7 +136,7 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "simulated": {"seed": setup.seed, "holds": statement(setup)}
         | ({"variant": Path(flow.variant).name} if flow.variant else {})
         | {f"rules_of_{one.cc}": _RULES[one.cc] for one in setup.flows if one.cc in _RULES},
-        "rules": {key: value for key, value in parameters.items() if base.get(key, 0) != value},
+        "rules": as_settings(parameters, base),
         "setup": {
             **as_words(path),
             "ccs": " ".join(one.cc for one in setup.flows),

@@ -83,8 +83,9 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
 
     With -o the run becomes an ordinary bundle, marked as simulated: ingest, replay, explain,
     diagnose, report and sql work on it, and the replay agrees with it in every bit; a variant's is
-    replayed as the version that it begins with, and differs where the variant does. How far
-    simulations agree with kernels is printed with every result.
+    replayed by the variant's rules, that of a file of your own as the version that it begins with,
+    and differs where the file does. How far simulations agree with kernels is printed with every
+    result.
 
     \b
     bbrscope simulate --cc v3

@@ -9,6 +9,8 @@ v1's cycle_idx serves as the phase: 0 is 1.25x, 1 is 0.75x, 2 is 1.0x.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....probes.base.jit import jit
 from .. import codes
 from ..ints import BBR_UNIT, tcp_stamp_us_delta
@@ -16,7 +18,7 @@ from ..log import note
 from ..model.bandwidth import bbr_max_bw
 from ..model.inflight import bbr_inflight
 from ..params import Params
-from ..records import BBR_PROBE_BW, Bbr, Log, RateSample, Socket
+from ..records import BBR_PROBE_BW, MAIN, STATE_COLUMNS, Array, Bbr, Log, RateSample, Socket
 from ..versions.v1 import bbr_init, bbr_update_min_rtt
 from .v1_with import Piece, v1_with
 from .variant import Variant
@@ -24,7 +26,7 @@ from .variant import Variant
 # Indices of the variant's state: the cycle's length [min_rtts], and cycle_mstamp as it set it.
 CYCLE_LEN, BEGUN = 0, 1
 UP, DOWN, CRUISE = range(3)
-_LONGEST = 8
+_SHORTEST, _LONGEST = 2, 8
 
 
 @jit
@@ -105,8 +107,35 @@ def min_rtt_then_cycle(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
     begin_if_entered(bbr, tp, log)
 
 
-VARIANT = Variant("v1", {}, bbr_init, v1_with(cycle=cycle_of(False), min_rtt=min_rtt_then_cycle))
+def fill_draws(events: Array, states: Array) -> None:
+    """Draw for each cycle the least length with which it ends where it ended.
+
+    A length shows in nothing else: it is compared with the time since the cycle began, at each ACK.
+    What is drawn may be less than what was, where no ACK came in between.
+    """
+    begun, mode, min_rtt = (
+        states[:-1, STATE_COLUMNS.index(f"bbr_{name}")]
+        for name in ("cycle_mstamp", "mode", "min_rtt_us")
+    )
+    begins = np.flatnonzero(np.diff(begun)) + 1  # the first event that finds a new cycle
+    if not len(begins):
+        return
+    goes_on = np.append(begun[1:] == begun[:-1], False)
+    counts = goes_on & (events["ctl"]["kind"] == MAIN) & (mode == BBR_PROBE_BW)
+    elapsed_us = np.maximum(events["tp"]["delivered_mstamp"] - begun, 0)
+    lengths = np.where(counts, -(-elapsed_us // np.maximum(min_rtt, 1)), 0)
+    least = np.maximum.reduceat(lengths, begins)
+    events["tp"]["rand_cycle"][begins - 1] = _LONGEST - np.clip(least, _SHORTEST, _LONGEST)
+
+
+VARIANT = Variant(
+    "v1",
+    {},
+    bbr_init,
+    v1_with(cycle=cycle_of(False), min_rtt=min_rtt_then_cycle),
+    fill_draws,
+)
 # "prior_inflight <= 1.25 BDP", where "above" is meant, or loss, or application-limited
 LANIGAN_CODE = Variant(
-    "v1", {}, bbr_init, v1_with(cycle=cycle_of(True), min_rtt=min_rtt_then_cycle)
+    "v1", {}, bbr_init, v1_with(cycle=cycle_of(True), min_rtt=min_rtt_then_cycle), fill_draws
 )

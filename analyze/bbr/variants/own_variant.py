@@ -17,6 +17,7 @@ from .. import params
 from ..replay_loop import Dispatch, Init
 from . import catalogue
 from .own_process import run_apart
+from .variant import FillDraws
 
 _HELP = "analyze/bbr/README.md shows one: BASE = 'v3', bbr_init, dispatch, and PARAMS if it has any"
 
@@ -27,12 +28,13 @@ _LOADING_S = 20
 
 @dataclass(frozen=True)
 class OwnVariant:
-    """A variant; `base` is v1, v2 or v3. HZ may still be 0 in its `parameters`."""
+    """A variant, as `Variant`; HZ may still be 0 in its `parameters`."""
 
     base: str
     parameters: dict[str, Any]
     bbr_init: Init
     dispatch: Dispatch
+    fill_draws: FillDraws | None = None
 
     def parameters_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters to replay a recording under this variant.
@@ -82,9 +84,8 @@ def own_variant(path: str) -> OwnVariant:
     """
     if path in catalogue.VARIANTS:
         one = catalogue.load(path)
-        return OwnVariant(
-            one.base, params.DEFAULTS[one.base] | one.params, one.bbr_init, one.dispatch
-        )
+        parameters = params.DEFAULTS[one.base] | one.params
+        return OwnVariant(one.base, parameters, one.bbr_init, one.dispatch, one.fill_draws)
     file = Path(path)
     if not file.is_file():
         raise BbrscopeError(f"there is no file {path}", _HELP)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bbrscope.analyze.bbr import params
 from bbrscope.analyze.replay import run_params
-from bbrscope.analyze.replay.parameter_settings import apply_settings, parse_settings
+from bbrscope.analyze.replay.parameter_settings import apply_settings, as_settings, parse_settings
 from bbrscope.probes.base.errors import BbrscopeError
 
 
@@ -41,10 +42,20 @@ def test_what_the_kernel_could_not_hold_is_refused(text: str, words: str) -> Non
     assert caught.value.way_out
 
 
-@pytest.mark.parametrize("rule", [{"no_such": 1}, {"HZ": 0}, {"cwnd_min_target": 1 << 31}])
+@pytest.mark.parametrize(
+    "rule", [{"no_such": 1}, {"HZ": 0}, {"cwnd_min_target": 1 << 31}, {"pacing_gain.1": 2048}]
+)
 def test_a_recordings_own_rules_are_those_that_the_kernel_could_hold(rule: dict[str, int]) -> None:
     manifest = {"constants": {"HZ": 250}, "rules": {"cwnd_min_target": 8}}
     assert run_params.of_manifest(manifest, "v3")["cwnd_min_target"] == 8
     with pytest.raises(BbrscopeError) as caught:
         run_params.of_manifest(manifest | {"rules": rule}, "v3")
     assert next(iter(rule)) in caught.value.fact
+
+
+def test_all_that_a_simulation_changed_is_read_again_from_its_manifest() -> None:
+    usual = params.DEFAULTS["v1"] | {"HZ": 250}
+    own = usual | {"cwnd_min_target": 8, "pacing_gain": [284, 230, *[256] * 6]}
+    rules = as_settings(own, usual)
+    assert rules["pacing_gain.1"] == 230
+    assert run_params.of_manifest({"constants": {"HZ": 250}, "rules": rules}, "v1") == own
