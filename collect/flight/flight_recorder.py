@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import signal
 import time
@@ -239,10 +240,10 @@ class FlightRecorder:
     def _name(self) -> Path:
         """A name by the time that nothing has yet."""
         wanted = self.plan.output
-        path = wanted.with_name(f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        while path.exists():
-            path = path.with_name(f"{path.name}a")
-        return path
+        name = f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        more = (f"{name}-{number:03}" for number in itertools.count(2))
+        paths = map(wanted.with_name, itertools.chain((name,), more))
+        return next(path for path in paths if not path.exists())
 
     def _facts(self, fired: Fired, window: Covered, output: Path) -> dict[str, Any]:
         """The manifest of a dump, but for what is counted while it is written."""
