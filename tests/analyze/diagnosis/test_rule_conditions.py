@@ -276,7 +276,8 @@ def test_a_least_round_trip_is_the_paths_only_where_its_set_up_says_so(asked: As
     (finding,), rows = asked(["heavy_loss"], lost, unstated)
     assert finding.values["least"] == "at least"
     rtts = of_flow(rows).filter(pl.col("rs_rtt_us") > 0)["rs_rtt_us"]
-    assert finding.values["base_us"] <= rtts.min()
+    # Those of whole milliseconds are by timestamps, and up to one short.
+    assert finding.values["base_us"] <= rtts.filter(rtts % 1000 > 0).min()
 
 
 # Flow 9's path takes twice as long; flow 1 carries a half of it. A third one comes at 8 s: until
