@@ -31,6 +31,7 @@ from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
 from ..replay.load_events import flows_of_batches, load_flows
 from ..replay.replay_outside import replay_outside
+from ..replay.run_info import RunInfo
 from ..views.materialize import materialized_name, narrowed
 from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
 from .run_files import EventsFile, copy_run, small_tables, write_decisions, write_run
@@ -303,7 +304,7 @@ class _Group:
 
 
 def _flows(
-    con: duckdb.DuckDBPyConnection, info: replay_runs.RunInfo, events: EventsFile
+    con: duckdb.DuckDBPyConnection, info: RunInfo, events: EventsFile
 ) -> Iterator[tuple[int, dict[str, Array]]]:
     """Yield a run's flows with what the replay reads: of the batches held, or of their file."""
     if events.held is not None:

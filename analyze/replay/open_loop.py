@@ -26,7 +26,7 @@ from .load_events import load_flow
 from .parameter_settings import apply_settings, parse_settings
 from .passes import Array, Pass, run_pass
 from .prepare import FlowEvents, has_values, prepare
-from .replay_runs import RunInfo, run_info
+from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..bbr.records import Array
 from . import run_params
-from .replay_runs import FlowReplay, RunInfo, replay_flow, run_info
+from .replay_runs import FlowReplay, replay_flow
+from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:
     import duckdb

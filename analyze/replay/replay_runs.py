@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...collect.store.query import first_row, rung_of
-from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
-from ...probes.base.errors import BbrscopeError
+from ...collect.store.query import first_row
 from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
-from ..bbr.variants.catalogue import VARIANTS
 from ..bbr.variants.own_variant import base_of, is_variant
 from . import gaps as gap_finder
 from . import run_params
 from .hidden_inputs import DRAWN, illegal_draws
-from .load_events import flow_groups, load_flows
+from .load_events import load_flows
 from .passes import FIELD_NAMES, Array, Pass, run_pass
 from .prepare import FlowEvents, prepare
+from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,35 +40,6 @@ _SHOWN_INPUTS = (
     "jiffies32",
     "exit_jiffies32",
 )
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """What the replay must know of a run.
-
-    Attributes:
-        version: v1, v2 or v3; decoded_as says why.
-        rules: what is replayed: the version, or the variant by name that a simulation ran.
-        flavour: key of params.DEFAULTS.
-        rows_lost: rows or events that the recording reports as lost, and events lacking a part.
-        last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
-        groups: flows that are read at once, see `flow_groups`.
-    """
-
-    run_id: int
-    run: str
-    version: str
-    rules: str
-    flavour: str
-    decoded_as: str
-    rows_lost: int
-    last_exit_ns: int
-    groups: tuple[tuple[int, ...], ...]
-
-    @property
-    def flows(self) -> tuple[int, ...]:
-        """The flows that have events."""
-        return tuple(flow for group in self.groups for flow in group)
 
 
 @dataclass
@@ -109,100 +78,6 @@ class FlowReplay:
     def exact(self) -> bool:
         """Nothing differs from the kernel outside the recording's gaps."""
         return not any(self.divergences.values())
-
-
-def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
-    """Refuse a run that has nothing to replay.
-
-    Raises:
-        BbrscopeError: it has packets only, was recorded on a rung without callbacks, or does not
-            say what its kernel ran with.
-    """
-    row = first_row(con, "SELECT run, events, version FROM runs WHERE run_id = ?", run_id)
-    assert row is not None
-    run, events, version = row
-    rung = rung_of(con, run_id)
-    if rung is not None and not rung.replays:
-        raise BbrscopeError(
-            f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"
-            f" {rung.cannot}",
-            f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
-            " doctor",
-        )
-    if not events:
-        raise BbrscopeError(
-            f"run {run} has no kernel events: there is nothing to replay or explain",
-            measured_by_the_lab(con, run_id) or f"see what it does tell: bbrscope metrics {run}",
-        )
-    try:
-        run_params.of_run(con, run_id, version)
-    except BbrscopeError as error:
-        raise BbrscopeError(f"run {run} cannot be replayed: {error.fact}", error.way_out) from error
-
-
-def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:
-    """Say where to read of a lab's run of which only the traffic's own numbers were kept."""
-    row = first_row(
-        con,
-        "SELECT scenario FROM lab_runs WHERE run_id = ?"
-        " AND run_id NOT IN (SELECT run_id FROM streams)",
-        run_id,
-    )
-    return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
-
-
-_FLOWS = """
-SELECT flow, count(*), max(exit_ns), count(rs_tx_in_flight) FROM events
-WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
-"""
-
-
-_VARIANT = """
-SELECT value FROM host_facts WHERE run_id = ? AND scope = 'simulated' AND name = 'variant'
-"""
-
-
-def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
-    """Read a run's facts; a v1 whose rate samples carry v2's fields runs on a patched kernel.
-
-    Raises:
-        BbrscopeError: there is nothing to replay.
-    """
-    require_callbacks(con, run_id)
-    row = first_row(
-        con,
-        f"SELECT run, version, decoded_as, {ROWS_LOST}"
-        " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
-        run_id,
-    )
-    assert row is not None
-    run, version, decoded_as, rows_lost = row
-    flows = con.execute(_FLOWS, [run_id, SAMPLE]).fetchall()
-    patched = any(count for _, _, _, count in flows)
-    flavour = version
-    if version == "v1" and patched:
-        flavour = "v1-patched"
-        decoded_as += "; its rate samples have tx_in_flight, so the kernel carries v2's patch"
-    return RunInfo(
-        run_id,
-        run,
-        version,
-        _rules(con, run_id, version),
-        flavour,
-        decoded_as or "",
-        int(rows_lost),
-        max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
-        flow_groups({flow: events for flow, events, _, _ in flows}),
-    )
-
-
-def _rules(con: duckdb.DuckDBPyConnection, run_id: int, version: str) -> str:
-    """The version, or the variant that BBR's flows of a simulation ran.
-
-    A user's file, which is not in the bundle, is replayed as the version that it begins with.
-    """
-    row = first_row(con, _VARIANT, run_id)
-    return str(row[0]) if row and row[0] in VARIANTS else version
 
 
 def replay_flow(

@@ -13,7 +13,7 @@ from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from ..bbr.variants.own_variant import base_of, is_variant, own_variant
 from ..replay.parameter_settings import apply_settings, parse_settings
-from ..replay.replay_runs import run_info
+from ..replay.run_info import run_info
 from .course import COURSE, recorded_course, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence

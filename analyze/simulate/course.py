@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from ..replay.replay_runs import RunInfo
+    from ..replay.run_info import RunInfo
 
 Array = np.ndarray[Any, Any]
 UNSET = -1

@@ -15,7 +15,7 @@ from .world.worlds import bucket_bytes
 if TYPE_CHECKING:
     import duckdb
 
-    from ..replay.replay_runs import RunInfo
+    from ..replay.run_info import RunInfo
 
 
 def described_path(

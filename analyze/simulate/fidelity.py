@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
-from ..replay import replay_runs
+from ..replay.run_info import run_info
 from .closed_loop import LEAST_SEEDS, check_fit, check_length, intervals, outcomes_of
 from .course import recorded_course
 from .known_errors import TOLERANCES, Interval, Tolerance
@@ -92,7 +92,7 @@ def compare(
     """Each run beside `seeds` simulations of its own world, by name and run_id."""
     for name, run_id in runs.items():
         try:
-            info = replay_runs.run_info(con, run_id)
+            info = run_info(con, run_id)
             world = recorded_world(con, info)
             check_length(world)
             outcomes = outcomes_of(world.setup, seeds)

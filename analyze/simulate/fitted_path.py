@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from ..replay.replay_runs import RunInfo
+    from ..replay.run_info import RunInfo
 
 Change = tuple[int, str, float]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
-from ..replay.replay_runs import run_info
+from ..replay.run_info import run_info
 from .recorded_world import RecordedWorld, recorded_world
 from .world.world_setup import PathSetup
 

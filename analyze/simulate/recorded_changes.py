@@ -15,7 +15,7 @@ from .world.world_setup import PathSetup
 if TYPE_CHECKING:
     import duckdb
 
-    from ..replay.replay_runs import RunInfo
+    from ..replay.run_info import RunInfo
 
 Change = tuple[int, str, float]
 # An outage is looked for in the recording so far around its nominal time, in us.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import BbrscopeError
-from ..replay.replay_runs import run_info
+from ..replay.run_info import run_info
 from ..story.completeness import simulated_of_many
 from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of, under
 from .fidelity import REACHED, ComparedColumn

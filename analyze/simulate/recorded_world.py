@@ -16,7 +16,7 @@ from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..bbr.records import TCP_ECN_LOW
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
-from ..replay.replay_runs import RunInfo
+from ..replay.run_info import RunInfo
 from .described_path import described_path
 from .fitted_path import FittedPath, fitted_path
 from .random_loss import is_lost_in_skbs

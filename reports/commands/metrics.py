@@ -124,7 +124,7 @@ def _nothing(
     store: Store, runs: tuple[str, ...], by: By, between: tuple[float, float] | None
 ) -> BbrscopeError:
     """Say why there is no row to show."""
-    from ...analyze.replay.replay_runs import measured_by_the_lab
+    from ...analyze.replay.run_info import measured_by_the_lab
 
     if between:
         fact = f"no flow has anything to measure from {between[0]:g} s to {between[1]:g} s"

@@ -126,7 +126,7 @@ def _chosen(opened: Store, runs: tuple[str, ...]) -> tuple[list[int], list[Docum
 
 def _replayable(opened: Store) -> tuple[list[int], list[Document]]:
     """The runs that can be replayed, and documents that say why the others cannot."""
-    from ...analyze.replay.replay_runs import require_callbacks
+    from ...analyze.replay.run_info import require_callbacks
     from ...probes.base.errors import BbrscopeError
 
     run_ids: list[int] = []

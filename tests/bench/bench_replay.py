@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import params
-from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay import run_params
 from bbrscope.analyze.replay.load_events import load_flow
 from bbrscope.analyze.replay.passes import MODES, run_pass
 from bbrscope.analyze.replay.prepare import FlowEvents, prepare
+from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 
 
 def largest_flow(store: Store, run_id: int) -> tuple[FlowEvents, str, np.ndarray]:
     """The run's flow with the most events, ready to replay."""
-    info = session.run_info(store.con, run_id)
+    info = run_info(store.con, run_id)
     flow = store.con.execute(
         "SELECT flow FROM events WHERE run_id = ? GROUP BY flow ORDER BY count(*) DESC", [run_id]
     ).fetchone()[0]

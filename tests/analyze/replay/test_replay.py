@@ -20,6 +20,7 @@ from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import MODES, run_pass
 from bbrscope.analyze.replay.prepare import FlowEvents, has_values, prepare
+from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -32,7 +33,7 @@ _AT_LEAST = {"v2_single_1bdp": 10_600, "v2_x_spur": 5_000, "v1_x_lt": 3_800, "v3
 
 def _largest(store: Store, run: str) -> tuple[FlowEvents, str, np.ndarray, dict[str, np.ndarray]]:
     run_id = store.run_id(run)
-    info = session.run_info(store.con, run_id)
+    info = run_info(store.con, run_id)
     flow = store.con.execute(
         "SELECT flow FROM flows WHERE run_id = ? ORDER BY events DESC", [run_id]
     ).fetchone()[0]
@@ -323,10 +324,10 @@ def test_v1_on_a_kernel_with_v2s_patch_is_its_own_flavour(
     shutil.copy(shipped_path, path)
     with open_store(path) as store:
         run_id = store.run_id("v1_x_lt")
-        assert session.run_info(store.con, run_id).flavour == "v1"
+        assert run_info(store.con, run_id).flavour == "v1"
         # a patched kernel's rate samples carry tx_in_flight, though its v1 ignores it
         store.con.execute("UPDATE events SET rs_tx_in_flight = 5 WHERE run_id = ?", [run_id])
-        info = session.run_info(store.con, run_id)
+        info = run_info(store.con, run_id)
         (flows,) = session.replay_runs(store.con, [run_id])
     assert (info.version, info.flavour) == ("v1", "v1-patched")
     assert "carries v2's patch" in info.decoded_as
@@ -386,7 +387,7 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
 
 def test_small_flows_are_read_together_and_are_the_same_as_alone(shipped: Store) -> None:
     run_id = shipped.run_id("v2_single_1bdp")
-    assert session.run_info(shipped.con, run_id).groups == ((1, 2),)
+    assert run_info(shipped.con, run_id).groups == ((1, 2),)
     for flow, columns in load_flows(shipped.con, run_id, 1, 2):
         alone = load_flow(shipped.con, run_id, flow)
         assert len(columns["seq"]) == len(alone["seq"]) > 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.replay.replay_runs import run_info
+from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.fitted_table import as_markdown
 from bbrscope.analyze.simulate.recorded_world import recorded_world
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup

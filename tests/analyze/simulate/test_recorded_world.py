@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.replay.replay_runs import run_info
+from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.recorded_world import recorded_world
 from bbrscope.analyze.simulate.simulation import goodput_mbps
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup

@@ -23,7 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from bbrscope.analyze.bbr.codes import CODES
 from bbrscope.analyze.replay.load_events import load_flow
-from bbrscope.analyze.replay.replay_runs import replay_flow, run_info
+from bbrscope.analyze.replay.replay_runs import replay_flow
+from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.replay.run_params import of_run
 from bbrscope.analyze.simulate.write_bundle import write_bundle
 from bbrscope.analyze.views.store_with_views import open_store

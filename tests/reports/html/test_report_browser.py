@@ -144,7 +144,7 @@ def test_it_is_drawn_without_complaint_or_request(browser: Any, url: str) -> Non
 def test_a_what_if_shows_three_courses_with_bands_on_one_axis(
     browser: Any, shipped_path: Path, tmp_path: Path
 ) -> None:
-    from bbrscope.analyze.replay import replay_runs
+    from bbrscope.analyze.replay.run_info import run_info
     from bbrscope.analyze.simulate.closed_loop import predict
     from bbrscope.analyze.simulate.course import recorded_course
     from bbrscope.analyze.simulate.course_steps import over_time
@@ -152,7 +152,7 @@ def test_a_what_if_shows_three_courses_with_bands_on_one_axis(
     from bbrscope.reports.html.pages import what_if_page
 
     with open_store(shipped_path, read_only=True) as store:
-        info = replay_runs.run_info(store.con, store.run_id("v2_single_1bdp"))
+        info = run_info(store.con, store.run_id("v2_single_1bdp"))
         world, course = recorded_world(store.con, info), recorded_course(store.con, info)
     flows = tuple(replace(flow, stop_us=2_000_000) for flow in world.setup.flows)
     short = replace(world, setup=replace(world.setup, flows=flows, duration_us=2_000_000))
