@@ -136,17 +136,17 @@ def _one_pass(events: FlowEvents, rules: str, record: Array, mode: str, decision
     drew = events.events["tp"]["draws"] > 0
     settled = events.events["ctl"]["has_next"] == 1
     if not is_variant(rules):  # what it draws, and what may come of it, only its file says
-        _refuse_illegal_draws(events, rules, record, result, drew & settled)
+        _differ_at_illegal_draws(events, rules, record, result, drew & settled)
     if base_of(rules) == "v1" and len(drew) and drew[-1] and not settled[-1]:
         # The last event's draw decides its pacing, and nothing recorded after it tells the draw.
         _leave_out_last(result)
     return result
 
 
-def _refuse_illegal_draws(
+def _differ_at_illegal_draws(
     events: FlowEvents, version: str, record: Array, result: Pass, drew: Array
 ) -> None:
-    """Take events for different that drew what no kernel could have drawn."""
+    """Count as different the events that drew a number no kernel could have drawn."""
     comparable = result.outcome != loops.NOT_COMPARED
     for index in illegal_draws(events.events, drew & comparable, version, record):
         if result.outcome[index] == loops.EXACT:

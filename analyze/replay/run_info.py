@@ -90,7 +90,6 @@ SELECT flow, count(*), max(exit_ns), count(rs_tx_in_flight) FROM events
 WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
 """
 
-
 _VARIANT = """
 SELECT value FROM host_facts WHERE run_id = ? AND scope = 'simulated' AND name = 'variant'
 """

@@ -241,8 +241,8 @@ class FlightRecorder:
         """A name by the time that nothing has yet."""
         wanted = self.plan.output
         name = f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        more = (f"{name}-{number:03}" for number in itertools.count(2))
-        paths = map(wanted.with_name, itertools.chain((name,), more))
+        numbered = (f"{name}-{number:03}" for number in itertools.count(2))
+        paths = map(wanted.with_name, itertools.chain((name,), numbered))
         return next(path for path in paths if not path.exists())
 
     def _facts(self, fired: Fired, window: Covered, output: Path) -> dict[str, Any]:

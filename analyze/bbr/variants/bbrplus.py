@@ -108,10 +108,10 @@ def min_rtt_then_cycle(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, log: Log
 
 
 def fill_draws(events: Array, states: Array) -> None:
-    """Draw for each cycle the least length with which it ends where it ended.
+    """Take for each cycle the shortest length with which it ends at the ACK where it ended.
 
-    A length shows in nothing else: it is compared with the time since the cycle began, at each ACK.
-    What is drawn may be less than what was, where no ACK came in between.
+    The length is only compared with the time since the cycle began, at each ACK, so that a longer
+    one which ends at the same ACK could not be told from it.
     """
     begun, mode, min_rtt = (
         states[:-1, STATE_COLUMNS.index(f"bbr_{name}")]
