@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,8 @@ def plain_events() -> Reader:
     def read(lines: list[str]) -> list[dict[str, Any]]:
         stored = {f.name for f in EVENT_FIELDS}
         exits = {f.name for f in EXIT_FIELDS}
+        # Every row has the same names: each is worked out once.
+        column, exit_column = cache(column_name), cache(exit_column_name)
         heads: dict[str, list[str]] = {}
         opened: dict[str, dict[str, Any]] = {}
         flow_of: dict[str, int] = {}
@@ -134,11 +137,11 @@ def plain_events() -> Reader:
             event = opened[sk]
             event["tags"].add(tag)
             if base in KINDS:
-                event |= {column_name(k): int(v) for k, v in row.items() if k in stored}
+                event |= {column(k): int(v) for k, v in row.items() if k in stored}
             elif base in ("X", "IX"):
                 event.setdefault("exit_ns", int(row["ns"]))
-                event |= {exit_column_name(k): int(v) for k, v in row.items() if k in exits}
-                event |= {column_name(k): int(v) for k, v in row.items() if k.startswith("bbr.")}
+                event |= {exit_column(k): int(v) for k, v in row.items() if k in exits}
+                event |= {column(k): int(v) for k, v in row.items() if k.startswith("bbr.")}
         numbers: dict[int, int] = {}
         for event in events:
             tags = event.pop("tags")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -95,113 +96,119 @@ def by_second(flow: Flow) -> dict[int, tuple[int, int, int]]:
     return {row[0]: row[1:] for row in sums.iter_rows()}
 
 
-def check(store: Store, recording: Recording) -> int:
+class Told:
+    """What a store's views say: each is asked once, for all runs, since planning it takes longest.
+
+    Rows are dictionaries: column -> value.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.con = store.con
+        self._rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+
+    def rows(self, view: str, run: str) -> list[dict[str, Any]]:
+        if view not in self._rows:
+            asked = self.con.execute(f"SELECT * FROM {view}")
+            names = [column[0] for column in asked.description or ()]
+            self._rows[view] = by_run = {}
+            for row in asked.fetchall():
+                one = dict(zip(names, row, strict=True))
+                by_run.setdefault(one["run"], []).append(one)
+        return self._rows[view].get(run, [])
+
+    def of_flow(self, view: str, run: str, flow: int) -> list[dict[str, Any]]:
+        return [row for row in self.rows(view, run) if row["flow"] == flow]
+
+    def recorded(self, run: str) -> list[dict[str, Any]]:
+        """The senders whose events count, the first recorded one first."""
+        found = [
+            row
+            for row in self.rows("senders", run)
+            if row["counts"] and row["flow"] is not None and row["acks"]
+        ]
+        return sorted(found, key=lambda row: row["first_event_ns"])
+
+
+def same(got: float | None, want: float | None) -> bool:
+    return got is None if want is None else got == pytest.approx(want, rel=1e-9)
+
+
+def check(told: Told, recording: Recording) -> int:
     """Compare a recording's flows; return how many numbers that were."""
     run = recording.folder.name
     compared = 0
-    flows = store.con.execute(
-        "SELECT flow FROM senders WHERE run = ? AND counts AND flow IS NOT NULL AND acks > 0"
-        " ORDER BY first_event_ns",
-        [run],
-    ).fetchall()
-    for (number,), flow in zip(flows, recording.flows, strict=True):
-        wanted = numbers(flow)
-        row = store.con.execute(
-            f"SELECT {', '.join(wanted)} FROM metrics_by_flow WHERE run = ? AND flow = ?",
-            [run, number],
-        ).fetchall()[0]
-        for (name, want), got in zip(wanted.items(), row, strict=True):
-            same = got is None if want is None else got == pytest.approx(want, rel=1e-9)
-            assert same, f"{run} flow {number}: {name} is {want}, told {got}"
-        seconds = store.con.execute(
-            "SELECT t_s, acked_bytes, delivered_packets, lost_packets FROM metrics_by_second"
-            " WHERE run = ? AND flow = ? AND acked_bytes IS NOT NULL",
-            [run, number],
-        ).fetchall()
-        assert {second: tuple(rest) for second, *rest in seconds} == by_second(flow), run
-        compared += len(wanted) + 3 * len(seconds) + check_slices(store, run, number, flow)
+    for sender, flow in zip(told.recorded(run), recording.flows, strict=True):
+        number, wanted = sender["flow"], numbers(flow)
+        (row,) = told.of_flow("metrics_by_flow", run, number)
+        for name, want in wanted.items():
+            assert same(row[name], want), f"{run} flow {number}: {name} {row[name]}, not {want}"
+        seconds = {
+            row["t_s"]: (row["acked_bytes"], row["delivered_packets"], row["lost_packets"])
+            for row in told.of_flow("metrics_by_second", run, number)
+            if row["acked_bytes"] is not None
+        }
+        assert seconds == by_second(flow), run
+        compared += len(wanted) + 3 * len(seconds) + check_slices(told, run, sender, flow)
     return compared
 
 
-def check_slices(store: Store, run: str, number: int, flow: Flow) -> int:
+def check_slices(told: Told, run: str, sender: Mapping[str, Any], flow: Flow) -> int:
     """Compare a flow's phases, its rounds, its limits and what it used of the link."""
-    ends = store.con.execute(
-        "SELECT first_ns, last_ns FROM senders WHERE run = ? AND flow = ?", [run, number]
-    ).fetchall()[0]
+    ends = sender["first_ns"], sender["last_ns"]
     compared = 0
     for by, wanted in (
         ("phase", slices.by_phase(flow)),
         ("round", slices.by_round(flow)),
         ("flow", {None: slices.limits(flow) | slices.of_link(flow, *ends)}),
     ):
-        asked = store.con.execute(
-            f"SELECT * FROM metrics_by_{by} WHERE run = ? AND flow = ?", [run, number]
-        )
-        names = [column[0] for column in asked.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+        rows = told.of_flow(f"metrics_by_{by}", run, sender["flow"])
         got = {row.get(by) if by != "flow" else None: row for row in rows}
-        assert set(wanted) <= set(got), f"{run} flow {number} by {by}"
+        where = f"{run} flow {sender['flow']} {by}"
+        assert set(wanted) <= set(got), where
         for label, numbers_of_it in wanted.items():
             for name, want in numbers_of_it.items():
                 there = got[label][name]
-                same = there is None if want is None else there == pytest.approx(want, rel=1e-9)
-                assert same, f"{run} flow {number} {by} {label}: {name} is {want}, not {there}"
+                assert same(there, want), f"{where} {label}: {name} is {want}, not {there}"
             compared += len(numbers_of_it)
     return compared
 
 
-def check_packets(store: Store, recording: Recording) -> int:
+def check_packets(told: Told, recording: Recording) -> int:
     """Compare what packets say of each sender; return how many numbers that were."""
     run = recording.folder.name
     captured = wire.senders(recording.folder)
-    asked = store.con.execute(
-        "SELECT m.*, n.first_ns, n.last_ns FROM metrics_by_flow m JOIN senders n"
-        " ON n.run_id = m.run_id AND n.stream = m.stream AND n.flow IS NOT DISTINCT FROM m.flow"
-        " WHERE m.run = ? AND n.counts AND n.stream IS NOT NULL ORDER BY n.stream",
-        [run],
-    )
-    names = [column[0] for column in asked.description or ()]
-    rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+    metrics = {(row["stream"], row["flow"]): row for row in told.rows("metrics_by_flow", run)}
+    senders = [
+        row for row in told.rows("senders", run) if row["counts"] and row["stream"] is not None
+    ]
     compared = 0
-    for connection, row in zip(captured, rows, strict=True):
-        wanted = wire.numbers(connection) | of_link(recording, connection, row)
+    for connection, sender in zip(
+        captured, sorted(senders, key=lambda row: row["stream"]), strict=True
+    ):
+        wanted = wire.numbers(connection) | of_link(recording, connection, sender)
+        row = metrics[sender["stream"], sender["flow"]]
         got = {name: row[name] for name in wanted}
-        assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {row['stream']}"
-        compared += len(wanted) + check_packet_slices(store, recording, connection, row)
+        assert got == pytest.approx(wanted, rel=1e-9), f"{run} stream {sender['stream']}"
+        compared += len(wanted) + check_packet_slices(told, recording, connection, sender)
     return compared
 
 
 def check_packet_slices(
-    store: Store, of: Recording, connection: wire.Connection, row: Mapping[str, int]
+    told: Told, of: Recording, connection: wire.Connection, sender: Mapping[str, Any]
 ) -> int:
     """Compare what packets brought in each phase and round of their flow; 0 of one without."""
-    if row["flow"] is None:
+    if sender["flow"] is None:
         return 0
-    numbers = [
-        flow
-        for (flow,) in store.con.execute(
-            "SELECT flow FROM senders WHERE run = ? AND counts AND flow IS NOT NULL AND acks > 0"
-            " ORDER BY first_event_ns",
-            [of.folder.name],
-        ).fetchall()
-    ]
-    flow = of.flows[numbers.index(row["flow"])]
+    run = of.folder.name
+    numbers = [row["flow"] for row in told.recorded(run)]
+    flow = of.flows[numbers.index(sender["flow"])]
     compared = 0
     for by in ("phase", "round"):
-        asked = store.con.execute(
-            f"SELECT * FROM metrics_by_{by} WHERE run = ? AND flow = ?",
-            [of.folder.name, row["flow"]],
-        )
-        names = [column[0] for column in asked.description or ()]
-        rows = {
-            one[by]: one
-            for one in (dict(zip(names, each, strict=True)) for each in asked.fetchall())
-        }
+        rows = {row[by]: row for row in told.of_flow(f"metrics_by_{by}", run, sender["flow"])}
         for label, wanted in wire.by_slice(connection, *slices.begun(flow, by)).items():
             for name, want in wanted.items():
                 got = rows[label][name]
-                same = got is None if want is None else got == pytest.approx(want, rel=1e-9)
-                assert same, f"{of.folder.name} {by} {label}: {name} is {want}, not {got}"
+                assert same(got, want), f"{run} {by} {label}: {name} is {want}, not {got}"
             compared += len(wanted)
     return compared
 
@@ -244,8 +251,9 @@ def test_time_limited_by_buffers_is_what_ss_printed(tmp_path: Path) -> None:
 
 
 def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> None:
+    told = Told(shipped)
     for run in shipped.runs():
         recording = Recording(fixtures.path(run))
-        assert check(shipped, recording) > 30
+        assert check(told, recording) > 30
         if (recording.folder / "packets.pcap.zst").is_file():
-            assert check_packets(shipped, recording) > 7_000
+            assert check_packets(told, recording) > 7_000
