@@ -649,11 +649,11 @@ TIMEOUTS = {"v1_outage_rto", "v2_outage_rto", "v3_outage_rto"}
 
 @pytest.mark.slow
 def test_every_recording_agrees_with_iperf3(captured: Store) -> None:
-    checked = 0
-    for run in captured.runs():
-        flows = metrics.table(captured.con, [captured.run_id(run)], "flow").to_pylist()
+    checked, runs = 0, captured.runs()
+    flows = metrics.table(captured.con, [captured.run_id(run) for run in runs], "flow").to_pylist()
+    for run in runs:
         for local, report in _iperf(captured, run).items():
-            flow = next(row for row in flows if row["local"] == local)
+            flow = next(row for row in flows if (row["run"], row["local"]) == (run, local))
             end = report["end"]["streams"][0]
             retransmits = end["sender"]["retransmits"]
             assert flow["pkt_retransmissions"] <= retransmits + 2, run
