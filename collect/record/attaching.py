@@ -15,6 +15,7 @@ from ..bundle.rungs import PHASES
 from .captures.side_captures import SideCaptures
 from .cpu_limit import CpuLimit
 from .host import clocks, ladder, survey
+from .host.bpftrace import KNOWS_KPTR, Bpftrace
 from .host.survey import HostSurvey
 from .output.outputs import Outputs
 from .output.stream import Tap
@@ -119,7 +120,8 @@ class Attaching:
     def _start(self, step: ladder.Step, attach: Attach, stopped: Callable[[], bool]) -> Tracer:
         assert self.host.bpftrace is not None
         select, backs_off = self.plan.select, self.plan.max_cpu is not None
-        program = survey.probe_program(self.host, with_clock(attach), select, backs_off)
+        attach = with_address(with_clock(attach), self.host.bpftrace)
+        program = survey.probe_program(self.host, attach, select, backs_off)
         self.place.write_probe(program)
         self.say(f"attaching: {step.rung} ({step.reason})")
         output = self.place.outputs.open(EVENTS)
@@ -185,3 +187,16 @@ def with_clock(attach: Attach) -> Attach:
     if abs(ahead) <= max(now.uncertainty_ns, 20_000):
         return attach
     return dataclasses.replace(attach, clock=f"(nsecs - {ahead})")
+
+
+def with_address(attach: Attach, bpftrace: Bpftrace) -> Attach:
+    """Replace the name of the kernel's jiffies by the address, which holds until the next boot.
+
+    bpftrace 0.17 looks for the name in all of /proc/kallsyms, at each of its eight places: that
+    takes longer than all else until it is attached.
+    """
+    address = ladder.kernel_address("jiffies")
+    if not address or bpftrace.number < KNOWS_KPTR:
+        return attach
+    named, pointer = ladder.NAMED_JIFFIES, f"kptr({address:#x})"
+    return dataclasses.replace(attach, jiffies=attach.jiffies.replace(named, pointer))

@@ -93,7 +93,12 @@ if [ $old = yes ]; then
   rewrite="$rewrite;s/((uint64)\(a[a-z0-9>.-]*\) + offsetof(struct sk_buff, cb))/((struct sk_buff *)\1)->cb/"
 fi
 try '$x = nsecs(monotonic);' || rewrite="$rewrite;s/nsecs(monotonic)/nsecs/g"
-try '$x = jiffies;' || rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)kaddr(\"jiffies\")/"
+if ! try '$x = jiffies;'; then
+  # By name it would be looked for in all of kallsyms at each of its places.
+  where=$(sed -n '/^0*[1-9a-f]/s/^\([0-9a-f]*\) . jiffies$/kptr(0x\1)/p' /proc/kallsyms)
+  [ -n "$where" ] && try "\$x = *(uint64 *)$where;" || where='kaddr("jiffies")'
+  rewrite="$rewrite;s/(uint32)jiffies/(uint32)*(uint64 *)$where/"
+fi
 # From 0.22 on programs would build long rows in a buffer that they share (probes/attach.py).
 bpftrace -e 'config = { on_stack_limit=@STACK_LIMIT@ } BEGIN { exit(); }' >/dev/null 2>&1 &&
   rewrite="$rewrite;s/^BEGIN\$/config = { on_stack_limit=@STACK_LIMIT@ }\n&/"

@@ -22,6 +22,8 @@ LEAST_PAGES = 64
 SHARED_RING = (0, 19)
 # Before 0.17 fentry was called kfunc, took a function's name only, and found no module's.
 FENTRY_OF_MODULES = (0, 17)
+# kptr(), a pointer into the kernel, was tried with 0.17 and newer.
+KNOWS_KPTR = (0, 17)
 # Since then long rows are built in buffers that programs share, unless its configuration forbids it
 # (probes/attach.py).
 SHARED_BUFFERS = (0, 22)

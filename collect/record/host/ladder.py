@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ....probes.attach import (
@@ -20,6 +21,9 @@ from .target import Target
 
 SS = "ss reads it from any host"
 NO_SS = "ss is not installed: apt-get install iproute2"
+# Where jiffies is, for a bpftrace that does not know it: a program with the name is right after the
+# next boot, too.
+NAMED_JIFFIES = 'kaddr("jiffies")'
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,8 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
     """How this version of bpftrace writes the probes of a rung."""
     if bpftrace.has_jiffies:
         jiffies = "jiffies"
-    elif kernel_symbol("jiffies"):
-        jiffies = '*(uint64 *)kaddr("jiffies")'
+    elif kernel_address("jiffies") is not None:
+        jiffies = f"*(uint64 *){NAMED_JIFFIES}"
     else:
         jiffies = ""
     return Attach(
@@ -124,10 +128,15 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
     )
 
 
-def kernel_symbol(name: str) -> bool:
-    """Whether /proc/kallsyms has a symbol (data symbols need CONFIG_KALLSYMS_ALL)."""
+@cache
+def kernel_address(name: str) -> int | None:
+    """Where a symbol of the kernel is until the next boot, by /proc/kallsyms; None: nowhere.
+
+    Symbols of data are there with CONFIG_KALLSYMS_ALL. 0: kptr_restrict hides the address.
+    """
     try:
         with open("/proc/kallsyms") as lines:
-            return any(line.split()[2] == name for line in lines if name in line)
+            found = (line.split() for line in lines if name in line)
+            return next((int(fields[0], 16) for fields in found if fields[2] == name), None)
     except OSError:
-        return False
+        return None

@@ -1,0 +1,42 @@
+"""How a program that is attached now differs from one that is printed for later."""
+
+from __future__ import annotations
+
+import pytest
+from bbrscope.collect.record import attaching
+from bbrscope.collect.record.host import ladder
+from bbrscope.collect.record.host.bpftrace import Bpftrace
+from bbrscope.probes.attach import Attach
+
+BY_NAME = f"*(uint64 *){ladder.NAMED_JIFFIES}"
+
+
+def bpftrace(version: str) -> Bpftrace:
+    return Bpftrace("", version, "kfunc", "kretfunc", "args->", True, True, False, True, False, "")
+
+
+@pytest.mark.parametrize(
+    ("version", "address", "jiffies", "expected"),
+    [
+        ("0.17.0", 0xFFFFFFFF82C05B00, BY_NAME, "*(uint64 *)kptr(0xffffffff82c05b00)"),
+        # What kptr_restrict hides must not be read at 0: bpftrace itself then says that it failed.
+        ("0.17.0", 0, BY_NAME, BY_NAME),
+        ("0.11.3", 0xFFFFFFFF82C05B00, BY_NAME, BY_NAME),
+        ("0.23.2", 0xFFFFFFFF82C05B00, "jiffies", "jiffies"),
+        ("0.17.0", None, "", ""),
+    ],
+)
+def test_jiffies_are_read_at_their_address_where_it_is_known(
+    version: str,
+    address: int | None,
+    jiffies: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ladder, "kernel_address", {"jiffies": address}.__getitem__)
+    attach = Attach("kprobe", jiffies=jiffies)
+    assert attaching.with_address(attach, bpftrace(version)).jiffies == expected
+
+
+def test_a_symbol_that_the_kernel_does_not_name_is_nowhere() -> None:
+    assert ladder.kernel_address("no_such_symbol_of_the_kernel") is None
