@@ -46,6 +46,18 @@ command -v bpftrace >/dev/null || fail "bpftrace is not installed" "apt-get inst
 btf=/sys/kernel/btf
 [ -r $btf/vmlinux ] || fail "the kernel has no BTF ($btf/vmlinux)"
 [ $# -gt 0 ] && { command -v "$1" >/dev/null || fail "cannot start $1: no such command"; }
+# Whom COMMAND runs as: a root whom no other user made root is the caller. Hosts may have the
+# variables of sudo without sudo (a container, a chroot).
+as_caller=
+choose_caller() {
+  case ${SUDO_UID:-0} in 0) return ;; *[!0-9]*) fail "SUDO_UID is no user's number" "-R runs COMMAND as root" ;; esac
+  as_caller="sudo -u #$SUDO_UID --"
+  command -v sudo >/dev/null && return
+  as_caller="setpriv --reuid=$SUDO_UID --regid=${SUDO_GID:-$SUDO_UID} --init-groups"
+  $as_caller true 2>/dev/null || fail "cannot run COMMAND as user $SUDO_UID: no sudo, and setpriv does not do it" \
+    "install sudo; -R runs COMMAND as root"
+}
+[ $# -eq 0 ] || [ -n "$as_root" ] || choose_caller
 
 # Which BBR: where its main function is, and then the names of struct bbr's own fields.
 found=
@@ -305,8 +317,7 @@ fi
 echo "recording" >&2
 run() {
   umask "$mask"
-  [ -z "${SUDO_UID:-}" ] || [ -n "$as_root" ] || set -- sudo -u "#$SUDO_UID" -- "$@"
-  exec "$@"
+  exec $as_caller "$@"
 }
 status=0
 if [ $# -gt 0 ]; then run "$@" & child=$!

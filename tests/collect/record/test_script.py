@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -141,6 +142,48 @@ class TestItsFolder:
     ) -> None:
         said = self.refused(collector, out)
         assert re.search("name for the bundle|the bundle's name", said), said
+
+
+def started(environment: dict[str, str], program: str) -> subprocess.CompletedProcess[str]:
+    """What the script does to start its COMMAND, `program` being one for sh."""
+    text = script()
+    functions = ['fail() { echo "$1" >&2; exit 1; }']
+    for name in ("choose_caller", "run"):
+        functions.append(text[text.index(f"{name}() {{") :].split("\n}\n")[0] + "\n}")
+    (asked,) = re.findall(r"^.* choose_caller$", text, re.MULTILINE)
+    lines = ["set -u", "mask=022 as_root= as_caller=", *functions, asked, 'run "$@"']
+    command = ["sh", "-c", "\n".join(lines), "sh", "sh", "-c", program]
+    path = {"PATH": environment.get("PATH", os.environ["PATH"])}
+    return subprocess.run(
+        command, env=environment | path, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_root_whom_no_user_made_root_runs_the_command_itself() -> None:
+    """Containers and chroots have no sudo, but may have its variables."""
+    for environment in ({}, {"SUDO_UID": ""}, {"SUDO_UID": "0", "SUDO_GID": "0"}):
+        done = started(environment, "id -u")
+        assert (done.stdout, done.stderr) == (f"{os.getuid()}\n", "")
+
+
+@needs_root
+def test_a_command_runs_as_who_called_sudo_where_sudo_is_not_at_hand(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    called = {"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid)}
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "id", "true"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = started(called | {"PATH": str(tools)}, "id -u")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"cannot run COMMAND as user {nobody.pw_uid}" in done.stderr
+    (tools / "setpriv").symlink_to(str(shutil.which("setpriv")))
+    for folder in (tmp_path, *tmp_path.parents[:3]):  # pytest's folders let nobody else in
+        folder.chmod(folder.stat().st_mode | 0o755)
+    done = started(called | {"PATH": str(tools)}, "id -u; id -g")
+    assert done.stdout.split() == [str(nobody.pw_uid), str(nobody.pw_gid)], done.stderr
+    done = started({"SUDO_UID": "evil"}, "id -u")
+    assert (done.returncode, done.stderr) == (1, "SUDO_UID is no user's number\n")
 
 
 @pytest.mark.parametrize(
