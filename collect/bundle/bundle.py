@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import BundleError
+from ...probes.base.no_file import no_file
 from .archive import unpacked
 from .manifest_values import MAX_NAME, ManifestChecker
 from .numbers import load_json
@@ -134,6 +135,8 @@ def open_bundle(path: Path, salvage: bool = False) -> Iterator[Bundle]:
             yield bundle
     elif not path.exists():
         raise BundleError(f"there is no bundle at {path}", COMPLETE)
+    elif why := no_file(path):
+        raise BundleError(why, COMPLETE)
     elif path.stat().st_size == 0:
         raise BundleError(f"{path} is empty", COMPLETE)
     else:
@@ -205,7 +208,11 @@ def _files(folder: Path, shown: str) -> list[Path]:
 
 
 def _require_regular(path: Path, shown: str) -> None:
-    if not stat.S_ISREG(path.lstat().st_mode):
+    try:
+        mode = path.lstat().st_mode
+    except OSError as error:
+        raise BundleError(f"cannot read {shown}: {error.strerror}", COMPLETE) from error
+    if not stat.S_ISREG(mode):
         raise BundleError(
             f"{shown} is not a regular file", "put a copy of what it stands for in its place"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...probes.base.errors import BundleError
+from ...probes.base.no_file import no_file
 from ..packets.capture_file import PCAP_MAGICS, pieces
 from ..samples import kernel_log as samples_kernel_log
 from .zstd import DamagedError
@@ -15,13 +17,19 @@ TCP_INFO_MARK = '"RawIDM"'
 LOOK = 4 << 20
 
 
-def recognise(path: Path) -> str:
-    """Return one of `KINDS`.
+def recognise(path: Path, kind: str | None = None) -> str:
+    """Return one of `KINDS`: `kind` if it is given.
 
     What is none of the others counts as a bundle: opening it then fails with a better reason.
+
+    Raises:
+        BundleError: a `kind` is given that is that of a file, and there is none.
     """
-    if not path.is_file():
-        return "bundle"
+    why = no_file(path)
+    if kind not in (None, "bundle") and why:
+        raise BundleError(why, "give a file of that kind")
+    if kind or why:
+        return kind or "bundle"
     head = b""
     try:
         for _, piece in pieces(path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...probes.base.errors import BundleError
 from ..bundle.bundle import open_bundle
 from ..bundle.recognise import recognise
 from .single_file import digest_of, run_name
@@ -16,9 +15,7 @@ def name_and_digest(path: Path, kind: str | None = None, salvage: bool = False) 
     Raises:
         BundleError: there is no such file, or it is too damaged to tell.
     """
-    if (kind or recognise(path)) == "bundle":
+    if recognise(path, kind) == "bundle":
         with open_bundle(path, salvage) as bundle:
             return bundle.manifest.name, bundle.digest
-    if not path.is_file():
-        raise BundleError(f"there is no file {path}", "give a file of that kind")
     return run_name(path), digest_of(path)

@@ -104,9 +104,7 @@ def ingest(
         BundleError: the bundle is missing, foreign, damaged, or says something impossible.
         StoreError: the name is taken, or the file cannot be written.
     """
-    kind = kind or recognise(path)
-    if kind != "bundle" and not path.is_file():
-        raise BundleError(f"there is no file {path}", "give a file of that kind")
+    kind = recognise(path, kind)
     if kind == "pcap":
         return outcome(store.con, *load_capture(store, path, name, replace, progress))
     if kind != "bundle":

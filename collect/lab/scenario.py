@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import ScenarioError
+from ...probes.base.no_file import no_file
 from . import toml_tables as toml
 from .lab_points import LabPoint, point_of
 from .scenario_claims import Claim, read_claims
@@ -89,8 +90,8 @@ def load(name: str, folder: Path = CATALOGUE) -> Scenario:
     """
     own = Path(name)
     path = own if own.suffix == ".toml" else folder / f"{name}.toml"
-    if path == own and not own.is_file():
-        raise ScenarioError(f"there is no file {name}", "bbrscope lab list shows the catalogue")
+    if path == own and (why := no_file(own)):
+        raise ScenarioError(why, "bbrscope lab list shows the catalogue")
     if not (path == own or _NAME.fullmatch(name)) or not path.is_file():
         raise toml.unknown("scenario", name, names(folder), "bbrscope lab list shows them all")
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
+from ...probes.base.no_file import no_file
 from ...probes.base.scratch import ScratchFolder, remove_abandoned
 from ..bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from . import schema
@@ -318,8 +319,8 @@ def _check_path(path: Path, exists: bool) -> None:
         raise StoreError(f"there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
     if path.is_symlink() and not exists:
         raise StoreError(f"{path} is a link that leads nowhere", "name another with --store")
-    if exists and not path.is_file():
-        raise StoreError(f"{path} is no ordinary file", "name another with --store")
+    if exists and (why := no_file(path)):
+        raise StoreError(why, "name another with --store")
     if exists and path.stat().st_size == 0:
         raise StoreError(f"{path} is empty, not a store", "delete it, or name another with --store")
     if exists and not os.access(path, os.R_OK):

@@ -13,6 +13,7 @@ from typing import Any
 
 from ....probes.base.errors import BbrscopeError
 from ....probes.base.jit import PLAIN
+from ....probes.base.no_file import no_file
 from .. import params
 from ..replay_loop import Dispatch, Init
 from . import catalogue
@@ -87,8 +88,8 @@ def own_variant(path: str) -> OwnVariant:
         parameters = params.DEFAULTS[one.base] | one.params
         return OwnVariant(one.base, parameters, one.bbr_init, one.dispatch, one.fill_draws)
     file = Path(path)
-    if not file.is_file():
-        raise BbrscopeError(f"there is no file {path}", _HELP)
+    if why := no_file(file):
+        raise BbrscopeError(why, _HELP)
     # What a file does when it is loaded may crash, or not end.
     run_apart(path, lambda: _loaded(path, file).base, _LOADING_S)
     return _loaded(path, file)

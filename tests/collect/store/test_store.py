@@ -77,7 +77,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
         assert "is empty" in refusal(empty, read_only).fact
         assert "not a store of bbrscope" in refusal(other, read_only).fact
         assert "is a folder" in refusal(tmp_path, read_only).fact
-        assert "no ordinary file" in refusal(Path("/dev/zero"), read_only).fact
+        assert "/dev/zero is a device, not a file" in refusal(Path("/dev/zero"), read_only).fact
     assert {item: item.read_bytes() for item in before} == before
     assert "there is no folder" in refusal(tmp_path / "no" / "such.duckdb").fact
 
