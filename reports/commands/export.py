@@ -152,7 +152,8 @@ def command(request: ExportRequest) -> None:
     if request.file_format == "parquet":
         _parquet(request)
         return
-    writer.check_free(request.output, request.force)
+    inputs = [request.capture] if request.capture else []
+    writer.check_free(request.output, request.force, *inputs)
     from ..api.replayed import open_replayed
     from ..exports.export_scope import scope_of
     from ..text.run_notes import say_notes

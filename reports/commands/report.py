@@ -130,7 +130,8 @@ def command(request: ReportRequest) -> None:
     """
     chosen = request.chosen()
     path = request.output or _usual_path(request, chosen)
-    writer.check_free(path, request.force)
+    own = [Path(request.as_version)] if request.as_version else []
+    writer.check_free(path, request.force, *own)
     if request.rules:
         size = _write_what_if(request, chosen[0], path)
         say(f"{path}: {size / 1e6:.2f} MB; open it in any browser, no network needed")

@@ -105,7 +105,7 @@ def command(request: StudyRequest) -> None:
     loaded = scenario.load(request.scenario)
     path = request.output or Path(f"{loaded.name}.study.html")
     if request.writes_report:
-        writer.check_free(path, request.force)
+        writer.check_free(path, request.force, Path(request.scenario))
     study = _conduct(request, loaded)
     if request.folder is not None:
         _write_figures(study, request.folder, request.force)
