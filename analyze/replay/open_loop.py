@@ -18,7 +18,7 @@ from ...probes.fields import with_role
 from ..bbr import codes, params
 from ..bbr.records import INIT, MAIN
 from ..bbr.variants.own_process import guarded
-from ..bbr.variants.own_variant import base_of, is_variant, own_variant
+from ..bbr.variants.own_variant import base_of, parameters_under
 from ..story.clock import run_zero
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
@@ -101,7 +101,7 @@ def ask(
     own = run_params.of_flow(
         con, info.run_id, flow, run_params.of_run(con, info.run_id, info.flavour)
     )
-    other = apply_settings(_rules(target, info.version, own), settings)
+    other = apply_settings(parameters_under(target, info.rules, own), settings)
     columns, record = load_flow(con, info.run_id, flow), params.make(own)
     events = prepare(columns, info.rules, record, info.last_exit_ns)
     caveats = _caveats(events, info, needs, columns)
@@ -130,12 +130,6 @@ def _replay(events: FlowEvents, target: str, other: dict[str, Any]) -> Pass:
         return run_pass(events, target, record, "free-run", True, stop, watch=WATCHED)[0]
 
     return guarded([target], replay, len(events.events), lambda: replay(0))
-
-
-def _rules(target: str, version: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    if is_variant(target):
-        return own_variant(target).parameters_for(version, own)
-    return own if target == version else params.DEFAULTS[target] | {"HZ": own["HZ"]}
 
 
 def _decided(replayed: Pass) -> dict[str, int]:

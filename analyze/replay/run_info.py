@@ -23,6 +23,8 @@ class RunInfo:
     Attributes:
         version: v1, v2 or v3; decoded_as says why.
         rules: what is replayed: the version, or the variant by name that a simulation ran.
+        own_file: the user's file whose rules a simulation ran, which is not in its bundle: its name
+            and its digest; empty: none. It is replayed as the version that it begins with.
         flavour: key of params.DEFAULTS.
         rows_lost: rows or events that the recording reports as lost, and events lacking a part.
         last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
@@ -38,6 +40,7 @@ class RunInfo:
     rows_lost: int
     last_exit_ns: int
     groups: tuple[tuple[int, ...], ...]
+    own_file: tuple[str, ...] = ()
 
     @property
     def flows(self) -> tuple[int, ...]:
@@ -91,7 +94,8 @@ WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
 """
 
 _VARIANT = """
-SELECT value FROM host_facts WHERE run_id = ? AND scope = 'simulated' AND name = 'variant'
+SELECT name, value FROM host_facts
+WHERE run_id = ? AND scope = 'simulated' AND name IN ('variant', 'variant_sha256')
 """
 
 
@@ -116,23 +120,18 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     if version == "v1" and patched:
         flavour = "v1-patched"
         decoded_as += "; its rate samples have tx_in_flight, so the kernel carries v2's patch"
+    said = dict(con.execute(_VARIANT, [run_id]).fetchall())
+    variant = said.get("variant") or ""
+    own = (variant, said.get("variant_sha256") or "") if variant.endswith(".py") else ()
     return RunInfo(
         run_id,
         run,
         version,
-        _rules(con, run_id, version),
+        variant if variant in VARIANTS else version,
         flavour,
         decoded_as or "",
         int(rows_lost),
         max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
         flow_groups({flow: events for flow, events, _, _ in flows}),
+        own,
     )
-
-
-def _rules(con: duckdb.DuckDBPyConnection, run_id: int, version: str) -> str:
-    """The version, or the variant that BBR's flows of a simulation ran.
-
-    A user's file, which is not in the bundle, is replayed as the version that it begins with.
-    """
-    row = first_row(con, _VARIANT, run_id)
-    return str(row[0]) if row and row[0] in VARIANTS else version

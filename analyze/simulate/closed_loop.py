@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
-from ..bbr import params
-from ..bbr.variants.own_variant import base_of, is_variant, own_variant
+from ..bbr.variants.own_variant import base_of, is_variant, parameters_under
 from ..replay.parameter_settings import apply_settings, parse_settings
 from ..replay.run_info import run_info
 from .course import COURSE, recorded_course, simulated_course
@@ -183,18 +182,14 @@ def under(setup: Setup, version: str | None, settings: Mapping[str, int]) -> Set
     """The same world with the rules of a version or a variant where a flow has BBR."""
     flows = []
     for recorded in setup.flows:
-        flow = recorded
-        if flow.version is None:
-            flows.append(flow)
+        if recorded.version is None:
+            flows.append(recorded)
             continue
-        base, hz = dict(flow.parameters), {"HZ": flow.parameters["HZ"]}
-        if version is not None and is_variant(version):
-            own = own_variant(version)
-            base = own.parameters_for(flow.version, flow.parameters)
-            flow = replace(flow, cc=own.base, variant=version)
-        elif version is not None and version != flow.version:
-            flow = replace(flow, cc=version)
-            base = params.DEFAULTS[version] | hz
+        rules = version or recorded.variant or recorded.version
+        ran = recorded.variant or recorded.version
+        base = parameters_under(rules, ran, recorded.parameters)
+        variant = rules if is_variant(rules) else ""
+        flow = replace(recorded, cc=base_of(rules), variant=variant)
         flows.append(replace(flow, parameters=apply_settings(base, settings)))
     return replace(setup, flows=tuple(flows))
 
@@ -225,7 +220,7 @@ def predict(
     other_runs = outcomes_of(changed, seeds, advance)
     simulated = intervals(other_runs)
     other = _of_a_kernel(world, own, simulated)
-    rules = version if version and version != world.version else "these rules"
+    rules = version if version and version != world.rules else "these rules"
     verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:

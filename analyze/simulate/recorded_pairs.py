@@ -43,7 +43,7 @@ def recorded_pairs(
 
 
 def _are_pair(a: RecordedWorld, b: RecordedWorld) -> bool:
-    return bool(a.scenario) and a.scenario == b.scenario and a.version != b.version
+    return bool(a.scenario) and a.scenario == b.scenario and a.rules != b.rules
 
 
 def _world(con: duckdb.DuckDBPyConnection, run_id: int, alone: bool) -> Iterator[RecordedWorld]:
@@ -68,7 +68,7 @@ def known_errors(
         except BbrscopeError:
             yield None
             continue
-        other = intervals(outcomes_of(under(source.setup, run.version, {}), seeds))
+        other = intervals(outcomes_of(under(source.setup, run.rules, {}), seeds))
         predicted = {
             name: _rounded(run.recorded[name], source.recorded[name], own[key][name], other[name])
             for name in METRICS

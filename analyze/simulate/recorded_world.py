@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError, ScenarioError
 from ..bbr.records import TCP_ECN_LOW
+from ..bbr.variants.own_variant import digest_of
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
 from ..replay.run_info import RunInfo
@@ -39,7 +41,8 @@ class RecordedWorld:
     """A recording's world.
 
     Attributes:
-        setup: path and flows, under the recorded rules.
+        rules: v1, v2 or v3, or the variant that a simulation ran.
+        setup: path and flows, under these rules.
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
         begins_within: a flow had delivered a window and more before the recording began.
@@ -49,7 +52,7 @@ class RecordedWorld:
     """
 
     run: str
-    version: str
+    rules: str
     setup: Setup
     recorded: dict[str, float]
     fitted: dict[str, Any]
@@ -90,7 +93,8 @@ def recorded_world(
 def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) -> RecordedWorld:
     written = _words(con, info.run_id)
     words = {} if alone else written
-    flows, origin = _flows(con, info, words)
+    own = _own_variant(info)
+    flows, origin = _flows(con, info, words, own)
     mss, headers = _segment(con, info)
     described = None if alone else described_path(con, info, words)
     path, source, fit = _path(con, info, described, words, origin, (mss, headers))
@@ -123,7 +127,15 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     is_filled = fit is None or fit.is_buffer_known
     uncovered = fit.uncovered if fit else ()
     return RecordedWorld(
-        info.run, info.version, setup, recorded, fitted, within, is_filled, scenario, uncovered
+        info.run,
+        own or info.version,
+        setup,
+        recorded,
+        fitted,
+        within,
+        is_filled,
+        scenario,
+        uncovered,
     )
 
 
@@ -209,8 +221,24 @@ def _path(
     return with_busy_hosts(con, info.run_id, path, origin, told_by), source, fit
 
 
+def _own_variant(info: RunInfo) -> str:
+    """The variant that a simulation ran, or empty. Raises BbrscopeError: its file is not there."""
+    if not info.own_file:
+        return info.rules if info.rules != info.version else ""
+    name, digest = info.own_file
+    file = Path(name)
+    if file.is_file() and digest_of(file) == digest:
+        return name
+    lack = "is not the one that ran" if file.is_file() else "is not in this folder"
+    raise BbrscopeError(
+        f"{info.run} was simulated by the rules of {name}, which {lack}: it cannot be simulated"
+        " again under its own rules",
+        f"go to the folder that has this {name}, or simulate with yours anew: bbrscope simulate",
+    )
+
+
 def _flows(
-    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str], variant: str
 ) -> tuple[list[FlowSetup], int]:
     """The run's flows of data and competitors of the set-up; when the first began [ns]."""
     values = run_params.of_run(con, info.run_id, info.flavour)
@@ -239,6 +267,7 @@ def _flows(
                 rate_bps=limited,
                 ecn_low=info.version == "v3" and flow in low,
                 parameters=parameters,
+                variant=variant,
             )
         )
     end_us = max(flow.stop_us for flow in flows)

@@ -15,6 +15,8 @@ from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
 from ...probes.base.scratch import ScratchFolder
 from ..bbr import params
+from ..bbr.variants.catalogue import VARIANTS
+from ..bbr.variants.own_variant import digest_of
 from ..replay.parameter_settings import as_settings
 from .described_path import as_words
 from .fidelity_notes import statement
@@ -134,7 +136,7 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "bbr": version,
         "kernel": f"bbrscope simulation of {Path(flow.variant).name or version or 'Linux'}",
         "simulated": {"seed": setup.seed, "holds": statement(setup)}
-        | ({"variant": Path(flow.variant).name} if flow.variant else {})
+        | _variant(flow.variant)
         | {f"rules_of_{one.cc}": _RULES[one.cc] for one in setup.flows if one.cc in _RULES},
         "rules": as_settings(parameters, base),
         "setup": {
@@ -162,3 +164,12 @@ def _manifest(setup: Setup, version: str | None, name: str, rows: dict[str, int]
         "events_lost": 0,
         "packets": None,
     }
+
+
+def _variant(variant: str) -> dict[str, str]:
+    """Which variant ran; of a user's file also a digest, since the bundle does not have it."""
+    if not variant:
+        return {}
+    file = Path(variant)
+    told = {"variant_sha256": digest_of(file)} if variant not in VARIANTS else {}
+    return {"variant": file.name} | told

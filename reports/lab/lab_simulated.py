@@ -60,7 +60,6 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
 
 def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
     """Simulate one run; returns its bundle."""
-    from ...analyze.simulate.fidelity_notes import statement
     from ...analyze.simulate.world.worlds import of_point
     from ...analyze.simulate.write_bundle import write_bundle
     from ...collect.lab.lab_results import KEY
@@ -83,7 +82,6 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
         KEY: described,
         "kernel": KERNEL,
         "scenario": {"id": point.scenario, "description": f"{point.title} (simulated)"},
-        "simulated": {"seed": setup.seed, "holds": statement(setup)},
     }
     write_bundle(setup, folder, extra, events=not without_events)
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
@@ -37,20 +38,6 @@ class OwnVariant:
     dispatch: Dispatch
     fill_draws: FillDraws | None = None
 
-    def parameters_for(self, recorded_base: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters to replay a recording under this variant.
-
-        On a recording of its base: the recorded ones, except those that the variant changes. On one
-        of another version: the variant's own, with the recorded HZ.
-        """
-        if recorded_base != self.base:
-            return self.parameters | {"HZ": recorded["HZ"]}
-        usual = params.DEFAULTS[self.base]
-        changed = {
-            name: value for name, value in self.parameters.items() if usual.get(name) != value
-        }
-        return {**recorded, **changed}
-
 
 def is_variant(name: str) -> bool:
     """Is this the name of a variant, or a file of the user's own?"""
@@ -74,6 +61,32 @@ def base_of(name: str) -> str:
     """v1, v2 or v3: the version itself, or what a variant begins from. Raises BbrscopeError."""
     require_rules(name)
     return own_variant(name).base if is_variant(name) else name
+
+
+def parameters_under(rules: str, ran: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a recording under other rules.
+
+    Under a variant of the version that ran: the recorded ones, except those that the variant
+    changes. Else, unless `rules` ran: those of `rules`, with the recorded HZ.
+
+    Args:
+        rules: v1, v2 or v3, or a variant.
+        ran: the same of what was recorded.
+        recorded: the recorded parameters.
+    """
+    if rules == ran:
+        return dict(recorded)
+    base = base_of(rules)
+    own = own_variant(rules).parameters if is_variant(rules) else params.DEFAULTS[rules]
+    if ran != base:
+        return own | {"HZ": recorded["HZ"]}
+    usual = params.DEFAULTS[base]
+    return {**recorded, **{name: value for name, value in own.items() if usual.get(name) != value}}
+
+
+def digest_of(file: Path) -> str:
+    """Tell a user's file from what it is after a change: the sha256 of what is in it."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @cache

@@ -60,7 +60,7 @@ def build(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, names: str =
     present = {int(each) for run in runs for phases in run.phases for each in phases}
     values: dict[str, object] = {
         "run": answer.world.run,
-        "version": answer.world.version,
+        "version": answer.world.rules,
         "rules": rules,
         "seeds": len(answer.own_runs),
         "path": path_words(answer.world.fitted),

@@ -47,6 +47,47 @@ with open_store(folder / "s.duckdb") as store:
         decided = {CODES[code].name for code in found.passes["step"].decisions[:, 1].tolist()}
         print(json.dumps([name, *counts, sorted(decided)]))
 """
+# What a what-if takes for a bundle's own rules, and for others.
+AGAIN = """
+import json
+from pathlib import Path
+from bbrscope.analyze.bbr import params
+from bbrscope.analyze.replay.run_info import run_info
+from bbrscope.analyze.simulate.closed_loop import under
+from bbrscope.analyze.simulate.recorded_world import recorded_world
+from bbrscope.analyze.simulate.write_bundle import write_bundle
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.probes.base.errors import BbrscopeError
+from tests.analyze.simulate.test_variant_bundles import MINE, setup
+mine = Path("mine.py")
+mine.write_text(MINE)
+with open_store(Path("s.duckdb")) as store:
+    def world(run):
+        return recorded_world(store.con, run_info(store.con, store.run_id(run)))
+    for rules, run in (("bbr-plus-0.5", "named"), ("./mine.py", "own")):
+        write_bundle(setup(rules, seconds=1), Path(run))
+        ingest(store, Path(run))
+        own = world(run)
+        (flow,) = own.setup.flows
+        print(json.dumps([own.rules, flow.slot, flow.cc, flow.parameters["pacing_gain"]]))
+        (flow,) = under(own.setup, "v1", {}).flows
+        usual = params.DEFAULTS["v1"]["pacing_gain"]
+        print(json.dumps([flow.slot, list(flow.parameters["pacing_gain"]) == list(usual)]))
+        (flow,) = under(own.setup, None, {"high_gain": 700}).flows
+        print(json.dumps([flow.slot, flow.parameters["high_gain"]]))
+    for change in (lambda: mine.write_text(MINE + "# other"), mine.unlink):
+        change()
+        try:
+            world("own")
+        except BbrscopeError as error:
+            print(json.dumps(error.fact))
+"""
+MINE = """
+from bbrscope.analyze.bbr.versions.v1 import bbr_init, dispatch
+BASE = "v1"
+PARAMS = {"pacing_gain": [300, 200, 256, 256, 256, 256, 256, 256]}
+"""
 # What tells the variant's decisions from its version's.
 OWN = {
     "bbr-plus-0.5": "RTPROP_WITH_DEVIATION",
@@ -75,6 +116,29 @@ def test_every_variants_replay_is_exact_by_its_own_rules(tmp_path: Path) -> None
         if name in OWN:
             assert OWN[name] in decided
             assert all(usual[1:]), "the version's own rules do as well"
+
+
+def test_a_variants_bundle_is_simulated_again_under_its_own_rules(tmp_path: Path) -> None:
+    environment = {**os.environ, "BBRSCOPE_PLAIN": "1"}
+    command = [sys.executable, "-c", AGAIN]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    plus, as_v1, changed, own, own_as_v1, own_changed, *refused = map(
+        json.loads, done.stdout.splitlines()
+    )
+    assert plus[:3] == ["bbr-plus-0.5", "bbr-plus-0.5", "v1"]
+    assert plus[3][:2] == [384, 128]
+    assert own[:3] == ["mine.py", "mine.py", "v1"]
+    assert own[3][:2] == [300, 200]
+    assert as_v1 == own_as_v1 == ["v1", True]
+    assert (changed, own_changed) == (["bbr-plus-0.5", 700], ["mine.py", 700])
+    assert [text.partition(":")[0] for text in refused] == [
+        f"own was simulated by the rules of mine.py, which {lack}"
+        for lack in ("is not the one that ran", "is not in this folder")
+    ]
 
 
 def test_a_bundle_has_one_bbr(tmp_path: Path) -> None:

@@ -72,6 +72,15 @@ def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: P
     assert "2 of 2 runs are there already" in _bbrscope(tmp_path, *lab)[1]
 
 
+def test_a_variants_run_is_replayed_by_its_own_rules(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(SCENARIO)
+    lab = ("lab", "run", "./mine.toml", "--engine", "sim", "--set", "cc=bbr-plus-0.5")
+    _bbrscope(tmp_path, *lab, "-o", "runs")
+    (manifest,) = (tmp_path / "runs").glob("*/manifest.json")
+    assert json.loads(manifest.read_text())["simulated"]["variant"] == "bbr-plus-0.5"
+    _bbrscope(tmp_path, "replay")  # status 1 where one field differs
+
+
 def test_a_run_that_cannot_be_simulated_says_the_way_out(tmp_path: Path) -> None:
     """Two versions of BBR are no recording of one kernel; without events they run together."""
     two = '[[flow]]\ncc = "bbr2"\n[sweep]'
