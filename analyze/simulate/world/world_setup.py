@@ -145,6 +145,10 @@ def check_path(path: PathSetup) -> None:
         raise ScenarioError(f"segments of {path.mss} bytes", "from 88 to 65483")
     if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
+    if path.loss >= 1:
+        raise ScenarioError("a path that loses every packet", "write a loss below 100%")
+    if not 0 <= path.jitter_us <= 10_000_000 or not 0 <= path.aggregation_us <= 10_000_000:
+        raise ScenarioError("jitter or aggregation of more than 10 s", "write 2ms, for example")
     rates = [value for _, what, value in path.changes if what == "rate"]
     if any(not 8000 <= rate <= 100_000_000_000 for rate in rates):
         raise ScenarioError("a change to an impossible rate", "from 8 kbit/s to 100 Gbit/s")

@@ -82,14 +82,17 @@ def path_of(text: str) -> PathSetup:
     Raises:
         ScenarioError: an unknown word, or a value that cannot be understood.
     """
-    given = dict(_PATH_DEFAULTS)
+    said: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = part.partition("=")
         if not equals or name not in PATH_WORDS:
             raise ScenarioError(
                 f"--path: {part[:40]!r} is not understood", f"there are {', '.join(PATH_WORDS)}"
             )
-        given[name] = value
+        if name in said:
+            raise ScenarioError(f"--path: {name} is there twice", "leave one of them out")
+        said[name] = value
+    given = _PATH_DEFAULTS | said
     rate, rtt = units.rate(given["rate"]), units.time_us(given["rtt"])
     if rate < 8000 or rtt < 10:
         raise ScenarioError(

@@ -144,6 +144,24 @@ def test_impossible_worlds_are_refused_in_words(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        ("rate=10mbit,rate=5mbit", "rate is there twice"),
+        ("loss=100%", "loses every packet"),
+        ("jitter=11s", "more than 10 s"),
+        ("aggregation=100s", "more than 10 s"),
+    ],
+)
+def test_a_path_on_which_nothing_comes_through_is_refused(words: str, fact: str) -> None:
+    from bbrscope.analyze.simulate.world.world_setup import check_path
+    from bbrscope.analyze.simulate.world.worlds import path_of
+    from bbrscope.probes.base.errors import ScenarioError
+
+    with pytest.raises(ScenarioError, match=fact):
+        check_path(path_of(words))
+
+
 def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
