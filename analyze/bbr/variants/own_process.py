@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import resource
 import signal
@@ -23,6 +24,10 @@ _WAY_OUT = "try it as plain Python, where a debugger can look on: BBRSCOPE_PLAIN
 # Far below what compiled code (a million packets or events per second) and plain Python (some
 # 2,000) do.
 _SECONDS, _STEPS_PER_SECOND = 5, 500 if PLAIN else 20_000
+# A file that sleeps or waits uses no processor time; a busy machine may give it a tenth of one.
+_WAITING_S, _REAL_PER_CPU = 30, 10
+# Beyond what the process has when the file's code begins; no world needs so much.
+_MOST_GB = 4
 
 
 def guarded(
@@ -82,15 +87,24 @@ def _is_one_of(names: str, file: str) -> bool:
 def run_apart(name: str, work: Callable[[], T], cpu_seconds: int) -> T:
     """What `work` returns, run in a child process that may use `cpu_seconds` of CPU time.
 
+    It may also take _REAL_PER_CPU times as long by the clock, and _WAITING_S, and _MOST_GB of
+    memory. What it prints goes to standard error.
+
     Raises:
-        BbrscopeError: the child raised, ended without an answer, or used up its time.
+        BbrscopeError: the child raised, ended without an answer, or used up its time or memory.
     """
+    patience_s = _WAITING_S + _REAL_PER_CPU * cpu_seconds
     context = multiprocessing.get_context("fork")
     answers, answer = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(name, work, answer, cpu_seconds))
     child.start()
     answer.close()
     try:
+        if not answers.poll(patience_s):
+            raise BbrscopeError(
+                f"{name} did not come back: stopped after {patience_s} s",
+                "look in it for what it waits for",
+            )
         got = answers.recv()
         child.join()
     except EOFError:
@@ -117,6 +131,10 @@ def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds
     """In the child: the kernel ends it when its time is over, whatever code it runs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + _MOST_GB * 10**9,) * 2)
+    # Standard output is the command's: a JSON document is to stay one.
+    sys.stdout.flush()
+    os.dup2(2, 1)
     raised: list[Any] = []
     # What compiled callbacks raise gets no further than here.
     sys.unraisablehook = lambda event: raised.append(event.exc_value)
@@ -129,7 +147,18 @@ def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds
         answer.send(_raised(name, error))
 
 
+def _data_bytes() -> int:
+    """The memory that counts for RLIMIT_DATA, of this process (proc(5), statm)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    return pages * resource.getpagesize()
+
+
 def _raised(name: str, error: BaseException) -> BbrscopeError:
+    if isinstance(error, MemoryError):
+        return BbrscopeError(
+            f"{name} asked for more than {_MOST_GB} GB of memory",
+            "look in it for what grows without end",
+        )
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if _is_one_of(name, frame.filename)]
     where = f" in line {lines[-1]}" if lines else ""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -114,7 +116,10 @@ def _loaded(path: str, file: Path) -> OwnVariant:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except MemoryError:
+        raise
     except Exception as error:
         raise BbrscopeError(
             f"{path} cannot be loaded: {type(error).__name__}: {error!s:.200}", _HELP

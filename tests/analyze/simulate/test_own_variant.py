@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from bbrscope.analyze.bbr import params
+from bbrscope.analyze.bbr.variants import own_process
 from bbrscope.analyze.bbr.variants import own_variant as own
 from bbrscope.analyze.bbr.variants.own_variant import own_variant
 from bbrscope.analyze.simulate.closed_loop import LEAST_SEEDS, under
@@ -33,7 +34,8 @@ JIT = "from bbrscope.probes.base.jit import jit\n"
         (GOOD + "def dispatch(bbr, ev, p, log): pass", "dispatch is not compiled"),
         (GOOD + JIT + "@jit\ndef dispatch(bbr, ev): pass", r"dispatch takes \(bbr, ev\)"),
         ("raise SystemExit", "ended the process that ran it"),
-        ("while True: pass", "did not come back: stopped after 1 s"),
+        ("while True: pass", "did not come back: stopped after 1 s of processor time"),
+        ("x = []\nwhile True: x.append(bytes(1 << 28))", "asked for more than 4 GB of memory"),
     ],
 )
 def test_a_file_that_lacks_something_is_refused(
@@ -43,6 +45,19 @@ def test_a_file_that_lacks_something_is_refused(
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(BbrscopeError, match=fact):
+        own_variant(str(path))
+
+
+def test_a_file_that_waits_for_ever_is_stopped_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses no processor time, which the kernel's limit counts."""
+    monkeypatch.setattr(own, "_LOADING_S", 1)
+    monkeypatch.setattr(own_process, "_WAITING_S", 0)
+    monkeypatch.setattr(own_process, "_REAL_PER_CPU", 1)
+    path = tmp_path / "mine.py"
+    path.write_text("import time; time.sleep(1000)")
+    with pytest.raises(BbrscopeError, match=r"did not come back: stopped after 1 s$"):
         own_variant(str(path))
 
 
@@ -81,3 +96,14 @@ def test_flows_with_bbr_get_the_variant_and_its_parameters(tmp_path: Path) -> No
     assert bbr.version == "v2"
     assert (bbr.parameters["beta"], bbr.parameters["HZ"]) == (51, 250)
     assert cubic.slot is None
+
+
+def test_what_a_file_prints_is_kept_from_standard_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD + "print('loaded')\n")
+    own_variant(str(path))
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "loaded" in printed.err
