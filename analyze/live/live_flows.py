@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from ...collect.events.addresses import flow_name
 from ...collect.samples.load_samples import Sample
 from ..bbr.codes import CODES
 from ..story.sentences import sentence
@@ -158,9 +159,9 @@ class LiveFlows:
         """Take the output of one call of ss: all that the rung inet_diag tells."""
         for one in samples:
             ends, values = one.ends, one.values
-            name = (
-                f"{ends.local_address}:{ends.local_port} > {ends.remote_address}:{ends.remote_port}"
-            )
+            known = {"saddr": ends.local_address, "sport": ends.local_port}
+            known |= {"daddr": ends.remote_address, "dport": ends.remote_port}
+            name = flow_name({end: value for end, value in known.items() if value is not None}, "")
             # The cookie tells connections apart that have the same ends one after the other.
             track = self._tracks.setdefault(f"{name} {one.cookie}", _Track(FlowNow(name)))
             now = track.now
