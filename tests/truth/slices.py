@@ -207,9 +207,12 @@ def bursts(flow: Flow) -> pl.Expr:
 
 
 def cwnd_limited(flow: Flow) -> pl.Expr:
-    """What v2 and v3 say of snd_cwnd: it held a burst back that the kernel would not split."""
+    """What v2 and v3 say of snd_cwnd: it held a burst back that the kernel would not split.
+
+    Rows of v1 do not say it: where this is asked, nothing else is left that could hold it.
+    """
     if "tp.is_cwnd_limited" not in flow.rows.columns:
-        return pl.lit(value=False)
+        return pl.lit(value=True)
     return (pl.col("tp.is_cwnd_limited").shift(-1) == 1).fill_null(value=False)
 
 

@@ -34,7 +34,9 @@ pacing timer fires):
    ``max_pacing_rate`` if the application's cap is the rate, ``policer`` if v1 uses its long-term
    rate, ``pacing_bw_lo`` if bw_lo is below max_bw, else ``pacing_max_bw``.
 6. The window again, within the TSO burst that the kernel would not split
-   (``tcp_tso_should_defer()``), if v2's or v3's ``tp.is_cwnd_limited`` agrees.
+   (``tcp_tso_should_defer()``), if v2's or v3's ``tp.is_cwnd_limited`` agrees. Events of v1 do not
+   have it; there nothing else of tcp_write_xmit() is left, and in recordings of v2 and v3 it is
+   set wherever it comes to this.
 7. ``unknown``: nothing recorded held the sender. It had nothing to send, or its send buffer or the
    small-queue limit stopped it; no signal recorded tells which, so ``send_buffer`` is never said.
 """
@@ -90,7 +92,8 @@ intervals AS (
     increase32({lead("e.tp_delivered")}::BIGINT + {lead(IN_FLIGHT)}, 0) AS sent,
     {lead("e.tp_tcp_wstamp_ns")} > CASE WHEN {lead("e.kind")} = '{SAMPLE}' THEN {lead("e.ns")}
       ELSE {lead("e.tp_tcp_clock_cache")} END AS pacing_waits,
-    {lead("e.tp_is_cwnd_limited")} = 1 AS is_cwnd_limited,
+    coalesce({lead("e.tp_is_cwnd_limited")} = 1,
+      r.version = 'v1' AND {lead("e.kind")} <> '{SAMPLE}') AS is_cwnd_limited,
     {lead("e.sk_pacing_rate")} AS pacing_rate, {lead("e.sk_max_pacing_rate")} AS max_pacing_rate,
     {lead("e.sk_pacing_shift")} AS pacing_shift,
     {lead("e.bbr_min_rtt_us")} AS min_rtt_us,

@@ -65,6 +65,7 @@ POLICED = PathSetup(8_400_000, 48 * MS, limit_bytes=67_000, burst_bytes=25_000, 
 FALLS = ((5 * S, "rtt", 24 * MS), (12 * S, "rate", 5_700_000.0))
 LONGER_FALLS = PathSetup(12_000_000, 12 * MS, limit_bytes=50_000, changes=FALLS)
 READS = PathSetup(9_600_000, 30 * MS, limit_bytes=112_000, memory_bytes=44_000)
+CAPPED = PathSetup(32_000_000, 18 * MS, limit_bytes=864_000)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
@@ -114,6 +115,7 @@ WORLDS = {
     "policed_v1": world(POLICED, 12, flow("v1", 12)),
     "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
     "reads_v2": world(READS, 14, flow("v2", 14), flow("cubic", 14, 2)),
+    "capped_v1": world(CAPPED, 9, *[flow("v1", 9) for _ in range(3)]),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
@@ -351,3 +353,12 @@ def test_loss_elsewhere_is_told_beside_as_many_drops(made: dict[str, Diagnosis])
     values = found(made, "half_random_v2")["loss_outside_bottleneck"]
     assert values["lost_packets"] < 2 * values["dropped_packets"]
     assert "loss_outside_bottleneck" not in found(made, "late_v3")
+
+
+def test_windows_of_v1_that_lack_less_than_a_burst_are_full(made: dict[str, Diagnosis]) -> None:
+    """TCP splits no burst for the one packet that each of three windows has left, queue or not."""
+    held = [
+        f.values["held_share"] for f in made["capped_v1"].findings if f.rule.name == "inflight_cap"
+    ]
+    assert len(held) == 3
+    assert min(held) > 0.5
