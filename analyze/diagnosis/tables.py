@@ -178,8 +178,8 @@ ORDER BY d.run_id, d.flow, d.seq, d.ord
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
 # payload of captured connections, or by what a lab's iperf3 received: in the second that most of an
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
-# sender could have carried in the time that it was there: an equal part of the link's rate (all of
-# what the flow ever believed in, where the setup names none); short_bytes is what is missing to it.
+# sender could have carried in the time that it was there: an equal part of the link's rate (where
+# that is not known, see parts); short_bytes is what is missing to it.
 _SECONDS = """
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
@@ -226,11 +226,19 @@ WITH spans AS (
   GROUP BY run_id, second
 ), links AS (
   SELECT run_id, max(capacity) IS NOT NULL AS known FROM these_flows GROUP BY run_id
+), shown AS (
+  SELECT run_id, max(bytes) AS most FROM (
+    SELECT run_id, second, sum(bytes) AS bytes FROM (
+      SELECT run_id, second, bytes FROM ours UNION ALL SELECT run_id, second, bytes FROM theirs)
+    GROUP BY run_id, second) GROUP BY run_id
 ), parts AS (
-  -- A link is divided among its senders; what a flow believes in is its own part already.
-  SELECT ours.*, coalesce(senders, 1) AS senders, full_rate * covered_s
-    / CASE WHEN links.known THEN coalesce(senders, 1) ELSE 1 END AS full_bytes
-  FROM ours JOIN links USING (run_id) LEFT JOIN senders USING (run_id, second)
+  -- A link is divided among its senders. Of an unknown one a flow's part is what it believes in,
+  -- and beside others no more than an equal part of the most that all carried in a second.
+  SELECT ours.*, coalesce(senders, 1) AS senders, covered_s * CASE
+      WHEN links.known THEN full_rate / coalesce(senders, 1)
+      WHEN senders > 1 THEN least(full_rate, shown.most / senders) ELSE full_rate END AS full_bytes
+  FROM ours JOIN links USING (run_id) JOIN shown USING (run_id)
+    LEFT JOIN senders USING (run_id, second)
 )
 SELECT run_id, flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
   full_rate, rtt_min_us, srtt_us, full_bytes, greatest(0, full_bytes - bytes) AS short_bytes

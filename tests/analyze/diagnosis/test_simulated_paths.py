@@ -66,6 +66,7 @@ FALLS = ((5 * S, "rtt", 24 * MS), (12 * S, "rate", 5_700_000.0))
 LONGER_FALLS = PathSetup(12_000_000, 12 * MS, limit_bytes=50_000, changes=FALLS)
 READS = PathSetup(9_600_000, 30 * MS, limit_bytes=112_000, memory_bytes=44_000)
 CAPPED = PathSetup(32_000_000, 18 * MS, limit_bytes=864_000)
+APART_RTTS = PathSetup(16_000_000, 65 * MS, limit_bytes=117_000)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
@@ -116,14 +117,23 @@ WORLDS = {
     "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
     "reads_v2": world(READS, 14, flow("v2", 14), flow("cubic", 14, 2)),
     "capped_v1": world(CAPPED, 9, *[flow("v1", 9) for _ in range(3)]),
+    "apart_rtts_v3": world(
+        APART_RTTS,
+        12,
+        flow("v3", 12),
+        FlowSetup("v3", 62_000, 12 * S, extra_rtt_us=65 * MS),
+        seed=21,
+    ),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
 UNSTATED = dict.fromkeys(
     ("late_v3", "joins_cubic_v3", "jumbo_v2", "perhaps_alone_v3"), ("n", "ccs", "starts")
 )
-# And those whose is to say nothing of the path's jitter, or of its rate.
+# Others: nothing of the path's jitter, or of its rate, which no queue tells either.
 UNSTATED |= {"varies_v3": ("jitter",), "unstated_longer_v1": ("rate",)}
+NO_QUEUE = {"apart_rtts_v3"}
+UNSTATED |= dict.fromkeys(NO_QUEUE, ("rate",))
 
 
 def forget(bundle: Path, keys: tuple[str, ...]) -> None:
@@ -141,6 +151,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Diagnos
             write_bundle(setup, folder / name)
             if name in UNSTATED:
                 forget(folder / name, UNSTATED[name])
+            if name in NO_QUEUE:
+                (folder / name / "queue.csv.zst").unlink()
             ingest(store, folder / name)
         ids = [store.run_id(name) for name in WORLDS]
         for flows in session.replay_runs(store.con, ids):
@@ -362,3 +374,15 @@ def test_windows_of_v1_that_lack_less_than_a_burst_are_full(made: dict[str, Diag
     ]
     assert len(held) == 3
     assert min(held) > 0.5
+
+
+def test_more_than_an_equal_part_of_what_all_carried_is_not_held_back(
+    made: dict[str, Diagnosis],
+) -> None:
+    """The shorter path's flow has two thirds of a full link, whose rate is not known."""
+    flows = made["apart_rtts_v3"].flows
+    held = {
+        f.flow for f in made["apart_rtts_v3"].findings if f.rule.name == "stuck_at_lower_bounds"
+    }
+    assert flows[1].goodput > 1.5 * flows[2].goodput
+    assert 1 not in held
