@@ -48,6 +48,11 @@ NEEDS = {
         "(FROM this_others)",
         "a packet capture, or a set-up that states its flows, which tell of other senders",
     ),
+    "company": Need(
+        "(FROM this_others) OR (SELECT count(*) > 1 FROM this_flows)",
+        "a second recorded flow, a packet capture, or a set-up that states its flows, which tell "
+        "of other senders",
+    ),
     "qdiscs": Need(_fact("host", "qdiscs"), "the sender's queue disciplines (host.qdiscs)"),
     "offloads": Need(_fact("host", "offloads"), "the sender's offloads (host.offloads)"),
     "tcp_wmem": Need(_fact("sysctls", "net.ipv4.tcp_wmem"), "the sysctl net.ipv4.tcp_wmem"),

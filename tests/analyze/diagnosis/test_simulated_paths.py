@@ -386,3 +386,10 @@ def test_more_than_an_equal_part_of_what_all_carried_is_not_held_back(
     }
     assert flows[1].goodput > 1.5 * flows[2].goodput
     assert 1 not in held
+
+
+def test_a_lone_flow_is_not_cleared_of_what_others_do_to_it(made: dict[str, Diagnosis]) -> None:
+    compare = {"unequal_shares", "not_converged", "inflight_hi_ratchet", "startup_hi_starves"}
+    for run, known in (("held_alone_v3", True), ("perhaps_alone_v3", False)):
+        clear = {check.rule.name for check in made[run].outcomes("clear")}
+        assert compare & clear == (compare if known else set())
