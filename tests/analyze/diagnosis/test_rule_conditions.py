@@ -391,6 +391,17 @@ def test_a_cap_counts_from_a_twentieth_of_the_time(asked: Ask) -> None:
     assert asked(["pacing_capped"], capped(0.04 * life))[0] == []
 
 
+def test_a_cap_at_what_bbr_believes_in_holds_it_below_the_margin(asked: Ask) -> None:
+    """At a gain of 1 BBR paces 1 % below its estimate, and never comes to the cap itself."""
+    cap = "UPDATE events SET sk_max_pacing_rate = sk_pacing_rate + {} WHERE {{run}} AND flow = 1"
+    (finding,), rows = asked(["pacing_capped"], cap.format(1))
+    events = of_flow(rows)
+    believes = events.filter(pl.col("max_bw") >= pl.col("sk_max_pacing_rate").cast(pl.Float64))
+    assert 0.4 < finding.values["capped_share"] < 0.5
+    assert finding.values["capped_s"] <= believes["held"].sum() / 1e9
+    assert asked(["pacing_capped"], cap.format(10_000_000))[0] == []
+
+
 def test_a_flow_that_its_application_caps_is_not_treated_unfairly(asked: Ask) -> None:
     """It got half of its part, and could have got more."""
     names = ["pacing_capped", "unequal_shares", "unfair_without_loss"]
