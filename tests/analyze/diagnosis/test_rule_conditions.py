@@ -472,6 +472,7 @@ def test_a_loss_is_the_initial_windows_until_all_of_that_is_acknowledged(asked: 
     assert finding.values["t0_at"] - zero_of(rows) == early["ns"][0]
     assert finding.values["t1_at"] - zero_of(rows) == done
     assert finding.values["window_packets"] == events["tp_snd_cwnd"][0] == 10
+    assert finding.cost_s == pytest.approx((done - early["ns"][0]) / 1e9)
     assert asked(["initial_window_loss"], lost_from(f"seq >= {DONE}"))[0] == []
 
 
