@@ -604,6 +604,12 @@ def test_advice_is_for_the_version_that_it_is_given_to() -> None:
         for version in rule.versions:
             advice = [remedy.text for remedy in rule.remedies if version in remedy.versions]
             assert advice, f"{rule.name} has nothing to try for v{version}"
+            always = [each for each in rule.remedies if version in each.versions and not each.when]
+            assert not always[0].text.startswith("Else"), f"{rule.name}: instead of what?"
+            for each in always:
+                assert "5 ms" in each.text or "ecn_low" not in each.text, rule.name
+            if version == "1":
+                assert not any(re.search(r"\bto v2\b", text) for text in advice), rule.name
             if version != "2":
                 assert not any(re.search(r"v2alpha|tcp_bbr2", text) for text in advice), rule.name
             if version == "3":
