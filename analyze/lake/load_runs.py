@@ -26,7 +26,7 @@ from ...collect.store.rowsets import insert_into
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ..bbr.records import Array
-from ..diagnosis.engine import Diagnosis, diagnose_together, together
+from ..diagnosis.engine import EVENTS_IN_A_LAKE, Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results, replay_runs
 from ..replay.load_events import flows_of_batches, load_flows
@@ -205,7 +205,7 @@ class _Group:
         keep_results.insert_facts(self.store, self.replayed)
         events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
         diagnosed = [run_id for (run_id,) in events]
-        for group in together(con, diagnosed):
+        for group in together(con, diagnosed, most_events=EVENTS_IN_A_LAKE):
             self._diagnose(group)
             self._measure(group, _shared_views(con))
         if others := sorted(set(run_ids) - set(diagnosed)):
