@@ -29,7 +29,7 @@ _KIND = "CASE kind::VARCHAR " + " ".join(
 _CHOSEN = ", ".join(f'"{name}"' for name in EVENT_COLUMNS if name != "kind")
 _EVENTS = (
     f"SELECT flow, {_KIND} END::BIGINT AS kind, {_CHOSEN} FROM {{source}}"
-    " WHERE run_id = ? AND flow BETWEEN ? AND ? AND kind <> ? ORDER BY flow, seq"
+    " WHERE run_id = ? AND flow BETWEEN ? AND ? AND kind <> ?"
 )
 
 
@@ -53,9 +53,8 @@ def load_flows(
     These are numpy arrays (masked where NULL), in the order of seq. `source` is SQL after ``FROM``
     for what has the columns of table events.
     """
-    query = _EVENTS.replace("{source}", source)
-    columns: dict[str, Any] = con.execute(query, [run_id, first, last, SAMPLE]).fetchnumpy()
-    yield from _by_flow(np.asarray(columns.pop("flow")), columns)
+    of, columns = _in_order(con, run_id, first, last, source)
+    yield from _by_flow(of, columns)
 
 
 def _by_flow(of: Array, columns: dict[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
@@ -149,7 +148,23 @@ def _types() -> dict[str, np.dtype[Any]]:
 
 def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
     """The same of one flow; empty arrays if it has no events."""
-    query = _EVENTS.replace("{source}", "events")
-    columns: dict[str, Any] = con.execute(query, [run_id, flow, flow, SAMPLE]).fetchnumpy()
-    del columns["flow"]
+    _, columns = _in_order(con, run_id, flow, flow, "events")
     return columns
+
+
+def _in_order(
+    con: duckdb.DuckDBPyConnection, run_id: int, first: int, last: int, source: str
+) -> tuple[Array, dict[str, Array]]:
+    """Read the events of flows; return their flow and columns, sorted by flow and seq.
+
+    Most are read in this order. DuckDB would sort all the same, which takes a third of the reading.
+    """
+    query = _EVENTS.replace("{source}", source)
+    columns: dict[str, Any] = con.execute(query, [run_id, first, last, SAMPLE]).fetchnumpy()
+    of, seq = (np.asarray(columns[name]) for name in ("flow", "seq"))
+    same = of[1:] == of[:-1]
+    if not ((of[1:] > of[:-1]) | (same & (seq[1:] >= seq[:-1]))).all():
+        order = np.lexsort((seq, of))
+        of, columns = of[order], {name: column[order] for name, column in columns.items()}
+    del columns["flow"]
+    return of, columns

@@ -25,7 +25,7 @@ from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
 from .load_events import load_flow
 from .parameter_settings import apply_settings, parse_settings
 from .passes import Array, Pass, run_pass
-from .prepare import FlowEvents, has_values, prepare
+from .prepare import FlowEvents, copy_of, has_values, prepare
 from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _refuse_guesses(events: FlowEvents, info: RunInfo, target: str, lacking: Seq
 
 def _open_loop(events: FlowEvents, other: Mapping[str, Any], seed: int) -> FlowEvents:
     """The same inputs with nothing to compare; random draws where none were recorded."""
-    changed = events.events.copy()
+    changed = copy_of(events.events)
     ctl, tp = changed["ctl"], changed["tp"]
     ctl["has_next"] = np.where(ctl["kind"] == INIT, ctl["has_next"], 0)
     ctl["check"] = 0

@@ -17,7 +17,7 @@ from ..bbr.records import INIT, STATE, STATE_COLUMNS
 from ..bbr.replay_loop import Loop, Memory, Recorded, Results, replay_loop
 from ..bbr.variants.own_variant import is_variant, own_variant
 from ..bbr.versions import v1, v2, v3
-from .prepare import FlowEvents
+from .prepare import FlowEvents, copy_of
 
 Array = np.ndarray[Any, Any]
 
@@ -124,7 +124,7 @@ def run_pass(
     (as columns of events) are kept after every event.
     """
     n = len(flow.events) if stop is None else stop
-    events = flow.events[:n].copy()  # callbacks write to their inputs
+    events = copy_of(flow.events[:n])  # callbacks write to their inputs
     machine = Workspace()
     results = _empty_results(n, watch)
     recorded = Recorded(records(events), flow.states, flow.compared)

@@ -94,6 +94,11 @@ def prepare(columns: dict[str, Array], rules: str, params: Array, last_exit_ns: 
     )
 
 
+def copy_of(events: Array) -> Array:
+    """A copy of EVENT [n]: as bytes, for numpy copies records field by field, 20 times slower."""
+    return events.view(np.uint8).copy().view(EVENT)
+
+
 def _first_replayed(kind: Array) -> int:
     """Index of the first init; 0 if there is none."""
     inits = np.flatnonzero(_zero_filled(kind) == INIT)

@@ -18,7 +18,7 @@ from . import run_params
 from .hidden_inputs import DRAWN, illegal_draws
 from .load_events import load_flows
 from .passes import FIELD_NAMES, Array, Pass, run_pass
-from .prepare import FlowEvents, prepare
+from .prepare import FlowEvents, copy_of, prepare
 from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _outputs_differ(
     events: FlowEvents, rules: str, record: Array, gaps: list[gap_finder.Gap], decisions: bool
 ) -> Array:
     """Events at gaps whose outputs do not fit either, the state after them aside."""
-    trial = FlowEvents(**vars(events) | {"events": events.events.copy()})
+    trial = FlowEvents(**vars(events) | {"events": copy_of(events.events)})
     for gap in gaps:
         trial.events["ctl"]["has_next"][gap.index] = 0
     result, _ = run_pass(trial, rules, record, "step", decisions)
