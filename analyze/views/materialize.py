@@ -210,9 +210,9 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
             con.execute(f'INSERT INTO "{target}" {narrowed(view, chosen, stored)}')
         elif view.shared:
             target = f"shared_{view.name}"
-            con.execute(
-                f'CREATE OR REPLACE TEMP TABLE "{target}" AS {narrowed(view, chosen, stored)}'
-            )
+            columns = ", ".join(view.shared_columns) or "*"
+            query = f"SELECT {columns} FROM ({narrowed(view, chosen, stored)})"
+            con.execute(f'CREATE OR REPLACE TEMP TABLE "{target}" AS {query}')
         else:
             continue
         stored[view.name] = target

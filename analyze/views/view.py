@@ -18,7 +18,8 @@ class View:
     """A documented query; `columns` describe what `sql` returns, in its order.
 
     The rows of one that is `materialized` are stored for each replayed run, those of one that is
-    `shared` are found once while views that read it are being stored: see materialize.py.
+    `shared` are found once while views that read it are being stored, of all columns or those in
+    `shared_columns`: see materialize.py.
     """
 
     name: str
@@ -27,6 +28,7 @@ class View:
     sql: str
     materialized: bool = False
     shared: bool = False
+    shared_columns: tuple[str, ...] = ()
 
     def ddl(self, temporary: bool = False) -> str:
         """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""
