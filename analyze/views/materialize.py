@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from ...collect.store.limits import limited
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUN_ID
-from ...collect.store.store import CACHE_PREFIX, Store
+from ...collect.store.schema.table import CACHE_PREFIX
+from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
 from .registry import TABLES as OTHER_TABLES
 from .registry import VIEWS, has_runs

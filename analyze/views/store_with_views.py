@@ -14,6 +14,7 @@ from pathlib import Path
 from ...collect.lake.lake_place import is_lake
 from ...collect.store import store as recorded
 from ...collect.store.catalog_check import check_tables
+from ...collect.store.schema.table import CACHE_PREFIX
 from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
 from . import materialize
@@ -99,7 +100,7 @@ def install(store: Store) -> None:
         return
     with store.transaction() as con:
         for name in present:
-            if name.startswith((recorded.CACHE_PREFIX, _OLD_CACHE_PREFIX)):
+            if name.startswith((CACHE_PREFIX, _OLD_CACHE_PREFIX)):
                 con.execute(f'DROP TABLE "{name}"')
         for table in (*missing, *materialize.TABLES):
             con.execute(table.ddl())

@@ -23,6 +23,8 @@ from .connect import connect
 from .file_errors import explained
 from .free_name import move_to_free_name
 from .query import first_row
+from .row_check import check_rows, may_be_of_rows
+from .schema.table import CACHE_PREFIX
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,8 +33,6 @@ FORMAT = "bbrscope-store"
 DEFAULT_PATH = Path("bbrscope.duckdb")
 # DuckDB's oldest file format that writes fast; DuckDB 1.2 and later read it.
 NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
-# Tables whose names begin so hold rows that can be found anew from what was recorded.
-CACHE_PREFIX = "materialized_"
 _VERSION = re.compile("[0-9]{1,9}")
 # Device and inode: the name of a file may have become another's.
 FileId = tuple[int, int]
@@ -67,6 +67,19 @@ class Store(Closing):
     def close(self) -> None:
         """Close the file; whatever is committed stays."""
         self.con.close()
+
+    def __exit__(self, *failure: object) -> None:
+        """Close the file; if what failed may be owed to rows of others, look for such rows.
+
+        Raises:
+            StoreError: there are some.
+        """
+        try:
+            error = failure[1]
+            if isinstance(error, Exception) and may_be_of_rows(error):
+                check_rows(self.con, self.path)
+        finally:
+            self.close()
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -65,6 +65,12 @@ class Recordings(Closing):
             self._store.close()
             self._store = None
 
+    def __exit__(self, *failure: object) -> None:
+        """Close the file; StoreError if something failed for rows that no bbrscope put there."""
+        if self._store is not None:
+            opened, self._store = self._store, None
+            opened.__exit__(*failure)
+
     @property
     def store(self) -> Store:
         """The open store, whose `con` takes DuckDB's SQL. Raises StoreError: it was closed."""

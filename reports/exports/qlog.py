@@ -55,9 +55,9 @@ SELECT * FROM (
   SELECT s.ns::BIGINT AS ns, 'm' AS kind, s.seq::BIGINT AS place,
     if_set(s.min_rtt_us) AS a, nullif(e.tp_srtt_us, 0) / 8 AS b,
     CASE WHEN e.rs_rtt_us > 0 THEN e.rs_rtt_us END AS c,
-    s.snd_cwnd::BIGINT * e.tp_mss_cache AS d, s.inflight * e.tp_mss_cache AS e,
+    s.snd_cwnd::HUGEINT * e.tp_mss_cache AS d, s.inflight::HUGEINT * e.tp_mss_cache AS e,
     s.inflight AS f, nullif(s.sk_pacing_rate, {_UNPACED})::HUGEINT * 8 AS g,
-    nullif(e.tp_snd_ssthresh, {_NO_SSTHRESH})::BIGINT * e.tp_mss_cache AS h
+    nullif(e.tp_snd_ssthresh, {_NO_SSTHRESH})::HUGEINT * e.tp_mss_cache AS h
   FROM states s JOIN events e USING (run_id, flow, seq)
   WHERE s.run = $run AND s.run_id = $run_id AND s.flow = $flow
   UNION ALL BY NAME

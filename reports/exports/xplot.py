@@ -50,7 +50,8 @@ _STATE = """
 WITH steps AS (
   SELECT e.seq, e.ns::BIGINT AS ns, e.kind::VARCHAR AS kind, e.tp_snd_una AS una,
     distance32(e.tp_snd_una, lag(e.tp_snd_una) OVER w) AS step, e.tp_snd_nxt AS nxt,
-    e.tp_snd_wnd AS wnd, coalesce(e.exit_snd_cwnd, e.tp_snd_cwnd)::BIGINT * e.tp_mss_cache AS cwnd,
+    e.tp_snd_wnd AS wnd,
+    coalesce(e.exit_snd_cwnd, e.tp_snd_cwnd)::HUGEINT * e.tp_mss_cache AS cwnd,
     e.skb_end_seq, e.skb_gso_segs::BIGINT * e.tp_mss_cache AS lost
   FROM events e JOIN flows f USING (run_id, flow)
   WHERE run_id = $run_id AND flow = $flow AND e.seq >= f.pre_init WINDOW w AS (ORDER BY e.seq)

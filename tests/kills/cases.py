@@ -12,7 +12,8 @@ from pathlib import Path
 
 from bbrscope.analyze.views.registry import RESULT_TABLES
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.store.store import CACHE_PREFIX, Store
+from bbrscope.collect.store.schema.table import CACHE_PREFIX
+from bbrscope.collect.store.store import Store
 
 from tests.fuzz.commands import run
 from tests.fuzz.inputs import bundle_of

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Tables whose names begin so hold rows that can be found anew from what was recorded.
+CACHE_PREFIX = "materialized_"
+
 
 @dataclass(frozen=True)
 class Column:
