@@ -33,6 +33,7 @@ class Change:
         mss: tp.mss_cache at the event [bytes]; None: not recorded.
         doubt: what keeps one from being sure; empty if nothing does.
         phase_seq: the event that began the phase in which this happened.
+        is_decision: it is one decision by itself, which may have left everything as it was.
         count: 1, and one more for each later change that was folded into this one; until_ns: time
             of the last of them; last: that change, None: nothing was folded.
     """
@@ -47,6 +48,7 @@ class Change:
     mss: int | None
     doubt: str = ""
     phase_seq: int = -1
+    is_decision: bool = False
     count: int = 1
     until_ns: int = 0
     last: Change | None = None
@@ -54,7 +56,7 @@ class Change:
     @property
     def is_phase(self) -> bool:
         """Tell whether the flow's phase changed."""
-        return self.about == "phase"
+        return self.about == "phase" and not self.is_decision
 
     @property
     def latest(self) -> Change:

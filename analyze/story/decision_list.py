@@ -105,7 +105,8 @@ def decision_change(seq: int, number: int, evidence: Sequence[int]) -> Change:
     """Return a decision as a change that `EventFacts` completes."""
     reason = reason_of(number, evidence)
     old, new = reason.evidence.get("old"), reason.evidence.get("new")
-    return Change(seq, 0, reason.code.about, old, new, reason.code.name, (reason,), 0)
+    about, name = reason.code.about, reason.code.name
+    return Change(seq, 0, about, old, new, name, (reason,), 0, is_decision=True)
 
 
 @dataclass(frozen=True)
