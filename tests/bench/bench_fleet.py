@@ -7,10 +7,11 @@ Copies the shipped v2_single_1bdp (10,602 events) under as many names; its packe
 replays and diagnoses them in a plain store on one CPU and on two, each command with its own default
 of processes (ingest, which takes one for so little, is told how many). Prints CPU seconds per
 bundle by what they are spent on, what is paid besides that work (identifying it, its share of a
-store), wall time, and memory. --report adds the report of 1 million events (see bench_report.py),
---capture packets beside tshark (see bench_packets.py). The start of two processes takes as long as
-loading a dozen bundles each: what a fleet's ingest takes is told by --bundles 336. Only an idle
-machine tells the truth about wall time: on a busy one, two processes are not given two CPUs.
+store), wall time, and memory; then the diagnosis of one run, and a commit for each bundle. --report
+adds the report of 1 million events (see bench_report.py), --capture packets beside tshark (see
+bench_packets.py). The start of two processes takes as long as loading a dozen bundles each: what a
+fleet's ingest takes is told by --bundles 336. Only an idle machine tells the truth about wall time:
+on a busy one, two processes are not given two CPUs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -32,6 +34,9 @@ import bench_packets
 import bench_report
 from bbrscope import fixtures
 from bbrscope.analyze.lake import fan_out, load_runs
+from bbrscope.analyze.views.store_with_views import open_for_loading
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.together import one_by_one
 from bbrscope.collect.ingest.worker_shares import MOST_TOGETHER
 from bbrscope.collect.lake.lake_place import open_place
 from bbrscope.collect.packets.tshark import OPTIONS
@@ -47,6 +52,10 @@ WANTED_CPU_MS = WANTED_S * 2
 WANTED_SPEEDUP = 1.6
 WANTED_REPORT_S = 12
 WANTED_TSHARK = 0.7
+# What is paid for one run, however small: its diagnosis, and a commit of its own.
+WANTED_DIAGNOSE_S = 2
+WANTED_COMMIT_MS = 150
+COMMITS = 8
 
 
 def copies(folder: Path, count: int) -> list[Path]:
@@ -163,6 +172,29 @@ def store_times(folder: Path, bundles: list[Path]) -> float:
     return total
 
 
+def single_costs(folder: Path, bundles: list[Path]) -> None:
+    """Diagnose one run; load the others with a commit for each, and with one for all."""
+    store = str(folder / "single.duckdb")
+    begin = [sys.executable, "-m", "bbrscope.reports"]
+    measure([*begin, "ingest", "--store", store, "--no-packets", str(bundles[0])], "0,1")
+    measure([*begin, "replay", "--store", store], "0,1")
+    seconds, cpu, _ = measure([*begin, "diagnose", "--store", store], "0,1")
+    told("diagnose, one run", WANTED_DIAGNOSE_S, seconds, " s")
+    print(f"        CPU {cpu:.1f} s")
+    spent = []
+    for name in ("each", "all"):
+        with open_for_loading(folder / f"{name}.duckdb") as opened:
+            load = partial(ingest, opened, packets=False)
+            load(bundles[0])  # what the first of a process pays is no part of a commit
+            start = time.process_time()
+            loaded = (
+                map(load, bundles[1:]) if name == "each" else one_by_one(opened, bundles[1:], load)
+            )
+            assert not any(one.already for one in loaded)
+            spent.append((time.process_time() - start) / len(bundles[1:]) * 1e3)
+    told("ingest, a commit per bundle, CPU", WANTED_COMMIT_MS, spent[0] - spent[1], " ms")
+
+
 def report_time(folder: Path) -> None:
     """Build the report of a long flow, in a process of its own."""
     path = folder / "big.duckdb"
@@ -203,6 +235,7 @@ def main() -> None:
             print(f"        CPU per bundle, {what}: {seconds * 1e3:.0f} ms")
         lake_times(folder, bundles)
         store_times(folder, bundles)
+        single_costs(folder, bundles[: 1 + COMMITS])
         if asked.report:
             report_time(folder)
         if asked.capture:
