@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ...collect.lab.interrupt import in_order
 from ...probes.base.errors import BbrscopeError, HostError
 from ...probes.base.worker_pool import worker_pool
 from ..text.screen import say
@@ -29,11 +30,12 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
 
     Raises:
         HostError: some runs could not be simulated.
+        InterruptedLabError: a signal came; runs that are simulated are kept.
     """
     missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
     check_places(request.output, request.store)
     failed, waiting, loaded_at = 0, list[Path](), monotonic()
-    with worker_pool(jobs) as pool:
+    with in_order(), worker_pool(jobs) as pool:
         running = {
             pool.submit(_simulate, point, request.output, request.no_events): point
             for _, point in missing

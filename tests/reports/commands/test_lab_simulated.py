@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
+from bbrscope.collect.lab.interrupt import InterruptedLabError
+from bbrscope.reports.lab import lab_simulated
+from bbrscope.reports.lab.lab_request import LabRequest
 
 BBRSCOPE = (sys.executable, "-c", "from bbrscope.reports.cli import main; main()")
 SCENARIO = """
@@ -79,6 +86,28 @@ def test_a_variants_run_is_replayed_by_its_own_rules(tmp_path: Path) -> None:
     (manifest,) = (tmp_path / "runs").glob("*/manifest.json")
     assert json.loads(manifest.read_text())["simulated"]["variant"] == "bbr-plus-0.5"
     _bbrscope(tmp_path, "replay")  # status 1 where one field differs
+
+
+def test_a_signal_ends_the_simulations_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In words, as it ends runs of kernels: the same command goes on."""
+
+    def signalled(*_: object) -> Path:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return tmp_path
+
+    monkeypatch.setattr(lab_simulated, "_simulate", signalled)
+    monkeypatch.setattr(lab_simulated, "worker_pool", ThreadPoolExecutor)
+    (tmp_path / "mine.toml").write_text(SCENARIO)
+    name, store = str(tmp_path / "mine.toml"), tmp_path / "s.duckdb"
+    request = LabRequest(name, (), None, None, False, tmp_path / "runs", True, True, store)
+    usual = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("not taken care of"))
+    try:
+        with pytest.raises(InterruptedLabError, match="finished runs are kept"):
+            lab_simulated.make_simulated(request, 1)
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def test_a_run_that_cannot_be_simulated_says_the_way_out(tmp_path: Path) -> None:
