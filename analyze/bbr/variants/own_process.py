@@ -131,20 +131,31 @@ def _work(name: str, work: Callable[[], object], answer: Connection, cpu_seconds
     """In the child: the kernel ends it when its time is over, whatever code it runs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
-    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + _MOST_GB * 10**9,) * 2)
+    usual = resource.getrlimit(resource.RLIMIT_DATA)
+    most_bytes = _data_bytes() + _MOST_GB * 10**9
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, usual[1]))
     # Standard output is the command's: a JSON document is to stay one.
     sys.stdout.flush()
     os.dup2(2, 1)
-    raised: list[Any] = []
+    raised: list[Any] = [None]
+
+    def keep_the_first(event: sys.UnraisableHookArgs) -> None:
+        # Of a file that took all memory there is none left for more of them.
+        raised[0] = raised[0] or event.exc_value
+
     # What compiled callbacks raise gets no further than here.
-    sys.unraisablehook = lambda event: raised.append(event.exc_value)
+    sys.unraisablehook = keep_the_first
+    told: BbrscopeError | tuple[object]
     try:
         value = work()
-        answer.send(_raised(name, raised[0]) if raised else (value,))
+        told = _raised(name, raised[0]) if raised[0] else (value,)
     except BbrscopeError as error:
-        answer.send(error)
+        told = error
     except Exception as error:
-        answer.send(_raised(name, error))
+        told = _raised(name, error)
+    # What compiled code took before it raised is not given back.
+    resource.setrlimit(resource.RLIMIT_DATA, usual)
+    answer.send(told)
 
 
 def _data_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -46,6 +47,20 @@ def test_a_file_that_lacks_something_is_refused(
     path.write_text(text)
     with pytest.raises(BbrscopeError, match=fact):
         own_variant(str(path))
+
+
+def test_a_file_that_keeps_all_memory_is_told_so() -> None:
+    kept = []
+
+    def takes_all() -> None:
+        for size in (1 << 20, 1 << 16, 1 << 9):
+            with suppress(MemoryError):
+                while True:
+                    kept.append(bytes(size))
+        raise MemoryError
+
+    with pytest.raises(BbrscopeError, match=r"mine\.py asked for more than 4 GB of memory$"):
+        own_process.run_apart("mine.py", takes_all, 5)
 
 
 def test_a_file_that_waits_for_ever_is_stopped_by_the_clock(
