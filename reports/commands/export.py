@@ -180,7 +180,8 @@ def _pcapng(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[byte
     if done.without_packet:
         said += f"; {done.without_packet:,} decisions were before the first packet"
     if done.secrets:
-        said += f"; it holds the capture's {done.secrets:,} blocks of decryption secrets"
+        blocks = plural(done.secrets, "block")
+        said += f"; it holds the capture's {blocks} of decryption secrets"
     return said
 
 

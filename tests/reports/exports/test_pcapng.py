@@ -128,7 +128,7 @@ def test_what_a_pcapng_has_beside_packets_stays(
     beside = ["-a", "569:mine, ünïcode", "--inject-secrets", f"tls,{keys}"]
     subprocess.run(["editcap", "-F", "pcapng", *beside, str(original), str(noted)], check=True)
     said = export(shipped_path, annotated, "--capture", str(noted))
-    assert "1 blocks of decryption secrets" in said
+    assert "the capture's 1 block of decryption secrets" in said
     ((comment,),) = dissected(annotated, "frame.comment", where="frame.number == 569")
     assert comment.startswith("inflight_hi 34 -> 42: ")
     assert comment.endswith("|mine, ünïcode")
