@@ -116,11 +116,13 @@ class Snapshot:
             scope.con, "SELECT version, kernel, rung FROM runs WHERE run_id = ?", scope.run_id
         )
         about = tuple((name, str(value)) for name, value in run.items() if value is not None)
-        family = self._family("run", "info", "", "What the run is.")
-        family.add(labels + about, 1, "_info")
+        # Gauges: the text format of the textfile collector and the push gateway has no type info.
+        family = self._family("run_info", "gauge", "", "What the run is.")
+        family.add(labels + about, 1)
         for holds in simulated_of_many(scope.con, [scope.run_id]).values():
-            family = self._family("simulated", "info", "", "How far a simulation's numbers hold.")
-            family.add((*labels, ("fidelity", holds)), 1, "_info")
+            meaning = "How far a simulation's numbers hold."
+            family = self._family("simulated_info", "gauge", "", meaning)
+            family.add((*labels, ("fidelity", holds)), 1)
         flows = self._family("flows", "gauge", "", "Flows that carry data.")
         flows.add(labels, len(scope.flows))
 
