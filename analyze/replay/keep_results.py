@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...collect.store.arrow import registered
+from ...collect.store.query import listed
 from ..bbr import codes
 from ..views.materialize import forget
 from .decision_codes import keep_codes
@@ -159,9 +160,8 @@ def _keep_waiting(store: Store, waiting: list[list[FlowReplay]]) -> list[list[Fl
 def _make_room(store: Store, con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     """Delete what an earlier replay of runs found, and what was worked out of it."""
     keep_codes(store)
-    chosen = ", ".join(map(str, run_ids)) or "NULL"
     for table in _RESULT_TABLES:
-        con.execute(f"DELETE FROM {table} WHERE run_id IN ({chosen})")
+        con.execute(f"DELETE FROM {table} WHERE run_id IN {listed(run_ids)}")
     forget(con, run_ids)
 
 

@@ -19,7 +19,7 @@ from .hidden_inputs import DRAWN, illegal_draws
 from .load_events import load_flows
 from .passes import FIELD_NAMES, Array, Pass, run_pass
 from .prepare import FlowEvents, copy_of, prepare
-from .run_info import RunInfo, run_info
+from .run_info import RunInfo, run_infos
 
 if TYPE_CHECKING:
     import duckdb
@@ -255,8 +255,9 @@ def replay_parts(
     advance: Callable[[int], None] = lambda events: None,
 ) -> Iterator[Iterator[list[FlowReplay]]]:
     """The same, some flows of a run at a time: take all of one run before the next."""
-    infos = [run_info(con, run_id) for run_id in run_ids]
-    shared = [run_params.of_run(con, info.run_id, info.flavour) for info in infos]
+    infos = run_infos(con, run_ids)
+    settings = run_params.recorded_settings(con, run_ids)
+    shared = [run_params.of_recorded(settings[info.run_id], info.flavour) for info in infos]
 
     def task(info: RunInfo, group: tuple[int, ...], values: dict[str, Any]) -> list[FlowReplay]:
         with con.cursor() as cursor:

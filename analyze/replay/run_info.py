@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...collect.store.query import first_row, rung_of
+from ...collect.bundle.rungs import RUNGS
+from ...collect.store.query import first_row, listed
 from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr.variants.catalogue import VARIANTS
@@ -48,33 +50,38 @@ class RunInfo:
         return tuple(flow for group in self.groups for flow in group)
 
 
-def require_callbacks(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
-    """Refuse a run that has nothing to replay.
+def refusals(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, BbrscopeError]:
+    """Why runs have nothing to replay, by run_id; without those that can be replayed.
 
-    Raises:
-        BbrscopeError: it has packets only, was recorded on a rung without callbacks, or does not
-            say what its kernel ran with.
+    A run has packets only, was recorded on a rung without callbacks, or does not say what its
+    kernel ran with.
     """
-    row = first_row(con, "SELECT run, events, version FROM runs WHERE run_id = ?", run_id)
-    assert row is not None
-    run, events, version = row
-    rung = rung_of(con, run_id)
-    if rung is not None and not rung.replays:
-        raise BbrscopeError(
-            f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"
-            f" {rung.cannot}",
-            f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
-            " doctor",
-        )
-    if not events:
-        raise BbrscopeError(
-            f"run {run} has no kernel events: there is nothing to replay or explain",
-            measured_by_the_lab(con, run_id) or f"see what it does tell: bbrscope metrics {run}",
-        )
-    try:
-        run_params.of_run(con, run_id, version)
-    except BbrscopeError as error:
-        raise BbrscopeError(f"run {run} cannot be replayed: {error.fact}", error.way_out) from error
+    refused: dict[int, BbrscopeError] = {}
+    settings = run_params.recorded_settings(con, run_ids)
+    for run_id, run, events, version, rung_name in con.execute(
+        f"SELECT run_id, run, events, version, rung FROM runs WHERE run_id IN {listed(run_ids)}"
+    ).fetchall():
+        rung = RUNGS.get(rung_name or "")
+        if rung is not None and not rung.replays:
+            refused[run_id] = BbrscopeError(
+                f"run {run} cannot be replayed: it was recorded by {rung.name}, which cannot"
+                f" {rung.cannot}",
+                f"what it does show: bbrscope explain {run}; what keeps a host from more: bbrscope"
+                " doctor",
+            )
+        elif not events:
+            refused[run_id] = BbrscopeError(
+                f"run {run} has no kernel events: there is nothing to replay or explain",
+                measured_by_the_lab(con, run_id)
+                or f"see what it does tell: bbrscope metrics {run}",
+            )
+        else:
+            try:
+                run_params.of_recorded(settings[run_id], version)
+            except BbrscopeError as error:
+                fact = f"run {run} cannot be replayed: {error.fact}"
+                refused[run_id] = BbrscopeError(fact, error.way_out)
+    return refused
 
 
 def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | None:
@@ -88,14 +95,17 @@ def measured_by_the_lab(con: duckdb.DuckDBPyConnection, run_id: int) -> str | No
     return f"see what its traffic measured: bbrscope study {row[0]}" if row else None
 
 
+# Its number, events, the last exit's time, and how many events have rs_tx_in_flight.
+_Flow = tuple[int, int, int | None, int]
+
 _FLOWS = """
-SELECT flow, count(*), max(exit_ns), count(rs_tx_in_flight) FROM events
-WHERE run_id = ? AND kind <> ? GROUP BY flow ORDER BY flow
+SELECT run_id, flow, count(*), max(exit_ns), count(rs_tx_in_flight) FROM events
+WHERE run_id IN {chosen} AND kind <> ? GROUP BY run_id, flow ORDER BY run_id, flow
 """
 
-_VARIANT = """
-SELECT name, value FROM host_facts
-WHERE run_id = ? AND scope = 'simulated' AND name IN ('variant', 'variant_sha256')
+_VARIANTS = """
+SELECT run_id, name, value FROM host_facts
+WHERE run_id IN {chosen} AND scope = 'simulated' AND name IN ('variant', 'variant_sha256')
 """
 
 
@@ -105,22 +115,54 @@ def run_info(con: duckdb.DuckDBPyConnection, run_id: int) -> RunInfo:
     Raises:
         BbrscopeError: there is nothing to replay.
     """
-    require_callbacks(con, run_id)
-    row = first_row(
-        con,
-        f"SELECT run, version, decoded_as, {ROWS_LOST}"
-        " + coalesce(half_events, 0) FROM runs WHERE run_id = ?",
-        run_id,
-    )
-    assert row is not None
-    run, version, decoded_as, rows_lost = row
-    flows = con.execute(_FLOWS, [run_id, SAMPLE]).fetchall()
-    patched = any(count for _, _, _, count in flows)
+    return run_infos(con, [run_id])[0]
+
+
+def run_infos(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[RunInfo]:
+    """The same of many runs, in their order, by as many queries as of one.
+
+    Raises:
+        BbrscopeError: in one of them, there is nothing to replay.
+    """
+    chosen = listed(run_ids)
+    refused = refusals(con, run_ids)
+    for run_id in run_ids:
+        if run_id in refused:
+            raise refused[run_id]
+    flows: dict[int, list[_Flow]] = {run_id: [] for run_id in run_ids}
+    for run_id, *rest in con.execute(_FLOWS.format(chosen=chosen), [SAMPLE]).fetchall():
+        flows[run_id].append((*rest,))
+    said: dict[int, dict[str, str | None]] = {run_id: {} for run_id in run_ids}
+    for run_id, name, value in con.execute(_VARIANTS.format(chosen=chosen)).fetchall():
+        said[run_id][name] = value
+    found = {
+        run_id: _info(run_id, run, version, decoded_as, lost, flows[run_id], said[run_id])
+        for run_id, run, version, decoded_as, lost in con.execute(
+            f"SELECT run_id, run, version, decoded_as, {ROWS_LOST} + coalesce(half_events, 0)"
+            f" FROM runs WHERE run_id IN {chosen}"
+        ).fetchall()
+    }
+    return [found[run_id] for run_id in run_ids]
+
+
+def _info(
+    run_id: int,
+    run: str,
+    version: str,
+    decoded_as: str | None,
+    rows_lost: int,
+    flows: list[_Flow],
+    said: Mapping[str, str | None],
+) -> RunInfo:
+    """The facts of a run from what the store has of it; `said`: what it says of its variant.
+
+    A user's file, which is not in the bundle, is replayed as the version that it begins with.
+    """
     flavour = version
-    if version == "v1" and patched:
+    if version == "v1" and any(count for _, _, _, count in flows):
         flavour = "v1-patched"
-        decoded_as += "; its rate samples have tx_in_flight, so the kernel carries v2's patch"
-    said = dict(con.execute(_VARIANT, [run_id]).fetchall())
+        patch = "its rate samples have tx_in_flight, so the kernel carries v2's patch"
+        decoded_as = "; ".join(filter(None, (decoded_as, patch)))
     variant = said.get("variant") or ""
     own = (variant, said.get("variant_sha256") or "") if variant.endswith(".py") else ()
     return RunInfo(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...collect.ingest.run_facts import param_column
-from ...collect.store.query import first_row, rows
+from ...collect.store.query import first_row, listed, rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from .parameter_settings import apply_settings, can_be
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _TRUE = frozenset({"Y", "y", "1", "true", "True"})
 _FALSE = frozenset({"N", "n", "0", "false", "False"})
+
+# Of the recorded settings, those that are read here.
+_SCOPES = ("constants", "module_params", "sysctls", "rules")
 
 # v2alpha reads these module parameters on every call; all others are copied per socket by init.
 _V2_LIVE = {
@@ -48,17 +51,25 @@ def number(text: str) -> int | None:
         return None
 
 
-def _facts(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, dict[str, int]]:
-    """The recorded settings that are numbers, by scope and name."""
+def recorded_settings(
+    con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]
+) -> dict[int, dict[str, dict[str, int]]]:
+    """The recorded settings of runs that are numbers, by run, scope and name."""
+    found: dict[int, dict[str, dict[str, int]]] = {run_id: {} for run_id in run_ids}
     recorded = con.execute(
-        "SELECT scope, name, value FROM host_facts WHERE run_id = ?", [run_id]
+        "SELECT run_id, scope, name, value FROM host_facts"
+        f" WHERE run_id IN {listed(found)} AND scope IN {_SCOPES}"
     ).fetchall()
-    scopes: dict[str, dict[str, int]] = {}
-    for scope, name, value in recorded:
+    for run_id, scope, name, value in recorded:
         numeric = None if value is None else number(value)
         if numeric is not None:
-            scopes.setdefault(scope, {})[name] = numeric
-    return scopes
+            found[run_id].setdefault(scope, {})[name] = numeric
+    return found
+
+
+def of_recorded(settings: Mapping[str, Mapping[str, int]], flavour: str) -> dict[str, Any]:
+    """What `of_run` returns, or raises, of one of `recorded_settings`."""
+    return _of_settings(lambda scope: settings.get(scope, {}), flavour)
 
 
 def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[str, Any]:
@@ -71,8 +82,7 @@ def of_run(con: duckdb.DuckDBPyConnection, run_id: int, flavour: str) -> dict[st
         BbrscopeError: HZ is not recorded: no time-out of BBR's could be replayed; or the run is a
             simulation whose manifest has a parameter (`rules`) that this bbrscope does not know.
     """
-    recorded = _facts(con, run_id)
-    return _of_settings(lambda scope: recorded.get(scope, {}), flavour)
+    return of_recorded(recorded_settings(con, [run_id])[run_id], flavour)
 
 
 def of_manifest(manifest: Mapping[str, Any], flavour: str) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def of_manifest(manifest: Mapping[str, Any], flavour: str) -> dict[str, Any]:
     return _of_settings(settings, flavour)
 
 
-def _of_settings(facts: Callable[[str], dict[str, int]], flavour: str) -> dict[str, Any]:
+def _of_settings(facts: Callable[[str], Mapping[str, int]], flavour: str) -> dict[str, Any]:
     """Parameters by the settings that `facts` has of each scope."""
     constants = facts("constants")
     values = dict(params.DEFAULTS[flavour]) | _build_constants(constants)
@@ -103,7 +113,7 @@ def _of_settings(facts: Callable[[str], dict[str, int]], flavour: str) -> dict[s
     return apply_settings(values, _own_rules(facts("rules")))
 
 
-def _own_rules(rules: dict[str, int]) -> dict[str, int]:
+def _own_rules(rules: Mapping[str, int]) -> Mapping[str, int]:
     """A simulation's own rules: what it ran that is not the version's default."""
     for name, value in rules.items():
         if not can_be(name, value):
@@ -115,7 +125,7 @@ def _own_rules(rules: dict[str, int]) -> dict[str, int]:
     return rules
 
 
-def _build_constants(constants: dict[str, int]) -> dict[str, int]:
+def _build_constants(constants: Mapping[str, int]) -> dict[str, int]:
     """What the kernel's configuration fixed, of every version."""
     if constants.get("HZ", 0) <= 0:
         raise BbrscopeError(
@@ -125,7 +135,7 @@ def _build_constants(constants: dict[str, int]) -> dict[str, int]:
     return _renamed(constants, {"HZ": "HZ", "MAX_TCP_HEADER": "max_tcp_header"})
 
 
-def _renamed(settings: dict[str, int], names: dict[str, str]) -> dict[str, int]:
+def _renamed(settings: Mapping[str, int], names: dict[str, str]) -> dict[str, int]:
     """The settings that `names` has, under the parameters' names."""
     return {name: settings[key] for key, name in names.items() if key in settings}
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...collect.store.limits import limited
+from ...collect.store.query import listed
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUN_ID
 from ...collect.store.schema.table import CACHE_PREFIX
@@ -149,7 +150,7 @@ def lacking(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[int]
         return []
     query = (
         "SELECT DISTINCT run_id FROM replays"
-        f" WHERE run_id IN {_chosen(run_ids)} AND run_id IN {_OTHER_RUNS} ORDER BY run_id"
+        f" WHERE run_id IN {listed(run_ids)} AND run_id IN {_OTHER_RUNS} ORDER BY run_id"
     )
     return [row[0] for row in con.execute(query).fetchall()]
 
@@ -162,7 +163,7 @@ def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) 
     """
     if not can_hold_rows(con):
         return {}
-    query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {_chosen(run_ids)}"
+    query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {listed(run_ids)}"
     if con.execute(query).fetchall() != [(len(set(run_ids)),)]:
         return {}
     return {view.name: materialized_name(view) for view in MATERIALIZED_VIEWS}
@@ -194,7 +195,7 @@ def forget(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     Call it inside a transaction.
     """
     for table in TABLES:
-        con.execute(f'DELETE FROM "{table.name}" WHERE run_id IN {_chosen(run_ids)}')
+        con.execute(f'DELETE FROM "{table.name}" WHERE run_id IN {listed(run_ids)}')
 
 
 def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
@@ -203,7 +204,7 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     Half of the time goes into planning, whatever the number of runs: many at once take less.
     """
     forget(con, run_ids)
-    chosen = _chosen(run_ids)
+    chosen = listed(run_ids)
     stored: dict[str, str] = {}
     for view in VIEWS:
         if view.materialized:
@@ -229,7 +230,7 @@ def materialize_replayed(store: Store, run_ids: Sequence[int], workers: int | No
     Most of these queries are too small for DuckDB to divide among CPUs: `workers` transactions (by
     default one per CPU) are under way at once, each with runs of its own.
     """
-    of_runs = f"FROM runs WHERE run_id IN {_chosen(lacking(store.con, run_ids))}"
+    of_runs = f"FROM runs WHERE run_id IN {listed(lacking(store.con, run_ids))}"
     total, runs = store.con.execute(
         f"SELECT coalesce(sum(events), 0)::BIGINT, count(*) {of_runs}"
     ).fetchall()[0]
@@ -287,7 +288,3 @@ def _has_room(store: Store, run_ids: Sequence[int]) -> bool:
             raise
         return False
     return True
-
-
-def _chosen(run_ids: Sequence[int]) -> str:
-    return f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"

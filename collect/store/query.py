@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..bundle.rungs import RUNGS, Rung
@@ -31,6 +32,11 @@ def first_row(
     first = result.fetchmany(1)
     result.fetchall()
     return first[0] if first else None
+
+
+def listed(run_ids: Iterable[int]) -> str:
+    """Return runs as SQL after ``IN``, of which a scan skips what has none of their rows."""
+    return f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
 
 
 def run_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:

@@ -126,20 +126,17 @@ def _chosen(opened: Store, runs: tuple[str, ...]) -> tuple[list[int], list[Docum
 
 def _replayable(opened: Store) -> tuple[list[int], list[Document]]:
     """The runs that can be replayed, and documents that say why the others cannot."""
-    from ...analyze.replay.run_info import require_callbacks
-    from ...probes.base.errors import BbrscopeError
+    from ...analyze.replay.run_info import refusals
+    from ...collect.store.query import run_names
 
-    run_ids: list[int] = []
-    documents: list[Document] = []
-    for run in opened.runs():
-        run_id = opened.run_id(run)
-        try:
-            require_callbacks(opened.con, run_id)
-        except BbrscopeError as error:
-            documents.append({"run": run, "flows": [], "refused": error.fact})
-        else:
-            run_ids.append(run_id)
-    return run_ids, documents
+    runs = run_names(opened.con)
+    refused = refusals(opened.con, [*runs])
+    documents: list[Document] = [
+        {"run": run, "flows": [], "refused": refused[run_id].fact}
+        for run_id, run in runs.items()
+        if run_id in refused
+    ]
+    return [run_id for run_id in runs if run_id not in refused], documents
 
 
 def _replay(
