@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # So many events of runs are worked on together, or one run's if it has more: planning the queries
 # takes a quarter of a second each time.
 EVENTS_AT_ONCE = 500_000
+# A batch for another CPU has so many events at least: its queries run for as long as planning them
+# takes there, half a second.
+FEWEST_EVENTS = 50_000
 # What DuckDB may hold in memory for that; a query that ends gives little of it back.
 BYTES_AN_EVENT = 256
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -234,9 +237,9 @@ def materialize_replayed(store: Store, run_ids: Sequence[int], workers: int | No
     total, runs = store.con.execute(
         f"SELECT coalesce(sum(events), 0)::BIGINT, count(*) {of_runs}"
     ).fetchall()[0]
-    workers = min(workers or len(os.sched_getaffinity(0)), runs)
-    if not workers:
+    if not runs:
         return
+    workers = min(workers or len(os.sched_getaffinity(0)), runs, max(1, total // FEWEST_EVENTS))
     batches = -(-total // (EVENTS_AT_ONCE * workers)) * workers
     query = f"""
 SELECT list(run_id ORDER BY run_id), sum(events)::BIGINT FROM (

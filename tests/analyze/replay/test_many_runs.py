@@ -38,6 +38,7 @@ def _results(
         run_ids = [store.run_id(run) for run in store.runs()]
         monkeypatch.setattr(keep_results, "EVENTS_AT_ONCE", events_at_once)
         monkeypatch.setattr(materialize, "EVENTS_AT_ONCE", max(1, events_at_once))
+        monkeypatch.setattr(materialize, "FEWEST_EVENTS", 1)
         parts = replay_runs.replay_parts(store.con, run_ids, workers=workers)
         replayed = [flows[0].info.run_id for flows in keep_results.keep_all(store, parts)]
         assert replayed == run_ids
