@@ -77,14 +77,19 @@ def run_query(store: Path, query: str, output_format: str, names: str = "kernel"
     import duckdb
     import pyarrow as pa
 
+    from ...collect.store.select_only import EXPLAIN
     from ..api.opening import open
     from ..api.queries import query_error
-    from ..text.print_table import write_table
+    from ..text.print_table import write_plan, write_table
     from ..text.run_notes import say_notes
 
     with open(store) as recordings:
         try:
-            write_table(recordings.relation(query).to_arrow_reader(), output_format, names)
+            # No name keeps the reader: one that is not drained would bar the notes' queries.
+            if output_format == "table" and EXPLAIN.match(query):
+                write_plan(recordings.relation(query).to_arrow_reader())
+            else:
+                write_table(recordings.relation(query).to_arrow_reader(), output_format, names)
         except (duckdb.Error, pa.ArrowException) as error:
             raise query_error(error) from error
         say_notes(recordings.store.con)

@@ -59,6 +59,13 @@ def write_table(
         _write_parquet(reader)
 
 
+def write_plan(reader: pa.RecordBatchReader) -> None:
+    """Write what EXPLAIN says to standard output: a drawing, whose lines a table would cut."""
+    for rows in _rows(reader):
+        for _, drawing in rows:
+            click.echo("\n".join(printable(line) for line in str(drawing).splitlines()))
+
+
 def _renamed(reader: pa.RecordBatchReader, names: str) -> pa.RecordBatchReader:
     """Translate columns' names, and the words in columns of text."""
     import pyarrow as pa

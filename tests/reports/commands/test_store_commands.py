@@ -176,6 +176,15 @@ def test_sql_stops_early_on_a_query_without_end(loaded: Shell) -> None:
     assert answer.out.splitlines()[-1].startswith("... only the first 10,000 rows")
 
 
+def test_sql_draws_a_plan_whole(loaded: Shell) -> None:
+    """As a cell of a table it would be one line, cut."""
+    query = "EXPLAIN SELECT kind, count(*) FROM events GROUP BY kind"
+    lines = loaded("sql", query).out.splitlines()
+    (row,) = json.loads(loaded("sql", query, "--format", "json").out)
+    assert lines == row["explain_value"].splitlines()
+    assert len(lines) > 10
+
+
 def test_schema_prints_every_column_and_knows_near_names(shell: Shell) -> None:
     text = shell("schema").out
     for item in (*TABLES, *VIEWS):
