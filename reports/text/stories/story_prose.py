@@ -112,7 +112,8 @@ class StoryWords:
             f" ({share(probe_rtt.total_ns / whole)} of the time):"
         ]
         for index, span in enumerate(spans[:MOST_SPANS]):
-            prose += [", " if index else " ", self._at(span)]
+            began = f"at {self._when(span.start_ns)}"
+            prose += [", " if index else " ", _around(began, span)]
         prose.append("." if len(spans) <= MOST_SPANS else " ...")
         return prose
 

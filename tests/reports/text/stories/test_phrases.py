@@ -29,3 +29,11 @@ def test_no_name_of_a_code_is_in_the_prose(run: str, shipped: Store) -> None:
     words = set(re.findall(r"\w+", " ".join(paragraphs)))
     assert len(paragraphs) > 3
     assert not words & (set(BY_NAME) | set(OBSERVATIONS))
+
+
+def test_a_probe_rtt_is_told_at_the_time_when_it_began(shipped: Store) -> None:
+    """By the rows: bbr.mode became 3 at 5.517, 10.746, 15.970 and 21.197 s."""
+    flow = flows_of(shipped.con, shipped.run_id("v2_single_1bdp"))[0]
+    story = story_of(shipped.con, flow)
+    prose = " ".join(plain(p) for p in StoryWords(story.facts, flow.zero_ns).paragraphs())
+    assert ": at 5.52 s, at 10.75 s, at 15.97 s, at 21.20 s." in prose
