@@ -624,3 +624,20 @@ def test_a_queue_that_held_nothing_is_no_shallow_buffer(alter: Alter) -> None:
     with alter(run, [*statements, emptied]) as store:
         made = diagnose(store.con, store.run_id(run), [rule])
     assert [check.outcome for check in made.checks] == ["clear"], made.checks
+
+
+def test_loss_based_flows_are_spoken_of_where_there_may_be_one(alter: Alter) -> None:
+    """Another sender may be one where nothing states what it is; a lone flow has none beside it."""
+    run, statements = PUT["overruns_shallow_buffer"]
+    alone = ask(alter(run, statements), run, "overruns_shallow_buffer")
+    assert not any("Loss-based" in text for text in alone.remedies)
+    there = (
+        "UPDATE streams SET first_ns = {zero}, last_ns = {zero} + 14900000000"
+        " WHERE {run} AND stream = 99"
+    )
+    store = alter(run, [*statements, *stranger("1448"), there])
+    beside = ask(store, run, "overruns_shallow_buffer")
+    assert any("Loss-based" in text for text in beside.remedies)
+    for rule in RULES.values():
+        for each in rule.remedies:
+            assert each.when or "oss-based" not in each.text, rule.name
