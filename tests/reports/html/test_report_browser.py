@@ -416,6 +416,8 @@ def test_the_comparison_fits_a_phone_and_the_dark(browser: Any, comparison: str)
     try:
         opened = Opened(browser, comparison)
         assert opened.run("document.documentElement.scrollWidth") <= 390
+        runs = "document.querySelector('header .scroll')"
+        assert opened.run(f"{runs}.scrollWidth - {runs}.clientWidth") == 0
         before = opened.run("getComputedStyle(document.body).backgroundColor")
         browser.execute_script("document.querySelector('#theme').click()")
         assert opened.run("getComputedStyle(document.body).backgroundColor") != before
