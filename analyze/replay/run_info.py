@@ -165,6 +165,9 @@ def _info(
         decoded_as = "; ".join(filter(None, (decoded_as, patch)))
     variant = said.get("variant") or ""
     own = (variant, said.get("variant_sha256") or "") if variant.endswith(".py") else ()
+    if own:
+        decoded_as += f"; it was simulated by the rules of {variant}, which is not in its bundle:"
+        decoded_as += f" bbrscope replay --as ./{variant} goes by them"
     return RunInfo(
         run_id,
         run,

@@ -76,6 +76,8 @@ with open_store(Path("s.duckdb")) as store:
         print(json.dumps([flow.slot, list(flow.parameters["pacing_gain"]) == list(usual)]))
         (flow,) = under(own.setup, None, {"high_gain": 700}).flows
         print(json.dumps([flow.slot, flow.parameters["high_gain"]]))
+    said = run_info(store.con, store.run_id("own")).decoded_as
+    print(json.dumps(said.rpartition(": ")[2]))
     for change in (lambda: mine.write_text(MINE + "# other"), mine.unlink):
         change()
         try:
@@ -126,7 +128,7 @@ def test_a_variants_bundle_is_simulated_again_under_its_own_rules(tmp_path: Path
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    plus, as_v1, changed, own, own_as_v1, own_changed, *refused = map(
+    plus, as_v1, changed, own, own_as_v1, own_changed, way, *refused = map(
         json.loads, done.stdout.splitlines()
     )
     assert plus[:3] == ["bbr-plus-0.5", "bbr-plus-0.5", "v1"]
@@ -135,6 +137,7 @@ def test_a_variants_bundle_is_simulated_again_under_its_own_rules(tmp_path: Path
     assert own[3][:2] == [300, 200]
     assert as_v1 == own_as_v1 == ["v1", True]
     assert (changed, own_changed) == (["bbr-plus-0.5", 700], ["mine.py", 700])
+    assert way == "bbrscope replay --as ./mine.py goes by them"
     assert [text.partition(":")[0] for text in refused] == [
         f"own was simulated by the rules of mine.py, which {lack}"
         for lack in ("is not the one that ran", "is not in this folder")
