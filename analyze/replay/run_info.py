@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -158,23 +159,24 @@ def _info(
 
     A user's file, which is not in the bundle, is replayed as the version that it begins with.
     """
-    flavour = version
+    flavour, notes = version, [decoded_as] if decoded_as else []
     if version == "v1" and any(count for _, _, _, count in flows):
         flavour = "v1-patched"
-        patch = "its rate samples have tx_in_flight, so the kernel carries v2's patch"
-        decoded_as = "; ".join(filter(None, (decoded_as, patch)))
+        notes.append("its rate samples have tx_in_flight, so the kernel carries v2's patch")
     variant = said.get("variant") or ""
     own = (variant, said.get("variant_sha256") or "") if variant.endswith(".py") else ()
     if own:
-        decoded_as += f"; it was simulated by the rules of {variant}, which is not in its bundle:"
-        decoded_as += f" bbrscope replay --as ./{variant} goes by them"
+        notes.append(
+            f"it was simulated by the rules of {variant}, which is not in its bundle:"
+            f" bbrscope replay --as {shlex.quote(f'./{variant}')} goes by them"
+        )
     return RunInfo(
         run_id,
         run,
         version,
         variant if variant in VARIANTS else version,
         flavour,
-        decoded_as or "",
+        "; ".join(notes),
         int(rows_lost),
         max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
         flow_groups({flow: events for flow, events, _, _ in flows}),

@@ -103,7 +103,7 @@ def own_variant(path: str) -> OwnVariant:
         parameters = params.DEFAULTS[one.base] | one.params
         return OwnVariant(one.base, parameters, one.bbr_init, one.dispatch, one.fill_draws)
     file = Path(path)
-    if why := no_file(file):
+    if why := no_file(path):
         raise BbrscopeError(why, _HELP)
     # What a file does when it is loaded may crash, or not end.
     run_apart(path, lambda: _loaded(path, file).base, _LOADING_S)
