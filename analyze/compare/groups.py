@@ -212,7 +212,7 @@ def _replayed(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]) -> list[in
 def differences(
     measured: Measured, compared: Sequence[RunBlock], threshold: float
 ) -> list[Difference]:
-    """Return every quantity that both groups have: kind by kind, the largest changes first."""
+    """Return every quantity that both have: by kind, the largest changes first, then by name."""
     values_of = {}
     for quantity, values in measured.items():
         in_blocks = [
@@ -231,7 +231,10 @@ def differences(
         _difference(quantity, blocks, tests[quantity], adjusted.get(quantity), threshold)
         for quantity, blocks in values_of.items()
     ]
-    return sorted(compared_quantities, key=lambda d: (KINDS.index(d.quantity.kind), -abs(d.change)))
+    return sorted(
+        compared_quantities,
+        key=lambda d: (KINDS.index(d.quantity.kind), -abs(d.change), d.quantity.name),
+    )
 
 
 def _tested(blocks: Sequence[Block]) -> float | None:

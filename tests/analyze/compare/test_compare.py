@@ -68,6 +68,14 @@ def test_repetitions_tell_change_from_noise() -> None:
     assert (found.verdict, found.noise) == ("same", "noise")
 
 
+def test_equal_changes_come_in_one_order() -> None:
+    """The database hands out the quantities in whatever order it found them."""
+    phases = [Quantity("phase", name, "", "", points=True) for name in ("DRAIN", "STARTUP")]
+    for order in (phases, phases[::-1]):
+        found = differences({one: {1: 0.2, 2: 0.4} for one in order}, ONE_EACH, 0.1)
+        assert [one.quantity for one in found] == phases
+
+
 def test_less_loss_is_better_and_next_to_none_is_none() -> None:
     (found,) = differences({LOSS: {1: 0.05, 2: 0.01}}, ONE_EACH, 0.1)
     assert found.verdict == "better"
