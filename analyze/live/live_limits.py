@@ -62,7 +62,9 @@ def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
         return _pacing(now)
     if flying <= 0 and not waits:
         return "application"
-    if now.get("tp_is_cwnd_limited") and cwnd - flying < _burst(version, now):
+    # Events of v1 do not have the mark; there nothing else of tcp_write_xmit() is left.
+    is_limited = now.get("tp_is_cwnd_limited", version == "v1" and "rs_prior_in_flight" in now)
+    if is_limited and cwnd - flying < _burst(version, now):
         return _window(version, phase, cwnd, now)
     return "unknown"
 

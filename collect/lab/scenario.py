@@ -90,7 +90,7 @@ def load(name: str, folder: Path = CATALOGUE) -> Scenario:
     """
     own = Path(name)
     path = own if own.suffix == ".toml" else folder / f"{name}.toml"
-    if path == own and (why := no_file(own)):
+    if path == own and (why := no_file(name)):
         raise ScenarioError(why, "bbrscope lab list shows the catalogue")
     if not (path == own or _NAME.fullmatch(name)) or not path.is_file():
         raise toml.unknown("scenario", name, names(folder), "bbrscope lab list shows them all")

@@ -157,7 +157,7 @@ BINDING = View(
     "waits for); application (TCP's app_limited mark and the pause that it ends, or nothing in "
     "flight; a small send buffer makes the same mark); pacing holds the next packet "
     "(max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw); the window is full but for a "
-    "TSO burst (v2, v3); else unknown: no data, send buffer or small-queue limit, which the "
+    "TSO burst; else unknown: no data, send buffer or small-queue limit, which the "
     "recording does not tell apart. The durations of a flow add up "
     "to its time since init.",
     (
