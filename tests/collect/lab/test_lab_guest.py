@@ -1,7 +1,8 @@
 """The lab, end to end, on a stock Debian kernel in a guest: runs, verdicts, and a clean host.
 
-One boot makes them all: three experiments of Song21 in quick form, shorter still, because CI has
-one core. Everything is recorded inside by the same `lab run` that a host runs as root.
+One boot makes them all: two experiments of Song21 in quick form, shorter still, because each takes
+minutes. Everything is recorded inside by the same `lab run` that a host runs as root. BBR beside
+CUBIC runs where README has it (tests/test_readme_guest.py).
 """
 
 from __future__ import annotations
@@ -33,14 +34,12 @@ pytestmark = pytest.mark.slow
 EXPERIMENTS = (
     ("song-single-buffer", "duration=10s", "bbr"),  # shallow and deep
     ("song-randomloss", "duration=10s", "bbr,cubic"),
-    ("song-cubic", "duration=20s", "bbr"),
 )
 
 # What the paper says of these, by the claims' names; the others of the scenarios are about BBRv2.
 CLAIMS = {
     "song-single-buffer": {"v1-full", "v1-shallow-loss"},
     "song-randomloss": {"v1-stays", "cubic-falls"},
-    "song-cubic": {"v1-small", "v1-falls"},
 }
 
 # Parts of the testbed that these do not use, each against an independent witness: TCP's own RTT
@@ -229,7 +228,6 @@ def test_every_experiment_was_made_and_is_valid(out: Path, store: Store) -> None
         " any_value(place) FROM lab_runs GROUP BY scenario ORDER BY scenario"
     ).fetchall()
     assert [row[:2] for row in rows] == [
-        ("song-cubic", 2),
         ("song-randomloss", 2),
         ("song-single-buffer", 2),
     ]
@@ -242,8 +240,8 @@ def test_every_recording_of_bbr_replays_exactly(store: Store) -> None:
     ).fetchall()
     assert {row[0] for row in rows} == {"step", "free-run"}
     for _mode, flows, events, exact, gaps in rows:
-        assert flows == 5
-        assert events > 5 * 1000
+        assert flows == 3
+        assert events > 3 * 1000
         assert (exact, gaps) == (events, 0)
 
 
