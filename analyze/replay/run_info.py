@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...collect.bundle.rungs import RUNGS
@@ -164,7 +165,9 @@ def _info(
         flavour = "v1-patched"
         notes.append("its rate samples have tx_in_flight, so the kernel carries v2's patch")
     variant = said.get("variant") or ""
-    own = (variant, said.get("variant_sha256") or "") if variant.endswith(".py") else ()
+    # A bundle may say any path: a file of the user's own is looked for where the command runs.
+    is_own = variant.endswith(".py") and Path(variant).name == variant
+    own = (variant, said.get("variant_sha256") or "") if is_own else ()
     if own:
         notes.append(
             f"it was simulated by the rules of {variant}, which is not in its bundle:"

@@ -86,6 +86,8 @@ with open_store(Path("s.duckdb")) as store:
             world("own")
         except BbrscopeError as error:
             print(json.dumps(error.fact))
+    store.con.execute("UPDATE host_facts SET value = '../mine.py' WHERE value = 'mine.py'")
+    print(json.dumps(run_info(store.con, store.run_id("own")).own_file))
 """
 MINE = """
 from bbrscope.analyze.bbr.versions.v1 import bbr_init, dispatch
@@ -130,7 +132,7 @@ def test_a_variants_bundle_is_simulated_again_under_its_own_rules(tmp_path: Path
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    plus, as_v1, changed, own, own_as_v1, own_changed, way, *refused = map(
+    plus, as_v1, changed, own, own_as_v1, own_changed, way, *refused, elsewhere = map(
         json.loads, done.stdout.splitlines()
     )
     assert plus[:3] == ["bbr-plus-0.5", "bbr-plus-0.5", "v1"]
@@ -144,6 +146,7 @@ def test_a_variants_bundle_is_simulated_again_under_its_own_rules(tmp_path: Path
         f"own was simulated by the rules of mine.py, which {lack}"
         for lack in ("is not the one that ran", "is not in this folder")
     ]
+    assert elsewhere == [], "a bundle chose a file outside the folder"
 
 
 def test_a_bundle_has_one_bbr(tmp_path: Path) -> None:
