@@ -533,7 +533,8 @@ def test_of_a_link_of_unknown_rate_nothing_is_said_or_priced(alter: Alter) -> No
         ask(alter("v1_x_lt", changes), "v1_x_lt", "policer").cost_bytes
         for changes in ([], [believes_much])
     ]
-    assert costs[0] == costs[1]
+    # Several threads add a sum's terms in no fixed order: its last digit is not the same each time.
+    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
 def test_echoes_of_a_mark_are_not_called_marks(alter: Alter) -> None:
