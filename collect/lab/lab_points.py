@@ -236,8 +236,7 @@ def _link(values: _Values) -> PathSpec:
         rate_bps=rate,
         rtt_us=rtt,
         bdp_bytes=bdp,
-        # Less than two packets is no queue at all: tbf would drop everything.
-        buffer_bytes=max(units.size(values.text("buffer"), bdp), 2 * units.PACKET_BYTES),
+        buffer_bytes=units.buffer(values.text("buffer"), bdp),
         loss=units.share(values.text("loss")),
         jitter_us=units.time_us(values.text("jitter")),
         reorder=units.share(values.text("reorder")),

@@ -67,6 +67,19 @@ def size(text: object, bdp_bytes: int | None = None) -> int:
     return round(_bounded(Fraction(total), text, "size"))
 
 
+def buffer(text: object, bdp_bytes: int) -> int:
+    """Return the bytes of a bottleneck's buffer: two packets at least, or tbf drops everything.
+
+    A part of the BDP may come to less, and is two packets then. Raises ScenarioError: not
+    understood, or it says itself that it holds less.
+    """
+    least = 2 * PACKET_BYTES
+    given = size(text, bdp_bytes)
+    if given < least and ("bdp" not in str(text) or size(text, least) == 0):
+        raise ScenarioError(f"buffer {str(text)[:40]!r} holds less than two packets", "write 2pkt")
+    return max(given, least)
+
+
 def share(text: object) -> float:
     """Return a share between 0 and 1: 2% or 0.02. Raises ScenarioError."""
     number, unit = _split(text, "share", "2% or 0.02")

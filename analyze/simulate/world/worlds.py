@@ -103,7 +103,7 @@ def path_of(text: str) -> PathSetup:
     return PathSetup(
         rate_bps=rate,
         rtt_us=rtt,
-        limit_bytes=max(units.size(given["buffer"], bdp), 2 * units.PACKET_BYTES),
+        limit_bytes=units.buffer(given["buffer"], bdp),
         burst_bytes=bucket_bytes(rate),
         loss=units.share(given.get("loss", "0")),
         reorder=units.share(given.get("reorder", "0")),
