@@ -195,6 +195,7 @@ def _explain_events(request: ExplainRequest, store: Store) -> None:
     chosen = _choose(request, flows)
     if request.at is not None:
         _print_instants(request, store, chosen, request.at)
+        say_notes(store.con, [run_id])
         return
     stories = [
         _story(request, store, flow)

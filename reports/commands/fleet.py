@@ -78,6 +78,7 @@ def command(request: FleetRequest) -> None:
     from ...analyze.lake.fleet import answers
     from ...analyze.views.store_with_views import open_store
     from ...collect.lake.lake_place import is_lake
+    from ..text.run_notes import simulated
 
     if request.output is not None:
         writer.check_free(request.output, request.force)
@@ -90,8 +91,11 @@ def command(request: FleetRequest) -> None:
         by = request.by or (tuple(BREAKDOWNS) if in_full else ("version",))
         answered = list(answers(opened.con, by, request.most))
         counted = _counted(opened)
+        notes = [*simulated(opened.con)]
         if request.output is not None:
-            _write_page(opened, request, counted, answered)
+            _write_page(opened, request, counted, notes, answered)
+    for note in notes:
+        say(note, err=True)
     if request.output is not None:
         say(f"{request.output}: open it in any browser, no network needed")
     elif request.output_format == "json":
@@ -134,7 +138,11 @@ def _print(counted: str, answered: Sequence[Answer]) -> None:
 
 
 def _write_page(
-    opened: Store, request: FleetRequest, counted: str, answered: Sequence[Answer]
+    opened: Store,
+    request: FleetRequest,
+    counted: str,
+    notes: Sequence[str],
+    answered: Sequence[Answer],
 ) -> None:
     from ..html.pages import fleet_page
     from .report import write_report
@@ -150,4 +158,5 @@ def _write_page(
         path = folder / f"{urllib.parse.quote(run, safe='')}.html"
         write_report(opened, opened.run_id(run), path)
         links[run] = f"{folder.name}/{path.name}"
-    writer.write(request.output, fleet_page.build(str(request.lake), counted, answered, links))
+    html = fleet_page.build(str(request.lake), counted, answered, links, notes)
+    writer.write(request.output, html)

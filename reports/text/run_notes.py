@@ -30,10 +30,9 @@ def say_notes(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int] | None = No
     """
     if run_ids is not None:
         listed = list(dict.fromkeys(run_ids))
-        notes = [*_simulated(con, listed), *incomplete(con, listed)]
+        notes = [*simulated(con, listed), *incomplete(con, listed)]
     else:
-        every = [run_id for (run_id,) in con.execute("SELECT run_id FROM runs").fetchall()]
-        notes = [*_simulated(con, every), *_lossy(con)]
+        notes = [*simulated(con), *_lossy(con)]
     for note in notes:
         say(note, err=True)
 
@@ -63,7 +62,12 @@ def _lossy(con: duckdb.DuckDBPyConnection) -> list[str]:
     return [f"{plural(runs, 'run')} lost rows: bbrscope explain RUN says what"] if runs else []
 
 
-def _simulated(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[str]:
+def simulated(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int] | None = None
+) -> Iterator[str]:
+    """Yield a line for each kind of simulated run: how far it holds. Without `run_ids`: of all."""
+    if run_ids is None:
+        run_ids = [run_id for (run_id,) in con.execute("SELECT run_id FROM runs").fetchall()]
     runs_of: dict[str, int] = {}
     for holds in simulated_of_many(con, run_ids).values():
         runs_of[holds] = runs_of.get(holds, 0) + 1

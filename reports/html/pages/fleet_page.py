@@ -29,7 +29,13 @@ _SHARES = ("before", "now")
 _POINTS = ("low", "high")
 
 
-def build(lake: str, counted: str, answers: Sequence[Answer], reports: Mapping[str, str]) -> str:
+def build(
+    lake: str,
+    counted: str,
+    answers: Sequence[Answer],
+    reports: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> str:
     """Return one HTML page that needs no network.
 
     Args:
@@ -37,11 +43,13 @@ def build(lake: str, counted: str, answers: Sequence[Answer], reports: Mapping[s
         counted: how much it holds, in words.
         answers: the tables.
         reports: by run, the path of its report from where the page lies.
+        notes: sentences on how far the numbers hold.
     """
     shown = [_shown(answer, reports) for answer in answers]
     values: dict[str, object] = {
         "lake": lake,
         "counted": counted,
+        "notes": notes,
         "answers": shown,
         "examples": EXAMPLES,
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare import groups as compare
+from ....analyze.story.completeness import simulated_of_many
 from ....analyze.views.phase_names import PHASES
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
@@ -121,13 +122,16 @@ def _values(
 ) -> dict[str, object]:
     """What the template shows beside the charts: facts, numbers and changes of every run."""
     measured = compare.measure(con, run_ids)
+    holds = simulated_of_many(con, run_ids)
     runs = [
         query.one(con, f"SELECT *, {ROWS_LOST} AS rows_lost FROM runs WHERE run_id = ?", run_id)
         | _agreement(con, run_id)
         for run_id in run_ids
     ]
     return {
-        "runs": [_about(row, place) for place, row in enumerate(runs)],
+        "runs": [
+            _about(row, place, holds.get(row["run_id"], "")) for place, row in enumerate(runs)
+        ],
         "drawn": drawn,
         "has_decisions": any(row["compared"] for row in runs),
         "phases": [phase for phase in PHASES if any(phase in one.phases for one in drawn)],
@@ -266,7 +270,8 @@ def _agreement(con: duckdb.DuckDBPyConnection, run_id: int) -> query.Row:
     )
 
 
-def _about(row: query.Row, place: int) -> dict[str, Any]:
+def _about(row: query.Row, place: int, holds: str) -> dict[str, Any]:
+    """What the table of runs says of one; `holds`: for what a simulated one does, else empty."""
     wrong = [plural(row["rows_lost"], "row") + " lost"] if row["rows_lost"] else []
     wrong += [plural(row["half_events"], "half event")] if row["half_events"] else []
     if row["compared"] and row["agreed"] < row["compared"]:
@@ -277,6 +282,7 @@ def _about(row: query.Row, place: int) -> dict[str, Any]:
         whole = f"{known.name}: no decisions"
     else:
         whole = "complete and exact" if row["compared"] else "complete, not replayed"
+    trust = ", ".join(wrong) or whole
     return {
         "place": place,
         "name": row["run"],
@@ -285,7 +291,7 @@ def _about(row: query.Row, place: int) -> dict[str, Any]:
         "setup": setup_line(row["setup"]),
         "lasted": seconds((row["duration_ns"] or 0) / 1e9),
         "events": row["events"] or 0,
-        "trust": ", ".join(wrong) or whole,
+        "trust": f"{trust}; simulated, fidelity: {holds}" if holds else trust,
         "good": not wrong,
     }
 

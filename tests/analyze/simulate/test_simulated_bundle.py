@@ -32,11 +32,16 @@ WORLDS = {
 
 
 def bbrscope(*words: str, store: Path, plain: bool = True) -> str:
+    return bbrscope_both(*words, store=store, plain=plain)[0]
+
+
+def bbrscope_both(*words: str, store: Path, plain: bool = True) -> tuple[str, str]:
+    """What a command says on standard output, and on standard error."""
     environment = {**os.environ, "BBRSCOPE_STORE": str(store), "BBRSCOPE_PLAIN": "1" * plain}
     command = [*BBRSCOPE, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("version", WORLDS)
@@ -60,6 +65,9 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
         holds = manifest["simulated"]["holds"]
         story = json.loads(bbrscope("explain", bundle.name, "--json", store=store))
         assert holds in json.dumps(story)
+        document, said = bbrscope_both("explain", bundle.name, "--at", "0.5s", store=store)
+        assert holds in said
+        assert holds not in document
         for file_format in ("perfetto", "qlog", "xplot", "openmetrics"):
             file = tmp_path / file_format
             words = ["export", bundle.name, "--format", file_format, "-o", str(file)]

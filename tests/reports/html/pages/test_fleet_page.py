@@ -30,7 +30,9 @@ def test_the_page_heads_and_writes_numbers_in_their_units() -> None:
         {"cost_s": [33.17671], "cost_bytes": [7_153_177.4], "share_of_time": [0.0417215]}
         | {"v1_mbps": [9.38951], "before": [0.5], "low": [-0.0123], "p": [0.04321]}
     )
-    html = fleet_page.build("lake", "1 run", [Answer("findings", "F", "a", rows)], {})
+    note = "1 simulated run; fidelity: compared"
+    html = fleet_page.build("lake", "1 run", [Answer("findings", "F", "a", rows)], {}, [note])
+    assert f"<p>{note}</p>" in html
     heads = re.findall(r"<th [^>]*>([^<]*)</th>", html)
     assert heads == ["cost, s", "cost", "share of time", "v1, Mbit/s", "before", "low, points", "p"]
     cells = re.findall(r"<td [^>]*>([^<]*)</td>", html)

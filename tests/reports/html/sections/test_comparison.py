@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bbrscope.analyze.views.materialize import forget
@@ -48,6 +49,16 @@ def test_every_run_has_its_charts_and_its_row(html: str) -> None:
     (numbers,) = re.findall(r'<section id="numbers">.*?</thead>', html, re.DOTALL)
     heads = re.findall(r'<th scope="col" class="number">.*?</span>(.*?)</th>', numbers)
     assert heads == list(RUNS)
+
+
+def test_of_a_simulated_run_it_says_how_far_it_holds(
+    shipped: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [shipped.run_id(run) for run in RUNS]
+    monkeypatch.setattr(compared, "simulated_of_many", lambda *_: {ids[1]: "never compared"})
+    about: Any = compared._values(shipped.con, ids, [])["runs"]
+    said = "; simulated, fidelity: never compared"
+    assert [run["trust"].endswith(said) for run in about] == [False, True, False]
 
 
 def test_the_numbers_are_those_of_the_store(html: str, shipped: Store) -> None:
