@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...collect.lab import host, scenario, vm
 from ...collect.lab import lab_run as run
 from ...probes.base.errors import HostError
+from ..text.print_table import printable
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -245,17 +246,27 @@ def load(bundle: Path, store: Path) -> None:
     load_all([bundle], store)
 
 
-def load_all(bundles: Sequence[Path], store: Path) -> None:
-    """Ingest runs, the store opened once for all, and say of each what it reached."""
+def load_all(bundles: Sequence[Path], store: Path, said: set[str] | None = None) -> None:
+    """Ingest runs, the store opened once for all, and say of each what it reached.
+
+    Of simulated ones also how far they hold; what is in `said` is not said again, and added to it.
+    """
+    from ...analyze.story.completeness import simulated_of_many
     from ...analyze.views.store_with_views import open_for_loading
     from ...collect.ingest.ingest import ingest
 
+    said, run_ids = set() if said is None else said, []
     with open_for_loading(store) as opened:
         for bundle in bundles:
             outcome = ingest(opened, bundle)
+            run_ids.append(outcome.run_id)
             rates = opened.con.execute(
                 "SELECT cc, goodput_bps FROM lab_flows WHERE run_id = ? ORDER BY flow_no LIMIT 8",
                 [outcome.run_id],
             ).fetchall()
             shown = ", ".join(f"{cc} {(rate or 0) / 1e6:.2f} Mbit/s" for cc, rate in rates)
             say(f"{outcome.run}: {shown}")
+        for holds in simulated_of_many(opened.con, run_ids).values():
+            if holds not in said:
+                _say_aside(f"simulated; fidelity: {printable(holds)}")
+                said.add(holds)

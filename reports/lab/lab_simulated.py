@@ -34,7 +34,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
     """
     missing, _ready = missing_points(request.scenario(), KERNEL, request.output, request.store)
     check_places(request.output, request.store)
-    failed, waiting, loaded_at = 0, list[Path](), monotonic()
+    failed, waiting, loaded_at, said = 0, list[Path](), monotonic(), set[str]()
     with in_order(), worker_pool(jobs) as pool:
         running = {
             pool.submit(_simulate, point, request.output, request.no_events): point
@@ -50,7 +50,7 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
                     failed += 1
                     _say_aside(f"  failed: {error.fact}\n    {error.way_out}")
                 if waiting and (number == len(missing) or monotonic() - loaded_at > _LOAD_EVERY_S):
-                    load_all(waiting, request.store)
+                    load_all(waiting, request.store, said)
                     waiting, loaded_at = [], monotonic()
         except BaseException:
             # Interrupted: only what is being simulated is waited for.

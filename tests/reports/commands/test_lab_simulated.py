@@ -54,7 +54,7 @@ def _bbrscope(folder: Path, *words: str, status: int = 0) -> tuple[str, str]:
 def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(SCENARIO)
     lab = ("lab", "run", "./mine.toml", "--engine", "sim", "--no-events")
-    _bbrscope(tmp_path, *lab)
+    _, first = _bbrscope(tmp_path, *lab)
 
     def rows(query: str) -> list[dict[str, object]]:
         answer: list[dict[str, object]] = json.loads(
@@ -77,6 +77,10 @@ def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: P
     assert flows[1]["retransmits"] == 0
     assert 1 <= float(str(rows(QUEUE)[0]["packets"])) <= 7
     assert "2 of 2 runs are there already" in _bbrscope(tmp_path, *lab)[1]
+    # Once for the variant and once for Vegas, also where runs are only loaded.
+    (tmp_path / "s.duckdb").unlink()
+    for said in (first, _bbrscope(tmp_path, *lab)[1]):
+        assert said.count("simulated; fidelity: does not hold here: ") == 2
 
 
 def test_a_variants_run_is_replayed_by_its_own_rules(tmp_path: Path) -> None:
