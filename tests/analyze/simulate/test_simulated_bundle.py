@@ -51,6 +51,11 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
     rules = ["--set", "loss_thresh=5%"] if version == "v3" else []
     words = ["--path", path, "--cc", controls, "--duration", "0.9s", "-o", str(bundle), *rules]
     assert "fidelity: " in bbrscope("simulate", *words, store=store)
+    compiled = tmp_path / "compiled" / bundle.name
+    words[words.index(str(bundle))] = str(compiled)
+    bbrscope("simulate", *words, store=store, plain=False)
+    for file in ("events.csv.zst", "queue.csv.zst", "iperf1.json", "manifest.json"):
+        assert (compiled / file).read_bytes() == (bundle / file).read_bytes()
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert manifest["simulated"]["seed"] == 0
     assert manifest["events"]["S0"] > 0
