@@ -169,7 +169,9 @@ def _check(setup: Setup) -> None:
     if not setup.flows or len(setup.flows) > 512:
         raise ScenarioError(f"{len(setup.flows)} flows", "from 1 to 512")
     if not 0 < setup.duration_us <= _MOST_US:
-        raise ScenarioError(f"{setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s")
+        raise ScenarioError(
+            f"a run of {setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s"
+        )
 
 
 def arrays(setup: Setup, record: bool) -> Arrays:
