@@ -24,7 +24,7 @@ from .exported_changes import ExportedChange, exported_changes
 CURRENT, OLDER = "current", "0.3"
 DIALECTS = (CURRENT, OLDER)
 # A schema of our own for decisions, which QUIC has no event for.
-_SCHEMAS = ["urn:ietf:params:qlog:events:quic-12", "urn:bbrscope:qlog:events:bbr"]
+_SCHEMAS = ["urn:ietf:params:qlog:events:quic-13", "urn:bbrscope:qlog:events:bbr"]
 _NAMES = {
     CURRENT: {
         "sent": "quic:packet_sent",
@@ -168,12 +168,12 @@ def _trace(scope: ExportScope, flow: EventFlow, dialect: str) -> Data:
         "vantage_point": {"name": title, "type": "server"},
     }
     if dialect == OLDER:
-        common: Data = {"protocol_type": "TCP", "time_format": "relative", "reference_time": 0}
+        common: Data = {"protocol_type": ["TCP"], "time_format": "relative", "reference_time": 0}
         return trace | {"common_fields": common}
     clock: Data = {"clock_type": "monotonic", "epoch": "unknown"}
     if (began := _began(scope)) is not None:
         clock["wall_clock_time"] = began
-    common = {"protocol_type": "TCP", "time_format": "relative_to_epoch", "reference_time": clock}
+    common = {"time_format": "relative_to_epoch", "reference_time": clock}
     return trace | {"common_fields": common, "event_schemas": _SCHEMAS}
 
 
@@ -199,7 +199,7 @@ def _events(scope: ExportScope, flow: EventFlow, dialect: str) -> Iterator[Data]
     names = _NAMES[dialect]
     # Both are consumed at once, so the story is read before the stream's query begins.
     changes = iter(list(_changes(scope, flow)))
-    stream = _stream(scope, flow)
+    stream = _stream(scope, flow, dialect)
     for ns, kind, data in heapq.merge(stream, changes, key=lambda item: item[0]):
         yield {"time": (ns - scope.zero_ns) / 1e6, "name": names[kind], "data": data}
 
@@ -260,7 +260,7 @@ class _Numbers:
         return ranges
 
 
-def _stream(scope: ExportScope, flow: EventFlow) -> Iterator[tuple[int, str, Data]]:
+def _stream(scope: ExportScope, flow: EventFlow, dialect: str) -> Iterator[tuple[int, str, Data]]:
     """Yield metrics that changed, and packets, in the order of time."""
     first, last = scope.span(flow)
     values = {"run": flow.run, "run_id": flow.run_id, "flow": flow.flow}
@@ -274,7 +274,7 @@ def _stream(scope: ExportScope, flow: EventFlow) -> Iterator[tuple[int, str, Dat
                 if data:
                     yield ns, "metrics", data
             else:
-                packet = _packet(kind, place, columns, numbers)
+                packet = _packet(kind, place, columns, numbers, dialect)
                 if packet is not None:
                     yield ns, *packet
 
@@ -290,7 +290,7 @@ def _changed(columns: Sequence[float | None], before: list[float | None]) -> Dat
 
 
 def _packet(
-    kind: str, place: int, columns: Sequence[Any], numbers: _Numbers
+    kind: str, place: int, columns: Sequence[Any], numbers: _Numbers, dialect: str
 ) -> tuple[str, Data] | None:
     if kind == "s":
         # Columns that other kinds of rows have as fractions are all fractions.
@@ -300,7 +300,7 @@ def _packet(
             "frame_type": "stream",
             "stream_id": 0,
             "offset": max(position - 1, 0),
-            "raw": {"payload_length": length},
+            **({"length": length} if dialect == OLDER else {"raw": {"payload_length": length}}),
         }
         raw = {"length": frame_length, "payload_length": length}
         return "sent", {"header": _header(number), "frames": [stream], "raw": raw}

@@ -13,40 +13,60 @@ from bbrscope.reports.cli import cli, main
 from click.testing import CliRunner
 
 RUN = "v2_single_1bdp"
-# What the drafts require of the events that are written; every key is known, and none is another.
-CDDL = """
+# What the drafts require of what is written; every key is known, and none is another. The current
+# ones are draft-ietf-quic-qlog-main-schema-14 and -quic-events-13; qlog_version "0.3" is that of
+# -main-schema-05 and -quic-events-04, whose main schema lets a trigger be any text.
+HEADS = {
+    "current": """
 log = {file_schema: "urn:ietf:params:qlog:file:contained",
   serialization_format: "application/qlog+json", title: text, description: text,
   traces: [+ trace]}
 trace = {title: text, description: text, vantage_point: {name: text, type: "server"},
-  common_fields: {protocol_type: "TCP", "time_format": "relative_to_epoch",
+  common_fields: {"time_format": "relative_to_epoch",
     reference_time: {clock_type: "monotonic", epoch: "unknown", ? wall_clock_time: text}},
   event_schemas: [+ text], events: [* any]}
+stream = {frame_type: "stream", stream_id: uint, offset: uint, raw: raw}
+""",
+    "0.3": """
+log = {qlog_version: "0.3", qlog_format: "JSON", title: text, description: text, traces: [+ trace]}
+trace = {title: text, description: text, vantage_point: {name: text, type: "server"},
+  common_fields: {protocol_type: [+ text], "time_format": "relative", reference_time: amount},
+  events: [* any]}
+stream = {frame_type: "stream", stream_id: uint, offset: uint, length: uint}
+""",
+}
+DATA = """
 amount = uint / float
-metrics = {"time": amount, name: "quic:recovery_metrics_updated", data: {
+metrics = {
   ? min_rtt: amount, ? smoothed_rtt: amount, ? latest_rtt: amount, ? congestion_window: uint,
-  ? bytes_in_flight: uint, ? packets_in_flight: uint, ? pacing_rate: uint, ? ssthresh: uint}}
-state = {"time": amount, name: "quic:congestion_state_updated", data: {
-  ? old: text, new: text, ? trigger: text}}
+  ? bytes_in_flight: uint, ? packets_in_flight: uint, ? pacing_rate: uint, ? ssthresh: uint}
+state = {? old: text, new: text, ? trigger: text}
 header = {packet_type: "1RTT", packet_number: uint}
 raw = {? length: uint, ? payload_length: uint}
-sent = {"time": amount, name: "quic:packet_sent", data: {header: header, raw: raw, frames: [+ {
-  frame_type: "stream", stream_id: uint, offset: uint, raw: raw}]}}
-received = {"time": amount, name: "quic:packet_received", data: {header: header, raw: raw,
-  frames: [+ {frame_type: "ack", acked_ranges: [+ [uint, uint]]}]}}
-lost = {"time": amount, name: "quic:packet_lost", data: {header: header}}
-decision = {"time": amount, name: "bbr:decision", data: {about: text, what: text, trigger: text,
-  ? decision: text, ? function: text, ? evidence: {* text => int}}}
+sent = {header: header, raw: raw, frames: [+ stream]}
+received = {header: header, raw: raw,
+  frames: [+ {frame_type: "ack", acked_ranges: [+ [uint, uint]]}]}
+lost = {header: header}
+decision = {about: text, what: text, trigger: text, ? decision: text, ? function: text,
+  ? evidence: {* text => int}}
 """
-
-
 RULES = {
-    "quic:recovery_metrics_updated": "metrics",
-    "quic:congestion_state_updated": "state",
-    "quic:packet_sent": "sent",
-    "quic:packet_received": "received",
-    "quic:packet_lost": "lost",
-    "bbr:decision": "decision",
+    "current": {
+        "quic:recovery_metrics_updated": "metrics",
+        "quic:congestion_state_updated": "state",
+        "quic:packet_sent": "sent",
+        "quic:packet_received": "received",
+        "quic:packet_lost": "lost",
+        "bbr:decision": "decision",
+    },
+    "0.3": {
+        "recovery:metrics_updated": "metrics",
+        "recovery:congestion_state_updated": "state",
+        "transport:packet_sent": "sent",
+        "transport:packet_received": "received",
+        "recovery:packet_lost": "lost",
+        "bbr:decision": "decision",
+    },
 }
 
 
@@ -69,22 +89,30 @@ def data_of(log: Any, name: str, trace: int = 0) -> Iterator[tuple[float, Any]]:
             yield event["time"], event["data"]
 
 
-def test_the_drafts_know_every_event(log: Any) -> None:
+def require_known_to_drafts(log: Any, dialect: str) -> dict[str, list[Any]]:
+    """Check a document and some events of each kind; return all events by their names."""
     pycddl = pytest.importorskip("pycddl", reason="pip install pycddl cbor2")
     cbor2 = pytest.importorskip("cbor2", reason="pip install pycddl cbor2")
-    pycddl.Schema(CDDL).validate_cbor(cbor2.dumps(log))
-    few: dict[str, list[Any]] = {}
+    cddl = HEADS[dialect] + DATA
+    pycddl.Schema(cddl).validate_cbor(cbor2.dumps(log))
+    by_name: dict[str, list[Any]] = {}
     for trace in log["traces"]:
         for event in trace["events"]:
-            few.setdefault(event["name"], []).append(event)
-    assert set(few) == set(RULES) - {"quic:packet_lost"}
-    for name, events in few.items():
-        schema = pycddl.Schema(f"root = {RULES[name]}\n{CDDL}")
+            by_name.setdefault(event["name"], []).append(event)
+    for name, events in by_name.items():
+        rule = RULES[dialect][name]
+        schema = pycddl.Schema(f'root = {{"time": amount, name: "{name}", data: {rule}}}\n{cddl}')
         for event in events[:: max(1, len(events) // 200)]:
             schema.validate_cbor(cbor2.dumps(event))
         wrong = events[0] | {"data": events[0]["data"] | {"speed": 1}}
         with pytest.raises(pycddl.ValidationError):
             schema.validate_cbor(cbor2.dumps(wrong))
+    return by_name
+
+
+def test_the_drafts_know_every_event(log: Any) -> None:
+    few = require_known_to_drafts(log, "current")
+    assert set(few) == set(RULES["current"]) - {"quic:packet_lost"}
     # The checker lets a wrong type pass where a key may be missing.
     for event in few["quic:recovery_metrics_updated"]:
         times = {key for key in event["data"] if key.endswith("rtt")}
@@ -138,6 +166,17 @@ def test_metrics_states_and_packets_are_those_of_the_recording(
     assert len(acked) == len(set(acked))
     assert set(acked) <= set(numbers)
     assert segments - len(acked) < 60  # what was in flight at the end
+
+
+def test_the_older_drafts_know_every_event(shipped_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.qlog"
+    export(shipped_path, path, RUN, "--dialect", "0.3", "--between", "0s", "2s")
+    log = json.loads(path.read_text())
+    few = require_known_to_drafts(log, "0.3")
+    assert set(few) == set(RULES["0.3"]) - {"recovery:packet_lost"}
+    assert log["traces"][0]["common_fields"]["protocol_type"] == ["TCP"]
+    for event in few["transport:packet_sent"]:
+        assert event["data"]["frames"][0]["length"] == event["data"]["raw"]["payload_length"]
 
 
 def test_older_names_a_sequence_and_names_of_the_draft(
