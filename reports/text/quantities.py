@@ -48,25 +48,17 @@ def quantity(value: float, unit: str) -> str:
 def share(value: float) -> str:
     """Return a share as a percentage; small ones keep a digit that counts.
 
-    >>> share(0.613), share(0.0037), share(0.00004), share(0)
-    ('61 %', '0.37 %', '< 0.01 %', '0 %')
+    Below 10 % lie BBR's limits on loss and ECN.
+
+    >>> share(0.613), share(0.0128), share(0.0037), share(0.00004), share(0)
+    ('61 %', '1.3 %', '0.37 %', '< 0.01 %', '0 %')
     """
     percent = 100 * value
     if percent == 0:
         return "0 %"
     if percent < 0.01:
         return "< 0.01 %"
-    return f"{percent:.2f} %" if percent < 1 else f"{percent:.0f} %"
-
-
-def fine_share(value: float) -> str:
-    """Return the same with a digit more below 10 %, where BBR's limits on loss and ECN lie.
-
-    >>> fine_share(0.613), fine_share(0.0128), fine_share(0.0037)
-    ('61 %', '1.3 %', '0.37 %')
-    """
-    percent = 100 * value
-    return f"{percent:.1f} %" if 1 <= percent < 9.95 else share(value)
+    return f"{percent:.{2 if percent < 1 else 1 if percent < 9.95 else 0}f} %"
 
 
 def times(count: int) -> str:
@@ -94,7 +86,7 @@ def number_of(value: float, unit: str, is_share: bool = False) -> str:
     ('44.2 ms', '0.39 %', '0.97')
     """
     if is_share:
-        return fine_share(value)
+        return share(value)
     if unit == "us":
         return f"{value / 1e3:.3g} ms"
     whole = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

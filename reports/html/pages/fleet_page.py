@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ....analyze.lake.fleet_examples import EXAMPLES
 from ...text.column_headings import heading, words_and_unit
 from ...text.print_table import cell
-from ...text.quantities import fine_share, quantity
+from ...text.quantities import quantity, share
 from . import frame
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _WRITTEN: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_s", lambda value: f"{value:,.1f}" if value >= 0.05 else f"{value:.2g}"),
     ("_bytes", lambda value: quantity(value, "B")),
     ("_mbps", lambda value: f"{value:.3g}"),
-    ("share_of_time", fine_share),
+    ("share_of_time", share),
 )
 # Columns of the table of changes: shares, and of them a difference's ends.
 _SHARES = ("before", "now")
@@ -90,7 +90,7 @@ def _text(column: str, value: object) -> str:
     if not isinstance(value, float):
         return cell(value)
     if column in _SHARES:
-        return fine_share(value)
+        return share(value)
     if column in _POINTS:
         return f"{100 * value:+.2g}"
     if column == "p":

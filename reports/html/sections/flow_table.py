@@ -10,7 +10,7 @@ from ....analyze.compare.run_metrics import scoped_stored
 from ....analyze.story.facts import StoryFacts
 from ....analyze.views.runs.sender_views import SAME_SENDER
 from ....collect.store.query import Row, rows
-from ...text.quantities import fine_share, quantity, share
+from ...text.quantities import quantity, share
 from ...text.stories.instant_text import limit_words
 from ..data.select import Run
 from ..data.sender_name import sender_name
@@ -122,7 +122,7 @@ def _milliseconds(us: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else fine_share(value)
+    return UNKNOWN if value is None else share(value)
 
 
 def _limit(facts: StoryFacts | None) -> str:

@@ -102,6 +102,10 @@ class StoryWords:
             prose.append(self._at(end.last.span))
             why = _why(end.last.ended_by)
             prose.append(f":{why}" if why else ".")
+        rest = probing.ends[MOST_ENDS:]
+        if rest:
+            ways = counted((end.name, end.probe_count) for end in rest)
+            prose.append(f" {sum(end.probe_count for end in rest)} more: {ways}.")
         return prose
 
     def _probe_rtt(self, probe_rtt: ProbeRtt) -> Prose:

@@ -37,3 +37,21 @@ def test_a_probe_rtt_is_told_at_the_time_when_it_began(shipped: Store) -> None:
     story = story_of(shipped.con, flow)
     prose = " ".join(plain(p) for p in StoryWords(story.facts, flow.zero_ns).paragraphs())
     assert ": at 5.52 s, at 10.75 s, at 15.97 s, at 21.20 s." in prose
+
+
+@pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v2_x_spur", "v3_x_tlp5"])
+def test_every_end_of_a_probe_is_told(run: str, shipped: Store) -> None:
+    """The three most frequent with a sentence, the others counted."""
+    flow = flows_of(shipped.con, shipped.run_id(run))[0]
+    facts = story_of(shipped.con, flow).facts
+    assert facts.probing is not None
+    prose = " ".join(plain(p) for p in StoryWords(facts, flow.zero_ns).paragraphs())
+    told = re.findall(r"(\d+) (?:probes? (?:ended because|was not recorded)|more:)", prose)
+    assert sum(map(int, told)) == sum(end.probe_count for end in facts.probing.ends) > 0
+
+
+def test_a_share_of_lost_packets_is_the_one_that_tables_have(shipped: Store) -> None:
+    """By the rows: 388 of 6,680."""
+    flow = flows_of(shipped.con, shipped.run_id("v3_x_tlp5"))[0]
+    story = StoryWords(story_of(shipped.con, flow).facts, flow.zero_ns)
+    assert "388 packets (5.8 %) were marked lost." in plain(story.paragraphs()[0])
