@@ -69,6 +69,20 @@ FROM metrics_by_second m JOIN senders c ON c.counts AND {SAME_SENDER}
 WHERE m.run_id NOT IN (SELECT run_id FROM lab_intervals)
 """
 
+# A run whose link is stated: bit/s, ms, packets and bytes.
+_STATED = """
+WITH said AS (
+  SELECT run_id, TRY_CAST(json_extract_string(setup, '$.delay') AS DOUBLE) AS rtt_ms,
+    coalesce(TRY_CAST(json_extract_string(setup, '$.limit') AS DOUBLE), 0) AS packets,
+    coalesce(TRY_CAST(json_extract_string(setup, '$.limit_bytes') AS DOUBLE), 0) AS size,
+  FROM runs WHERE json_extract_string(setup, '$.policer') IS NULL
+)
+SELECT run_id, any_value(bits_per_s), any_value(rtt_ms), any_value(packets), any_value(size)
+FROM said JOIN link_rates USING (run_id)
+WHERE rtt_ms > 0 AND greatest(packets, size) > 0 AND run_id NOT IN (SELECT run_id FROM lab_runs)
+GROUP BY run_id HAVING count(*) = 1
+"""
+
 
 def measure(
     con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], skipped: float = SKIPPED
@@ -105,12 +119,20 @@ def _measured(
     return Measured(run, version, bbr, len(flows) - bbr, max(end - begin, 0.0), share)
 
 
-def lab_links(
+def known_links(
     con: duckdb.DuckDBPyConnection, packet_bytes: int = ware.PACKET_BYTES
 ) -> dict[int, ware.Link]:
-    """Return the bottleneck of each lab run, by run_id."""
+    """Return the bottleneck of each run whose lab or set-up states it, by run_id.
+
+    A set-up has to say the base RTT (`delay` [ms]) and the queue's size (`limit` [packets] or
+    `limit_bytes`); of a link whose rate changed, or of a policer, the model tells nothing.
+    """
+    found = {
+        run_id: ware.Link(rate / 8 / packet_bytes, rtt_ms / 1e3, packets or size / packet_bytes)
+        for run_id, rate, rtt_ms, packets, size in con.execute(_STATED).fetchall()
+    }
     rows = con.execute("SELECT run_id, rate_bps, rtt_us, buffer_bytes FROM lab_runs").fetchall()
-    return {
+    return found | {
         run_id: ware.Link(rate / 8 / packet_bytes, rtt / 1e6, buffer / packet_bytes)
         for run_id, rate, rtt, buffer in rows
     }

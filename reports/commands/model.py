@@ -134,7 +134,7 @@ def _path_options(function: F) -> F:
 @click.option(
     "--alone", "only_bbr", is_flag=True, help="BBR flows with no other: RTT estimate and cap."
 )
-@click.option("--all", "every", is_flag=True, help="Compare with all runs of the lab.")
+@click.option("--all", "every", is_flag=True, help="Compare with all runs whose link is known.")
 @store_option
 @format_option()
 @gather(LinkOptions)
@@ -159,14 +159,15 @@ def ware(
     everything.
 
     With RUN, each of them is predicted and compared with what it measured in the second half of
-    the time that all its flows shared; the link is that of the lab, or what the options say.
+    the time that all its flows shared; the link is that of the lab, of the run's set-up, or what
+    the options say.
 
     \b
     bbrscope model ware --capacity 15mbit --rtt 40ms --buffer 64bdp --flows 2
     bbrscope model ware --capacity 10mbit --rtt 40ms --flows 1 --flows 5
     bbrscope model ware --capacity 15mbit --rtt 40ms --flows 13 --alone
     bbrscope model ware --all
-    bbrscope model ware v1_vs_cubic_2bdp --capacity 10mbit --rtt 40ms --buffer 66pkt
+    bbrscope model ware v1_vs_cubic_2bdp
     """
 
     from ..text import model_rows
@@ -189,7 +190,7 @@ def ware(
 def _compare_stored(
     path: Path, runs: Sequence[str], options: LinkOptions, gain: float
 ) -> list[Comparison]:
-    """Compare runs of a store with the model, on the lab's links or the one of the options."""
+    """Compare runs of a store with the model, on their own links or the one of the options."""
     from ...analyze.views.store_with_views import open_store
 
     links = options.links() if options.given else []
@@ -211,7 +212,7 @@ def _compare(
     from ..text.model_rows import Comparison
     from ..text.run_notes import say_notes
 
-    links = measured.lab_links(store.con, packet_bytes)
+    links = measured.known_links(store.con, packet_bytes)
     run_ids = [store.run_id(name) for name in runs] or sorted(links)
     if len(given) != 1:
         _require_links(runs, run_ids, links)
@@ -233,7 +234,7 @@ def _require_links(runs: Sequence[str], run_ids: Sequence[int], links: dict[int,
     for name, run_id in zip(runs, run_ids, strict=False):
         if run_id not in links:
             raise BbrscopeError(
-                f"{name} is no run of the lab: its link is not known",
+                f"{name}: no lab and no set-up states its link: one rate, base RTT, buffer",
                 "say it: --capacity 10mbit --rtt 40ms --buffer 66pkt",
             )
 

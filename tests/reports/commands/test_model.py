@@ -98,6 +98,37 @@ def test_a_run_is_compared_over_the_second_half_with_both_errors(lab_path: Path)
     assert "n = 1" in output
 
 
+@pytest.mark.parametrize(
+    "size", ['"limit": "50"', '"limit": "0", "limit_bytes": "75000"'], ids=["packets", "bytes"]
+)
+def test_a_link_that_the_set_up_states_is_known(size: str, lab_path: Path) -> None:
+    """Of a run of nobody's lab; and of one whose rate changed no one link is known."""
+    setup = f'{{"rate": "4mbit", "delay": "40", {size}}}'
+    with open_store(lab_path) as store, store.transaction() as con:
+        con.execute("UPDATE runs SET setup = ? WHERE run_id = 2", [setup])
+        con.execute(
+            "INSERT INTO lab_flows FROM (SELECT * REPLACE (2 AS run_id) FROM lab_flows"
+            " WHERE run_id = 1)"
+        )
+        con.execute("UPDATE lab_intervals SET run_id = 2 WHERE run_id = 1")
+    options = "--capacity 4mbit --rtt 40ms --buffer 50pkt".split()
+    assert rows("ware", "other", store=lab_path) == rows("ware", "other", *options, store=lab_path)
+    assert [row["run"] for row in rows("ware", "--all", store=lab_path)] == ["other"]
+    with open_store(lab_path) as store:
+        change = '{"uptime_s": 5, "rate": "8mbit"}'
+        store.con.execute(
+            "INSERT INTO host_facts BY NAME SELECT 2 AS run_id, 'changes' AS scope,"
+            " '0' AS name, ? AS value",
+            [change],
+        )
+        store.con.execute(
+            "INSERT INTO clocks BY NAME SELECT 2 AS run_id, 'start' AS point,"
+            " 0 AS boottime_ns, 0 AS monotonic_ns, 0 AS realtime_ns"
+        )
+    done = CliRunner().invoke(cli, ["model", "ware", "other", "--store", str(lab_path)])
+    assert "one rate" in getattr(done.exception, "fact", "")
+
+
 def test_a_sweep_over_loss_is_compared_with_the_cliff(lab_path: Path) -> None:
     (row,) = rows("cliff", "--scenario", SCENARIO, store=lab_path)
     assert row["predicted_cliff"] == pytest.approx(0.2)
@@ -119,7 +150,7 @@ def test_cliff_predicts_by_gain() -> None:
         ("ware --capacity 3mbit --rtt 4ms --buffer 0bdp", 2, "above 0"),
         ("ware --capacity 3mbit --rtt 4ms --flows 0", 2, "--flows"),
         ("ware nosuch", 1, "no run called"),
-        ("ware other", 1, "no run of the lab"),
+        ("ware other", 1, "no set-up states its link"),
         ("ware other --capacity 3mbit --rtt 4ms", 2, "--buffer"),
         ("ware other --capacity 3mbit --rtt 4ms --buffer 2bdp", 1, "at the same time"),
         ("ware --all", 1, "at the same time"),
