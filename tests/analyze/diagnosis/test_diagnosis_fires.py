@@ -467,6 +467,19 @@ def test_a_second_of_pauses_is_none_in_a_queue(alter: Alter) -> None:
     assert [check.outcome for check in made.checks] == ["clear"]
 
 
+def test_a_timeout_is_a_tails_only_if_nothing_later_was_heard_of(alter: Alter) -> None:
+    """Before either timeout, at 35.866 and 40.826 s, one of three packets was sacked and the others
+    marked lost: these were not the last, and what the timer waited for were their repairs."""
+    run = "v3_x_tlp5"
+    values = ask(alter(run, []), run, "tail_loss").values
+    assert (values["probes_count"], values["timeouts_count"], values["also"]) == (7, 0, "")
+    heard = "ns BETWEEN {zero} + 35600000000 AND {zero} + 35700000000"
+    tail = f"UPDATE events SET tp_sacked_out = 0, tp_lost_out = 0 WHERE {{run}} AND {heard}"
+    values = ask(alter(run, [tail]), run, "tail_loss").values
+    assert (values["probes_count"], values["timeouts_count"]) == (7, 1)
+    assert values["also"] == "; by a timeout at "
+
+
 def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
     """And the rate that was stated is then the link's, not the path's."""
     samples = (
