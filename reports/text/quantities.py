@@ -48,14 +48,14 @@ def quantity(value: float, unit: str) -> str:
 def share(value: float) -> str:
     """Return a share as a percentage; small ones keep a digit that counts.
 
-    Below 10 % lie BBR's limits on loss and ECN.
+    Below 10 % lie BBR's limits on loss and ECN, which are whole themselves.
 
-    >>> share(0.613), share(0.0128), share(0.0037), share(0.00004), share(0)
-    ('61 %', '1.3 %', '0.37 %', '< 0.01 %', '0 %')
+    >>> share(0.613), share(0.0128), share(0.02), share(0.0037), share(0.00004), share(0)
+    ('61 %', '1.3 %', '2 %', '0.37 %', '< 0.01 %', '0 %')
     """
-    percent = 100 * value
-    if percent == 0:
-        return "0 %"
+    percent = round(100 * value, 9)
+    if percent == round(percent):
+        return f"{percent:.0f} %"
     if percent < 0.01:
         return "< 0.01 %"
     return f"{percent:.{2 if percent < 1 else 1 if percent < 9.95 else 0}f} %"
