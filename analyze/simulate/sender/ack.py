@@ -57,6 +57,7 @@ def _process_tlp_ack(s: Sim, i: int, ack: int) -> None:
 
 @jit
 def _start_ack(s: Sim, i: int) -> None:
+    """Clear what tcp_ack() knows of one ACK (struct tcp_sacktag_state), and begin a sample."""
     f = flow_of(s, i)
     f.flag = 0
     f.first_ackt = -1
@@ -129,6 +130,7 @@ def tcp_ack(s: Sim, k: int) -> None:
 
 @jit
 def _after_tagging(s: Sim, i: int, prior_una: int, prior_fack: int) -> None:
+    """The rest of tcp_ack(), from tcp_clean_rtx_queue() on."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     tcp_clean_rtx_queue(s, i, prior_una, prior_fack)
     tcp_rack_update_reo_wnd(s, i)

@@ -98,6 +98,7 @@ def tcp_undo_cwnd_reduction(s: Sim, i: int, unmark: bool) -> None:
 
 @jit
 def _ssthresh(s: Sim, i: int) -> None:
+    """The control's own ssthresh(), icsk_ca_ops->ssthresh."""
     f = flow_of(s, i)
     if f.cc == CC_BBR:
         call_ssthresh(s, i)
@@ -131,6 +132,7 @@ def tcp_current_ssthresh(s: Sim, i: int) -> int:
 
 @jit
 def _init_undo(s: Sim, i: int) -> None:
+    """tcp_init_undo()."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     f.undo_marker = f.una
     f.undo_retrans = tp.retrans_out if tp.retrans_out else -1
@@ -173,6 +175,7 @@ def tcp_try_keep_open(s: Sim, i: int) -> None:
 
 @jit
 def _try_to_open(s: Sim, i: int) -> None:
+    """tcp_try_to_open()."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     if not tcp_any_retrans_done(s, i):
         f.retrans_stamp = 0
@@ -184,6 +187,7 @@ def _try_to_open(s: Sim, i: int) -> None:
 
 @jit
 def _try_undo_recovery(s: Sim, i: int) -> None:
+    """tcp_try_undo_recovery()."""
     f = flow_of(s, i)
     if tcp_may_undo(s, i):
         tcp_undo_cwnd_reduction(s, i, False)
@@ -194,6 +198,7 @@ def _try_undo_recovery(s: Sim, i: int) -> None:
 
 @jit
 def _try_undo_dsack(s: Sim, i: int) -> bool:
+    """tcp_try_undo_dsack()."""
     f = flow_of(s, i)
     if f.undo_marker < 0 or f.undo_retrans != 0:
         return False
@@ -204,7 +209,7 @@ def _try_undo_dsack(s: Sim, i: int) -> bool:
 
 @jit
 def _try_undo_partial(s: Sim, i: int, prior_una: int) -> bool:
-    """A partial ACK of the original: recovery was spurious, but retransmissions are out."""
+    """tcp_try_undo_partial(): the original came, but retransmissions are out."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     if f.undo_marker < 0 or not _packet_delayed(s, i):
         return False
@@ -220,6 +225,7 @@ def _try_undo_partial(s: Sim, i: int, prior_una: int) -> bool:
 
 @jit
 def _try_undo_loss(s: Sim, i: int, frto: bool) -> bool:
+    """tcp_try_undo_loss()."""
     f = flow_of(s, i)
     if not frto and not tcp_may_undo(s, i):
         return False
@@ -256,7 +262,7 @@ def _process_loss(s: Sim, i: int) -> None:
 
 @jit
 def _leave_states(s: Sim, i: int) -> None:
-    """Everything up to high_seq is acked: CWR and Recovery are over."""
+    """Step D of tcp_fastretrans_alert(): all up to high_seq is acked, CWR and Recovery are over."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     state = tp.icsk_ca_state
     if state == TCP_CA_CWR and f.una != f.high_seq:
@@ -333,7 +339,7 @@ def tcp_enter_loss(s: Sim, i: int) -> None:
 
 @jit
 def _timeout_mark_lost(s: Sim, i: int) -> None:
-    """The first segment, and all that were sent an RTT ago."""
+    """tcp_timeout_mark_lost(): the first segment, and all that were sent an RTT ago."""
     f = flow_of(s, i)
     bits = world_of(s).bits
     base, mask = i << bits, (1 << bits) - 1

@@ -29,7 +29,7 @@ _FRESH_MS = 1000
 
 @jit
 def cube_root(a: int) -> int:
-    """The integer cube root."""
+    """cubic_root(), without its error (0.195 % on average)."""
     low, high = 0, 1 << 21
     while low < high:
         middle = (low + high + 1) >> 1
@@ -106,6 +106,7 @@ def tcp_end_cwnd_reduction(s: Sim, i: int) -> None:
 
 @jit
 def _prr(s: Sim, i: int, delivered: int, lost: int) -> None:
+    """tcp_cwnd_reduction(): proportional rate reduction."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     in_flight = tcp_packets_in_flight(tp)
     delta = tp.snd_ssthresh - in_flight
@@ -202,7 +203,7 @@ def _slow_start(s: Sim, i: int, acked: int) -> int:
 
 @jit
 def _grow(s: Sim, i: int, acked: int) -> None:
-    """Slow start, then additive steps."""
+    """cubictcp_cong_avoid() and tcp_reno_cong_avoid(): slow start, then tcp_cong_avoid_ai()."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     slow = tp.snd_cwnd < tp.snd_ssthresh
     if not _is_cwnd_limited(s, i):

@@ -11,7 +11,7 @@ from .estimator import EPOCH_NS
 
 @jit
 def at_us(ns: int) -> int:
-    """A time of the world as the kernel's clock has it, in us."""
+    """tcp_mstamp, the kernel's clock [us], at a time of the world."""
     return (EPOCH_NS + ns) // US
 
 

@@ -96,7 +96,7 @@ def _tag(s: Sim, i: int, seq: int, dup: bool) -> None:
 
 @jit
 def _tag_block(s: Sim, i: int, start: int, end: int) -> None:
-    """Tag a block, except what blocks of the last ACK had tagged from their start on."""
+    """tcp_sacktag_walk(), but for what recv_sack_cache of the last ACK covers."""
     f = flow_of(s, i)
     start, end = max(start, f.una), min(end, f.nxt)
     if start >= f.cache_s0 and start < f.cache_e0:
@@ -146,7 +146,7 @@ def tcp_sacktag_write_queue(s: Sim, i: int, ack: Packet) -> None:
 
 @jit
 def _tag_sorted(s: Sim, i: int, s0: int, e0: int, s1: int, e1: int, s2: int, e2: int) -> None:
-    """Tag up to three blocks, the lowest first; -1 begins one that is not there."""
+    """The loop of tcp_sacktag_write_queue() over up to three blocks, the lowest first; -1: none."""
     if s1 >= 0 and s0 > s1:
         s0, e0, s1, e1 = s1, e1, s0, e0
     if s2 >= 0 and s1 > s2:

@@ -8,7 +8,7 @@ from ..world.places import Sim, flow_of, seg_of
 
 @jit
 def append(s: Sim, i: int, index: int) -> None:
-    """Put a segment at the end, away from where it was."""
+    """tcp_tsorted_anchor to the end of tsorted_sent_queue: a segment, away from where it was."""
     remove(s, i, index)
     f, seg = flow_of(s, i), seg_of(s, index)
     seg.has = 1
@@ -24,7 +24,7 @@ def append(s: Sim, i: int, index: int) -> None:
 
 @jit
 def remove(s: Sim, i: int, index: int) -> None:
-    """Take a segment out, if it is there."""
+    """tcp_tsorted_anchor out of tsorted_sent_queue: a segment, if it is there."""
     f, seg = flow_of(s, i), seg_of(s, index)
     if not seg.has:
         return

@@ -26,7 +26,7 @@ _TIMEOUT_INIT_US = 1_000_000
 
 @jit
 def jiffies_us(count: int, hz: int) -> int:
-    """`count` ticks of the clock [us]."""
+    """jiffies_to_usecs(): `count` ticks of the clock [us]."""
     return count * (1_000_000 // hz)
 
 
@@ -51,7 +51,7 @@ def clear_timer(s: Sim, i: int) -> None:
 
 @jit
 def rto_delta_us(s: Sim, i: int) -> int:
-    """How long until the oldest segment times out [us]."""
+    """tcp_rto_delta_us(): how long until the oldest segment times out [us]."""
     f = flow_of(s, i)
     bits = world_of(s).bits
     head = seg_of(s, (i << bits) + (f.una & ((1 << bits) - 1)))

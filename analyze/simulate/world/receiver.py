@@ -70,6 +70,7 @@ def _data_recv(s: Sim, i: int, full: bool) -> None:
 
 @jit
 def _grow_window(s: Sim, i: int) -> None:
+    """tcp_grow_window()."""
     f, w = flow_of(s, i), world_of(s)
     room = f.rcv_clamp - f.rcv_ssthresh
     if room > 0:
@@ -161,7 +162,7 @@ def _answer_syn(s: Sim, k: int) -> None:
 
 @jit
 def data_arrives(s: Sim, k: int) -> None:
-    """A segment: in order, out of order, or known already."""
+    """tcp_data_queue(): a segment in order, out of order, or known already."""
     packet = packet_of(s, k)
     if packet.seq == SYN_SEQ:
         _answer_syn(s, k)
@@ -246,7 +247,7 @@ def _cleanup_rbuf(s: Sim, i: int) -> None:
 
 @jit
 def delayed_ack(s: Sim, i: int) -> None:
-    """A timer of the receiver fired, if it was not disarmed in between."""
+    """tcp_delack_timer_handler() and tcp_compressed_ack_kick(), unless disarmed in between."""
     f, w = flow_of(s, i), world_of(s)
     if (f.comp_ns >= 0 and f.comp_ns <= w.now) or (f.delack_ns >= 0 and f.delack_ns <= w.now):
         send_ack(s, i)
@@ -281,7 +282,7 @@ def send_ack(s: Sim, i: int) -> None:
 
 @jit
 def _fill_blocks(s: Sim, i: int, k: int) -> None:
-    """Up to three blocks: a D-SACK first, then those that changed last."""
+    """tcp_established_options(): up to three blocks, a D-SACK first, then the last changed."""
     f, packet = flow_of(s, i), packet_of(s, k)
     a, b, c = block_of(s, i, 0), block_of(s, i, 1), block_of(s, i, 2)
     packet.dsack = 1 if f.d_s >= 0 else 0
