@@ -59,10 +59,10 @@ def open_flow(s: Sim, i: int) -> None:
     f.first_tx = at_us(w.now)
     tp.delivered_mstamp = f.first_tx
     tp.tcp_wstamp_ns = EPOCH_NS + w.now
-    f.state = 1
     f.acked_stamp = w.now - w.rtt_ns // 2
     f.written = 1
     tcp_write_xmit(s, i, 0)
+    f.state = 1
     call_init(s, i)
     schedule(s, w.now + rtt_us * US + (w.rtt_ns + f.extra_ns) // 2, EV_APP, i)
 

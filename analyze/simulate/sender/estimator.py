@@ -58,6 +58,8 @@ def _call(s: Sim, i: int, kind: int, argument: int, seq: int) -> None:
     tp.rand_rounds = draw(s, p.bw_probe_rand_rounds)
     tp.rand_wait_us = draw(s, p.bw_probe_rand_us)
     tp.rand_pause = 0
+    if f.state == 0:
+        return  # iperf3 sets BBR after its cookie: TX_START was for the host's own control
     row = w.recorded
     if w.record:
         if row + 1 >= w.n_out:

@@ -136,7 +136,7 @@ class SimFlow(Protocol):
     slot: int
     version: int
     hz: int
-    state: int  # 0: not begun, 1: cookie sent, 2: the application runs, 3: over
+    state: int  # 0: BBR has not begun, 1: cookie sent, 2: the application runs, 3: over
     app: int
     app_bytes_ns: int  # ns per block of a rate-limited application
     app_segments: int  # of a transfer of fixed size

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from bbrscope.analyze.simulate import write_bundle, write_events
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.world.world_size import window_bits
@@ -59,6 +60,9 @@ def test_the_replay_of_a_simulated_run_is_exact_in_both_modes(version: str, tmp_
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert manifest["simulated"]["seed"] == 0
     assert manifest["events"]["S0"] > 0
+    with zstandard.open(bundle / "events.csv.zst", "rt") as rows:
+        first = next(row for row in rows if not row.startswith("#"))
+    assert first.startswith("I,")  # as in kernels' recordings: BBR knows nothing before init()
     assert manifest["events"]["U0" if version == "v2" else "H0"] > 0
     bbrscope("ingest", str(bundle), store=store)
     document = json.loads(bbrscope("replay", "--json", store=store))
