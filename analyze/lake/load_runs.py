@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...collect.ingest.identify import name_and_digest
-from ...collect.ingest.ingest import Outcome, ingest
+from ...collect.ingest.ingest import ingest
+from ...collect.ingest.outcome import Outcome
 from ...collect.ingest.worker_shares import size_of
 from ...collect.lake import lake_manifest as manifest
 from ...collect.lake.lake_place import LakePlace, open_place, token
@@ -25,6 +25,7 @@ from ...collect.store.query import Row, one
 from ...collect.store.rowsets import insert_into
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
+from ...probes.base.own_version import own_version
 from ..bbr.records import Array
 from ..diagnosis.engine import EVENTS_IN_A_LAKE, Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
@@ -177,6 +178,7 @@ class _Group:
                 seen=events.add,
                 columns=event_columns(),
             )
+        self.store.insert_waiting()
         if not outcome.already:
             self.written["events", outcome.run_id] = _Written(events.path, number, events.rows)
             self._replay(outcome.run_id, events)
@@ -293,7 +295,7 @@ class _Group:
             "day": manifest.day_of(row["started_realtime_ns"]),
             "host": self.options.host,
             "added_ns": time.time_ns(),
-            "made_by": f"bbrscope {version('bbrscope')}",
+            "made_by": f"bbrscope {own_version()}",
             "schema_version": schema.SCHEMA_VERSION,
             "views": views_digest(),
             "compared": compared,

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..bundle.bundle import Bundle
-from ..store.query import rows
 from ..store.schema.recorded_tables import KINDS, SAMPLE
 from .read_events import FlowInfo
 
 if TYPE_CHECKING:
     import duckdb
 
-COUNTS = f"""
-SELECT flow, min(ns) AS first_ns, max(ns) AS last_ns, count(*) AS events,
-  {", ".join(f"count(*) FILTER (kind = '{kind}') AS {kind}" for kind in KINDS)}
-FROM events WHERE run_id = ? GROUP BY flow
-"""
-
-
 RETRANSMITS = """
 SELECT flow, sum(skb_gso_segs)::BIGINT FROM retransmits WHERE run_id = ? GROUP BY flow
 """
 
 
+def retransmits(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, int]:
+    """Return how many packets each flow of a run sent again; its rows must be loaded."""
+    return dict(con.execute(RETRANSMITS, [run_id]).fetchall())
+
+
 def flow_rows(
-    con: duckdb.DuckDBPyConnection,
     run_id: int,
     flows: list[FlowInfo],
     bundle: Bundle,
-    counted: bool,
+    counts: Mapping[int, Mapping[str, int]],
+    again: Mapping[int, int] | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table flows; the run's events must be loaded.
+    """Yield the rows of table flows.
 
-    `counted` says whether retransmissions were recorded.
+    Args:
+        counts: what the events of flows amount to, by flow and by the table's columns.
+        again: retransmissions by flow; None: none were recorded.
     """
-    counts = {row["flow"]: row for row in rows(con, COUNTS, run_id)}
     local = _local_addresses(flows, bundle)
-    again = dict(con.execute(RETRANSMITS, [run_id]).fetchall())
     nothing = dict.fromkeys(("events", *KINDS), 0)
     for flow in flows:
         address, source = local.get(flow.flow, (None, ""))
+        counted = nothing | dict(counts.get(flow.flow, {}))
         yield {
             "run_id": run_id,
             "sk": flow.sk,
@@ -53,16 +51,16 @@ def flow_rows(
             "remote_port": flow.addresses.get("dport"),
             "netns": flow.addresses.get("netns"),
             "cookie": flow.cookie,
-            **(nothing | counts.get(flow.flow, {})),
+            **counted,
             "flow": flow.flow,
             "has_init": flow.has_init,
             "pre_init": flow.pre_init,
-            "retransmits": again.get(flow.flow, 0) if counted else None,
-            "note": _note(flow, source, nothing | counts.get(flow.flow, {})),
+            "retransmits": None if again is None else again.get(flow.flow, 0),
+            "note": _note(flow, source, counted),
         }
 
 
-def _note(flow: FlowInfo, source: str, counts: dict[str, int]) -> str | None:
+def _note(flow: FlowInfo, source: str, counts: Mapping[str, int]) -> str | None:
     notes = []
     if not counts["events"]:
         notes.append("no whole event was recorded")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...probes.base.errors import BundleError
+from ...probes.base.own_version import own_version
 from ..bundle import accounts
 from ..bundle.bundle import EVENTS, MANIFEST, QUEUE, SS, Bundle, open_bundle
 from ..bundle.quality import CODES, QualityNote, note_of
 from ..bundle.recognise import recognise
 from ..events import which_bbr as layout
-from ..events.flows import flow_rows
-from ..events.lines.left_out import LEFT_OUT, columns_left_out
+from ..events.flows import flow_rows, retransmits
+from ..events.lines.left_out import columns_left_out
 from ..events.lines.text_source import SALVAGE
 from ..events.read_events import EventReader
 from ..lab import lab_results as lab
@@ -25,15 +25,14 @@ from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
 from ..store.limits import limited, write_as_it_fills
-from ..store.query import first_row
 from ..store.rowsets import insert
-from ..store.schema.recorded_tables import ROWS_LOST
 from ..store.store import Store
 from . import run_facts as facts
-from .single_file import note as keep_notes
+from .event_totals import RecordedTotals
+from .outcome import Outcome, known_run, outcome, outcome_of
+from .recorded_flows import recorded_flows
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 # DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
@@ -44,32 +43,6 @@ LOADED_BY = frozenset(
 )
 # Notes on what is there only because it was asked to be salvaged.
 SALVAGED = ("cut_off", "bad_row", "unfinished")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one bundle; `already` if the store had it, with nothing changed.
-
-    `sources`: ss, kernel_log, tcp_info; `left_out`: what cannot be told without which columns.
-    """
-
-    run: str
-    run_id: int
-    already: bool
-    version: str | None
-    kernel: str | None
-    flows: int
-    events: int
-    rows: int
-    notes: dict[str, int]
-    lost: int
-    packets: int = 0
-    mains: int = 0
-    matched: int = 0
-    samples: int = 0
-    sources: tuple[str, ...] = ()
-    rung: str | None = None
-    left_out: tuple[str, ...] = ()
 
 
 def ingest(
@@ -116,22 +89,22 @@ def ingest(
                 f"wait for its end, or {SALVAGE}",
             )
         run = bundle.manifest.name if name is None else name
-        known = _known(store.con, bundle.digest)
+        known = known_run(store, bundle.digest)
         if known and (known.run == run or (name is None and not replace)):
             added = packets and add_packets(store, known.run_id, bundle, progress)
             return outcome(store.con, known.run_id, already=not added)
-        with store.transaction() as con:
+        with store.transaction():
             run_id = store.new_run(run, bundle.shown, replace)
             return _Loader(
-                con, bundle, run, run_id, salvage, progress, packets, seen, columns
+                store, bundle, run, run_id, salvage, progress, packets, seen, columns
             ).load()
 
 
 @dataclass
 class _Loader:
-    """Writes one bundle inside an open transaction."""
+    """Writes one bundle inside an open transaction; few rows of a table wait for its end."""
 
-    con: duckdb.DuckDBPyConnection
+    store: Store
     bundle: Bundle
     run: str
     run_id: int
@@ -140,6 +113,11 @@ class _Loader:
     packets: bool
     seen: Callable[[pa.RecordBatch], None]
     columns: frozenset[str] | None
+
+    def __post_init__(self) -> None:
+        self.con = self.store.con
+        self.totals = RecordedTotals()
+        self.notes: list[facts.QualityRow] = []
 
     def load(self) -> Outcome:
         """Write every table of the run."""
@@ -157,28 +135,25 @@ class _Loader:
         self._load_events(reader)
         self._load_single_file(reader)
         notes = [*self._judge(reader), *columns_left_out(reader.header, decided.version)]
-        insert(self.con, "capture_quality", (vars(row) for row in self._rows_of(notes)))
-        self._load_flows(reader)
-        if self.packets:
-            load_packets(self.con, self.run_id, self.bundle, self.progress)
+        self._note(self._rows_of(notes))
+        flows = self._load_flows(reader)
+        more = self._load_packets()
         declared = manifest.group("constants")
         observed = {name: n for name, n in reader.constants().items() if name not in declared}
-        insert(self.con, "host_facts", facts.constants(self.run_id, observed))
+        self._add("host_facts", facts.constants(self.run_id, observed))
         self._load_rest()
-        self._load_samples()
-        self._load_run(
-            {
-                "version": decided.version,
-                "decoded_as": decided.reason,
-                "rung": facts.rung(manifest, reader.kinds()),
-                "rows": sum(reader.row_counts.values()),
-                "lost_declared": manifest.lost,
-                "lost_reported": reader.lost_reported,
-                "half_events": sum(note.code == "half_event" for note in notes),
-                "salvaged": any(note.code in SALVAGED for note in notes),
-            }
-        )
-        return outcome(self.con, self.run_id, already=False)
+        more = self._load_samples() or more
+        run = {
+            "version": decided.version,
+            "decoded_as": decided.reason,
+            "rung": facts.rung(manifest, reader.kinds()),
+            "rows": sum(reader.row_counts.values()),
+            "lost_declared": manifest.lost,
+            "lost_reported": reader.lost_reported,
+            "half_events": sum(note.code == "half_event" for note in notes),
+            "salvaged": any(note.code in SALVAGED for note in notes),
+        }
+        return self._load_run(run, flows, more)
 
     def _load_without_events(self) -> Outcome:
         """Write a run of samples (rung inet_diag), or one of the lab in which no flow had BBR."""
@@ -190,18 +165,14 @@ class _Loader:
                 f"{self.bundle.shown}/{SS} has no sample of a BBR socket",
                 "record again while BBR connections are sending",
             )
-        if self.packets:
-            load_packets(self.con, self.run_id, self.bundle, self.progress)
+        self._load_packets()
         self._load_rest()
-        notes = accounts.quality_notes(self.bundle.manifest, {})
-        insert(self.con, "capture_quality", (vars(row) for row in self._rows_of(notes)))
+        self._note(self._rows_of(accounts.quality_notes(self.bundle.manifest, {})))
         decided = {"decoded_as": "no BBR flow: no kernel events were recorded"}
         if sampled:
             decided = {"decoded_as": "samples of ss: struct bbr was not read", "rung": "inet_diag"}
         totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
-        self._load_run({**decided, **totals})
-        facts.without_events(self.con, self.run_id)
-        return outcome(self.con, self.run_id, already=False)
+        return self._load_run({**decided, **totals}, [], more=True)
 
     def _load_events(self, reader: EventReader) -> None:
         """Stream the events into the store; DuckDB pulls one batch at a time."""
@@ -225,6 +196,7 @@ class _Loader:
     def _shown(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.seen(batch)
+            self.totals.add(batch)
             if self.columns is None:
                 yield batch
             else:
@@ -289,10 +261,21 @@ class _Loader:
                 note.detail,
             )
 
-    def _load_flows(self, reader: EventReader) -> None:
+    def _add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.store.waiting.add(self.con, table, rows)
+
+    def _note(self, rows: Iterable[facts.QualityRow]) -> None:
+        new = list(rows)
+        self.notes += new
+        self._add("capture_quality", map(vars, new))
+
+    def _load_flows(self, reader: EventReader) -> list[dict[str, Any]]:
+        """Write the flows and their parameters, and return the flows."""
+        totals = self.totals
         counted = any(rows.table == "retransmits" for rows in reader.single_rows.values())
-        flows = flow_rows(self.con, self.run_id, reader.flows(), self.bundle, counted)
-        insert(self.con, "flows", flows)
+        again = retransmits(self.con, self.run_id) if counted else None
+        flows = list(flow_rows(self.run_id, reader.flows(), self.bundle, totals.flows, again))
+        self._add("flows", flows)
         params = (
             {"run_id": self.run_id, "flow": row["flow"], "ns": row["ns"]}
             | {
@@ -302,49 +285,76 @@ class _Loader:
             }
             for row in reader.params
         )
-        insert(self.con, "params", params)
-        self.con.execute(facts.MISSING_EXITS, {"run_id": self.run_id})
-        self.con.execute(facts.NO_INIT, {"run_id": self.run_id})
+        self._add("params", params)
+        if totals.incomplete and totals.has_exits:
+            self._note(facts.missing_exits(self.con, self.run_id))
+        self._note(facts.without_init(flows))
+        return flows
+
+    def _load_packets(self) -> bool:
+        """Write the bundle's packets, if it has any and they are wanted."""
+        if not self.packets or self.bundle.packets() is None:
+            return False
+        self.store.insert_waiting()
+        load_packets(self.con, self.run_id, self.bundle, self.progress)
+        return True
 
     def _load_rest(self) -> None:
         manifest, run_id, salvage = self.bundle.manifest, self.run_id, self.salvage
-        insert(self.con, "host_facts", facts.host_facts(run_id, manifest))
-        insert(self.con, "accounting", accounts.accounting_rows(run_id, manifest))
-        insert(self.con, "clocks", ({"run_id": run_id, **vars(c)} for c in manifest.clocks))
+        self._add("host_facts", facts.host_facts(run_id, manifest))
+        self._add("accounting", accounts.accounting_rows(run_id, manifest))
+        self._add("clocks", ({"run_id": run_id, **vars(c)} for c in manifest.clocks))
         queue = self.bundle.optional(QUEUE)
         if queue is not None:
             shown = f"{self.bundle.shown}/{QUEUE}"
             damage: list[str] = []
             rows = queue_rows(run_id, queue, shown, manifest.clocks, damage if salvage else None)
-            insert(self.con, "queue_samples", rows)
-            keep_notes(self.con, run_id, cut_off(damage))
-        insert(self.con, "attachments", facts.attachments(run_id, self.bundle))
+            self._add("queue_samples", rows)
+            self._note(facts.notes_on_run(run_id, cut_off(damage)))
+        self._add("attachments", facts.attachments(run_id, self.bundle))
 
-    def _load_samples(self) -> None:
-        """Write what ss showed; flows that have no events come with it."""
-        manifest, run_id = self.bundle.manifest, self.run_id
+    def _load_samples(self) -> bool:
+        """Write what ss showed, if it did; flows that have no events come with it."""
         seen = self.bundle.optional(SS)
-        if seen is not None:
-            shown = f"{self.bundle.shown}/{SS}"
-            notes = load_recorded(self.con, run_id, seen, shown, manifest.clocks, self.salvage)
-            keep_notes(self.con, run_id, notes)
+        if seen is None:
+            return False
+        self.store.insert_waiting()
+        shown, clocks = f"{self.bundle.shown}/{SS}", self.bundle.manifest.clocks
+        notes = load_recorded(self.con, self.run_id, seen, shown, clocks, self.salvage)
+        self._note(facts.notes_on_run(self.run_id, notes))
+        return True
 
-    def _load_run(self, seen: dict[str, Any]) -> None:
-        """Write the run's own row: `found` is what the events say of it."""
-        manifest = self.bundle.manifest
+    def _load_run(
+        self, seen: dict[str, Any], flows: Sequence[Mapping[str, Any]], more: bool
+    ) -> Outcome:
+        """Write the run's own row and the lab's.
+
+        Args:
+            seen: what the events say of the run.
+            flows: those that have events.
+            more: packets or samples were written, which bring flows and notes of their own.
+        """
         row = {
             "run_id": self.run_id,
             "run": self.run,
             "bundle_digest": self.bundle.digest,
-            **facts.run_facts(manifest),
+            **facts.run_facts(self.bundle.manifest),
             **seen,
-            "ingested_by": version("bbrscope"),
+            **self.totals.of_run(),
+            "flows": len(flows),
+            "quality_notes": len(self.notes),
+            "ingested_by": own_version(),
         }
+        self._load_lab(row, flows)
+        # Whether the store has a bundle, and its name is free, is asked before the next is read.
         insert(self.con, "runs", [row])
-        self.con.execute(facts.RUN_TOTALS, {"run_id": self.run_id})
-        self._load_lab()
+        if not more:
+            return outcome_of(row, self.notes)
+        self.store.insert_waiting()
+        facts.count_more(self.con, self.run_id)
+        return outcome(self.con, self.run_id, already=False)
 
-    def _load_lab(self) -> None:
+    def _load_lab(self, run: Mapping[str, Any], flows: Sequence[Mapping[str, Any]]) -> None:
         """Write which experiment this is; the flows of both recordings meet by their ports."""
         manifest, bundle = self.bundle.manifest, self.bundle
         if lab.KEY in manifest.raw:
@@ -354,45 +364,7 @@ class _Loader:
             its = lab.stated(manifest.raw.get("setup"), bundle.folder)
         for table, rows in (
             ("lab_runs", [{**row, "kernel": manifest.text("kernel")} for row in its.runs]),
-            ("lab_flows", its.flows),
+            ("lab_flows", recorded_flows(its, run, flows)),
             ("lab_intervals", its.intervals),
         ):
-            insert(self.con, table, ({"run_id": self.run_id, **row} for row in rows))
-        self.con.execute(facts.LAB_FLOWS, {"run_id": self.run_id})
-
-
-def _known(con: duckdb.DuckDBPyConnection, digest: str) -> Outcome | None:
-    """Return the run that came from a bundle with these contents, if the store has it."""
-    row = first_row(con, "SELECT run_id FROM runs WHERE bundle_digest = ?", digest)
-    return outcome(con, row[0], already=True) if row else None
-
-
-def outcome(con: duckdb.DuckDBPyConnection, run_id: int, already: bool) -> Outcome:
-    """Return what the store has of a run, as one that was just loaded."""
-    row = first_row(
-        con,
-        f"SELECT run, rung, version, kernel, flows, events, rows, {ROWS_LOST} FROM runs"
-        " WHERE run_id = ?",
-        run_id,
-    )
-    assert row is not None  # the caller has just found or written it
-    run, rung, label, kernel, flows, events, rows, lost = row
-    kinds = con.execute(
-        "SELECT kind, count(*), list_sort(list(detail)) FROM capture_quality WHERE run_id = ?"
-        " GROUP BY kind ORDER BY kind",
-        [run_id],
-    ).fetchall()
-    counts = {kind: count for kind, count, _ in kinds}
-    left_out = tuple(text for kind, _, all_of in kinds if kind == LEFT_OUT for text in all_of)
-    captured = con.execute(
-        "SELECT coalesce(sum(packets), 0), coalesce(sum(mains), 0), coalesce(sum(mains_matched), 0)"
-        " FROM captures WHERE run_id = ?",
-        [run_id],
-    ).fetchall()[0]
-    samples, sources = con.execute(
-        "SELECT count(*), list_sort(list(DISTINCT source)) FROM samples WHERE run_id = ?", [run_id]
-    ).fetchall()[0]
-    return Outcome(
-        *(run, run_id, already, label, kernel, flows, events, rows, counts, lost),
-        *(*captured, samples, tuple(sources or ()), rung, left_out),
-    )
+            self._add(table, ({"run_id": self.run_id, **row} for row in rows))

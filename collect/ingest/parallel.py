@@ -29,7 +29,8 @@ from ..store.limits import limited
 from ..store.schema import recorded_table
 from ..store.store import Store, open_store, quoted
 from .identify import name_and_digest
-from .ingest import LOADED_BY, Outcome, ingest, outcome
+from .ingest import LOADED_BY, ingest
+from .outcome import Outcome, outcome
 from .together import all_or_each
 from .worker_shares import shares, size_of
 
@@ -133,9 +134,9 @@ class _Share:
             path.unlink(missing_ok=True)
 
 
-# What a worker says of a bundle: the name of the run that it filled, why it could not, or nothing:
-# it left the bundle to the writer.
-_Loaded = str | BbrscopeError | None
+# What a worker says of a bundle: what became of it in the worker's store, why it could not be
+# loaded, or nothing: it left the bundle to the writer.
+_Loaded = Outcome | BbrscopeError | None
 
 
 def _events_file(part: Path, index: int) -> Path:
@@ -182,7 +183,7 @@ def _load_one(
             return None
         with _ArrowFile(file) as events:
             found = ingest(scratch, path, seen=events.add, columns=LOADED_BY, **vars(options))
-        return None if found.already else found.run
+        return None if found.already else found
     except BbrscopeError as error:
         return error
 
@@ -232,7 +233,9 @@ def _settle(store: Store, share: _Share, options: Options) -> Iterator[Outcome |
     try:
         said = share.job.result()
         runs = {
-            run: path for run, path in zip(said, share.paths, strict=True) if isinstance(run, str)
+            one.run: (path, one)
+            for path, one in zip(share.paths, said, strict=True)
+            if isinstance(one, Outcome)
         }
         taken = _take_over(store, share, runs, options.replace) if runs else {}
     except BbrscopeError as error:
@@ -242,7 +245,7 @@ def _settle(store: Store, share: _Share, options: Options) -> Iterator[Outcome |
         if one is None:
             yield _loaded_here(store, path, options)
         else:
-            yield taken[one] if isinstance(one, str) else one
+            yield taken[one.run] if isinstance(one, Outcome) else one
 
 
 def _loaded_here(store: Store, path: Path, options: Options) -> Outcome | BbrscopeError:
@@ -253,7 +256,7 @@ def _loaded_here(store: Store, path: Path, options: Options) -> Outcome | Bbrsco
 
 
 def _take_over(
-    store: Store, share: _Share, runs: Mapping[str, Path], replace: bool
+    store: Store, share: _Share, runs: Mapping[str, tuple[Path, Outcome]], replace_old: bool
 ) -> dict[str, Outcome | BbrscopeError]:
     """Copy the runs of a scratch store, under numbers of their own; return what became of each."""
     store.con.execute(f"ATTACH {quoted(str(share.part))} AS part (READ_ONLY)")
@@ -261,30 +264,29 @@ def _take_over(
         with limited(store.con, threads=1), store.transaction() as con:
             numbers: dict[int, int] = {}
             taken: dict[str, Outcome | BbrscopeError] = {}
-            same: dict[str, int] = {}
             events: dict[Path, int] = {}
             for run, old, digest in con.execute(_PART_RUNS).fetchall():
                 known = con.execute("SELECT run_id FROM runs WHERE bundle_digest = ?", [digest])
                 for (run_id,) in known.fetchall():
                     # The same content was given twice.
-                    same[run] = run_id
-                if run in same:
+                    taken[run] = outcome(con, run_id, already=True)
+                if run in taken:
                     continue
+                path, loaded = runs[run]
                 try:
-                    numbers[old] = same[run] = store.new_run(run, runs[run], replace)
+                    numbers[old] = store.new_run(run, path, replace_old)
                 except StoreError as error:
                     taken[run] = error
                 else:
                     _copy(con, "runs", {old: numbers[old]})
-                    if (file := share.events(runs[run])).exists():
+                    taken[run] = replace(loaded, run_id=numbers[old])
+                    if (file := share.events(path)).exists():
                         events[file] = numbers[old]
             _store_events(con, events)
             for table in schema.TABLES:
                 of_runs = any(column.name == "run_id" for column in table.columns)
                 if of_runs and table.name not in ("runs", "events"):
                     _copy(con, table.name, numbers)
-            for run, run_id in same.items():
-                taken[run] = outcome(con, run_id, already=run_id not in numbers.values())
             return taken
     finally:
         store.con.execute("DETACH part")

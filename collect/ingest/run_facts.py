@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,48 +20,49 @@ if TYPE_CHECKING:
 OWN_COLUMNS = set("format version name bbr kernel rung probe scenario clocks lab".split())
 
 
-def _quoted(code: str) -> str:
-    """Return a note's sentence as an SQL string."""
-    return "'" + CODES[code].replace("'", "''") + "'"
-
-
 # Exit rows stop first when the probes detach, so the mains after the last exit of a recording have
 # none: one note per flow says so. Elsewhere each missing exit has a note of its own.
-MISSING_EXITS = f"""
-INSERT INTO capture_quality
+_MISSING_EXITS = """
 WITH last_exit AS (
-  SELECT coalesce(max(line), 0) AS line FROM events
-  WHERE run_id = $run_id AND exit_ns IS NOT NULL
+  SELECT max(line) AS line FROM events WHERE run_id = $run_id AND exit_ns IS NOT NULL
 ), missing AS (
-  SELECT run_id, flow, seq, e.line, ns, kind, e.line > last_exit.line AND kind = 'main' AS tail
-  FROM events e, last_exit
-  WHERE e.run_id = $run_id AND NOT e.complete AND last_exit.line > 0
+  SELECT flow, seq, e.line, ns, kind, e.line > last_exit.line AND kind = 'main' AS tail
+  FROM events e, last_exit WHERE e.run_id = $run_id AND NOT e.complete
 )
-SELECT run_id, flow, seq, line, ns, 'missing_exit',
-  replace({_quoted("missing_exit")}, '{{kind}}', kind::VARCHAR)
-FROM missing WHERE NOT tail
+SELECT flow, seq, line, ns, 'missing_exit', kind::VARCHAR FROM missing WHERE NOT tail
 UNION ALL
-SELECT run_id, flow, min(seq), min(line), min(ns), 'exits_stop',
-  replace({_quoted("exits_stop")}, '{{count}}', count(*)::VARCHAR)
-FROM missing WHERE tail GROUP BY run_id, flow
+SELECT flow, min(seq), min(line), min(ns), 'exits_stop', count(*)::VARCHAR
+FROM missing WHERE tail GROUP BY flow
 """
 
-NO_INIT = f"""
-INSERT INTO capture_quality
-SELECT f.run_id, f.flow, 0, NULL, f.first_ns, 'no_init', {_quoted("no_init")}
-FROM flows f WHERE f.run_id = $run_id AND NOT f.has_init AND f.events > f.{SAMPLE}
-"""
 
-RUN_TOTALS = """
+def missing_exits(con: duckdb.DuckDBPyConnection, run_id: int) -> Iterator[QualityRow]:
+    """Yield notes on events whose exit was not recorded, of a run in which others' was."""
+    found = con.execute(_MISSING_EXITS, {"run_id": run_id}).fetchall()
+    for flow, seq, line, ns, code, said in found:
+        detail = CODES[code].format(kind=said, count=said)
+        yield QualityRow(run_id, flow, seq, line, ns, code, detail)
+
+
+def without_init(flows: Iterable[Mapping[str, Any]]) -> Iterator[QualityRow]:
+    """Yield notes on flows that began before their recording, of the rows of table flows."""
+    for flow in flows:
+        if not flow["has_init"] and flow["events"] > flow[SAMPLE]:
+            place = flow["run_id"], flow["flow"], 0, None, flow["first_ns"]
+            yield QualityRow(*place, "no_init", CODES["no_init"])
+
+
+def notes_on_run(run_id: int, notes: Mapping[str, str]) -> Iterator[QualityRow]:
+    """Yield notes on a run as a whole, given by their code."""
+    for code, said in notes.items():
+        yield QualityRow(run_id, None, None, None, None, code, said)
+
+
+# What packets and samples bring is counted where it is.
+_MORE = """
 UPDATE runs SET
-  events = e.events, first_ns = e.first_ns, last_ns = e.last_ns,
-  duration_ns = e.last_ns - e.first_ns,
   flows = (SELECT count(*) FROM flows WHERE run_id = $run_id),
-  quality_notes = q.notes, missing_exits = e.incomplete
-FROM
-  (SELECT count(*) AS events, min(ns) AS first_ns, max(ns) AS last_ns,
-     count(*) FILTER (NOT complete) AS incomplete FROM events WHERE run_id = $run_id) e,
-  (SELECT count(*) AS notes FROM capture_quality WHERE run_id = $run_id) q
+  quality_notes = (SELECT count(*) FROM capture_quality WHERE run_id = $run_id)
 WHERE runs.run_id = $run_id
 """
 
@@ -83,30 +84,16 @@ WHERE run_id = $run_id AND rung IS NULL AND events = 0 AND EXISTS (
 """
 
 
+def count_more(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Say of a run what its packets and samples tell, once they are loaded."""
+    con.execute(_MORE, {"run_id": run_id})
+    without_events(con, run_id)
+
+
 def without_events(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
     """Say of a run without events what samples and packets tell, once they are loaded."""
     for change in (CAPTURED, EVENTLESS_TIMES):
         con.execute(change, {"run_id": run_id})
-
-
-# A flow of the lab is the flow from its sender's port; BBR's own first event says best when it
-# began (iperf3 tells whole seconds). Of a simulated one the lab knows whether it was a variant,
-# which is of no version.
-LAB_FLOWS = """
-UPDATE lab_flows SET
-  flow = f.flow, bbr_version = CASE WHEN EXISTS (
-    SELECT 1 FROM lab_runs l WHERE l.run_id = $run_id AND l.place = 'simulation'
-  ) THEN bbr_version ELSE r.version END,
-  stop_s = stop_s - start_s + began, start_s = began
-FROM (
-  SELECT run_id, flow, local_port, first_ns FROM flows
-  WHERE run_id = $run_id AND local_port IS NOT NULL AND events > 0
-  QUALIFY row_number() OVER (PARTITION BY local_port ORDER BY events DESC) = 1
-) f, runs r,
-  LATERAL (SELECT (f.first_ns::BIGINT - r.traffic_start_ns::BIGINT) / 1e9 AS began)
-WHERE lab_flows.run_id = $run_id AND r.run_id = $run_id AND f.local_port = lab_flows.local_port
-  AND began IS NOT NULL
-"""
 
 
 def param_column(recorded: str) -> str:

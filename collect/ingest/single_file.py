@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...probes.base.own_version import own_version
 from ..store.rowsets import insert
 from ..store.store import Store
 
@@ -52,7 +52,7 @@ def load_single_file(
             **facts,
             "quality_notes": len(notes),
             "salvaged": False,
-            "ingested_by": version("bbrscope"),
+            "ingested_by": own_version(),
         }
         insert(con, "runs", [row])
     return run_id, False

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.no_file import no_file
+from ...probes.base.own_version import own_version
 from ...probes.base.scratch import ScratchFolder, remove_abandoned
 from ..bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from . import schema
@@ -25,15 +24,15 @@ from .free_name import move_to_free_name
 from .query import first_row
 from .row_check import check_rows, may_be_of_rows
 from .schema.table import CACHE_PREFIX
+from .version_check import FORMAT, check_version
+from .waiting_rows import WaitingRows
 
 if TYPE_CHECKING:
     import duckdb
 
-FORMAT = "bbrscope-store"
 DEFAULT_PATH = Path("bbrscope.duckdb")
 # DuckDB's oldest file format that writes fast; DuckDB 1.2 and later read it.
 NEW_FILE = {"storage_compatibility_version": "v1.2.0"}
-_VERSION = re.compile("[0-9]{1,9}")
 # Device and inode: the name of a file may have become another's.
 FileId = tuple[int, int]
 
@@ -47,6 +46,7 @@ class Store(Closing):
         read_only: whether it was opened so.
         created: the file's identity on its disk if opening made it, else None.
         filed_views: names of views whose rows it has of every run.
+        waiting: rows that the transaction under way inserts at its end.
     """
 
     filed_views: frozenset[str] = frozenset()
@@ -62,6 +62,7 @@ class Store(Closing):
         self.con = con
         self.read_only = read_only
         self.created = created
+        self.waiting = WaitingRows()
         self._joined = self._spoilt = False
 
     def close(self) -> None:
@@ -97,6 +98,7 @@ class Store(Closing):
             self.con.begin()
             try:
                 yield self.con
+                self.insert_waiting()
                 self.con.commit()
             except BaseException:
                 self._rollback()
@@ -135,6 +137,7 @@ class Store(Closing):
             if self._spoilt:
                 self._rollback()
             else:
+                self.insert_waiting()
                 self.con.commit()
         except duckdb.Error as error:
             self._rollback()
@@ -149,8 +152,13 @@ class Store(Closing):
         """Roll back as far as DuckDB still can: a failed commit has ended the transaction."""
         import duckdb
 
+        self.waiting.forget()
         with suppress(duckdb.Error):
             self.con.rollback()
+
+    def insert_waiting(self) -> None:
+        """Insert rows that wait for the end of the transaction, because they are asked for now."""
+        self.waiting.insert(self.con)
 
     @property
     def parts(self) -> Path:
@@ -212,6 +220,7 @@ class Store(Closing):
 
     def delete_run(self, run_id: int) -> None:
         """Delete every row of a run, whoever made the table; call it inside `transaction`."""
+        self.insert_waiting()
         for name in self._tables_of_runs():
             self.con.execute(f'DELETE FROM "{name}" WHERE run_id = ?', [run_id])
 
@@ -256,7 +265,7 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
     store = Store(path, connect(path, read_only), read_only, created)
     try:
         _seal(store, output)
-        _check_version(store)
+        check_version(store.con, path)
         check_catalog(store.con, path)
     except BaseException:
         store.close()
@@ -365,32 +374,6 @@ def fill(store: Store) -> None:
             [
                 ["format", FORMAT],
                 ["schema_version", str(schema.SCHEMA_VERSION)],
-                ["created_by", f"bbrscope {version('bbrscope')}"],
+                ["created_by", f"bbrscope {own_version()}"],
             ],
-        )
-
-
-def _check_version(store: Store) -> None:
-    import duckdb
-
-    try:
-        meta = dict(store.con.execute("SELECT key, value FROM meta").fetchall())
-    except duckdb.Error:
-        meta = {}
-    other = "name another file with --store"
-    if meta.get("format") != FORMAT:
-        raise StoreError(f"{store.path} is a DuckDB file, but not a store of bbrscope", other)
-    said, wanted = str(meta.get("schema_version") or "0"), schema.SCHEMA_VERSION
-    if not _VERSION.fullmatch(said):
-        raise StoreError(f"{store.path} has schema version {said!r:.30}, which is none", other)
-    has = int(said)
-    if has > wanted:
-        raise StoreError(
-            f"{store.path} has schema version {has}; this bbrscope reads version {wanted}",
-            f"it was made by {meta.get('created_by', 'a newer bbrscope')}: upgrade, or {other}",
-        )
-    if has < wanted:
-        raise StoreError(
-            f"{store.path} has the old schema version {has}; this bbrscope reads {wanted}",
-            f"ingest the bundles again into a new store, or {other}",
         )

@@ -20,7 +20,7 @@ from ..text.screen import say
 
 if TYPE_CHECKING:
     from ...collect.bundle.rungs import Rung
-    from ...collect.ingest.ingest import Outcome
+    from ...collect.ingest.outcome import Outcome
     from ...collect.ingest.parallel import Options
     from ...collect.store.store import Store
 

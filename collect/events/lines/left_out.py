@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ....probes.fields import FIELDS, ROWS, Field
 from ...bundle.quality import QualityNote, note_of
-from .header import IDENTITY, Header
+from .header import IDENTITY, MOST_KNOWN, Header
 
 # Not every kernel has these (struct bbr without PLB, tcp_sock before tail loss probes told it), or
 # they tell more of a flow than who it is.
@@ -43,6 +44,13 @@ def columns_left_out(header: Header, version: str | None) -> Iterator[QualityNot
 
     `version` is how the recording is decoded; None: it has no BBR of which something is known.
     """
+    for untold, where, shown in _left_out(header, version):
+        yield note_of(LEFT_OUT, tags=where, names=shown, untold=untold)
+
+
+@lru_cache(MOST_KNOWN)
+def _left_out(header: Header, version: str | None) -> tuple[tuple[str, str, str], ...]:
+    """Return what cannot be told, of rows with which tags, and without which columns."""
     had = _recorded(header)
     wanting: dict[tuple[str, str], list[str]] = defaultdict(list)
     for field in FIELDS.values():
@@ -56,10 +64,12 @@ def columns_left_out(header: Header, version: str | None) -> Iterator[QualityNot
             continue
         if untold and tags:
             wanting[untold, ", ".join(tags)].append(field.name)
-    for (untold, where), names in wanting.items():
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-        shown = f"{', '.join(names[:_MOST])}{more}"
-        yield note_of(LEFT_OUT, tags=where, names=shown, untold=untold)
+    return tuple((untold, where, _shown(names)) for (untold, where), names in wanting.items())
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"{', '.join(names[:_MOST])}{more}"
 
 
 def _tags_of(field: Field) -> list[str]:

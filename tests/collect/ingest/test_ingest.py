@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.together import one_by_one
 from bbrscope.collect.store import schema
 from bbrscope.collect.store.store import Store, open_store
 from bbrscope.probes.base.errors import BundleError, StoreError
@@ -117,7 +119,7 @@ def test_numbers_of_64_bits_stay_exact(store: Store) -> None:
 
 
 def test_loading_a_bundle_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
-    load(store, fixtures.path(SPUR))
+    first = load(store, fixtures.path(SPUR))
     before = content(store)
     copied = tmp_path / "renamed"
     shutil.copytree(fixtures.path(SPUR), copied)
@@ -127,8 +129,23 @@ def test_loading_a_bundle_twice_changes_nothing(store: Store, tmp_path: Path) ->
     packed = tmp_path / "run.tar.zst"
     packed.write_bytes(zstandard.compress(plain.read_bytes()))
     for again in (fixtures.path(SPUR), copied, packed):
-        assert load(store, again).already
+        assert load(store, again) == replace(first, already=True)
     assert content(store) == before
+
+
+def test_a_run_replaced_in_the_same_transaction_leaves_no_row(
+    store: Store, make_bundle: Make, spur_lines: Lines
+) -> None:
+    """Few rows of a table wait for the end of the transaction: then their run may be no more."""
+    other = make_bundle(spur_lines, SPUR)
+    load(store, other)
+    alone = {name: len(rows) for name, rows in content(store).items()}
+    with store.transaction():
+        store.delete_run(store.run_id(SPUR))
+    both = [fixtures.path(SPUR), other]
+    given = list(one_by_one(store, both, lambda path: load(store, path, replace=True)))
+    assert [outcome.already for outcome in given] == [False, False]
+    assert {name: len(rows) for name, rows in content(store).items()} == alone
 
 
 def test_plain_python_loads_the_same_as_compiled_code(store: Store, tmp_path: Path) -> None:
@@ -340,6 +357,7 @@ def test_exits_that_stop_are_one_finding_and_single_ones_are_their_own(
     lines, _ = without(spur_lines, "X", 100)
     outcome = load(store, make_bundle(lines))
     assert outcome.notes == {"exits_stop": 1, "missing_exit": 1}
+    assert load(store, make_bundle(lines)) == replace(outcome, already=True)
     assert (
         "163 later events"
         in rows(store, "SELECT detail FROM capture_quality WHERE kind = 'exits_stop'")[0][0]
@@ -353,6 +371,7 @@ def test_a_recording_from_the_middle_of_a_flow_says_so(
     begins = next(i for i, line in enumerate(spur_lines) if i > 3000 and line.startswith("M0,"))
     outcome = load(store, make_bundle([*head, *spur_lines[begins:]]))
     assert outcome.notes == {"exits_stop": 1, "no_init": 1}
+    assert load(store, make_bundle([*head, *spur_lines[begins:]])) == replace(outcome, already=True)
     assert rows(store, "SELECT has_init, note FROM flows") == [
         (False, "recording starts in the middle of this flow")
     ]

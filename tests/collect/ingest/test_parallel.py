@@ -14,7 +14,8 @@ import duckdb
 import pytest
 from bbrscope import fixtures
 from bbrscope.collect.bundle.bundle import COMPLETE
-from bbrscope.collect.ingest.ingest import Outcome, ingest
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.outcome import Outcome
 from bbrscope.collect.ingest.parallel import (
     BYTES_PER_PROCESS,
     Options,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import zstandard
 from bbrscope import fixtures
-from bbrscope.collect.ingest.ingest import Outcome, ingest
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.outcome import Outcome
 from bbrscope.collect.store.store import open_store
 from bbrscope.probes.base.errors import BundleError
 

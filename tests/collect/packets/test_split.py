@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bbrscope import fixtures
-from bbrscope.collect.ingest.ingest import Outcome, ingest
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.outcome import Outcome
 from bbrscope.collect.packets import parts as packets_parts
 from bbrscope.collect.packets import tshark as packets_tshark
 from bbrscope.collect.packets.capture_file import pieces
