@@ -25,6 +25,7 @@ from ..record.recording import ended_by_signals
 from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump
+from .looks import looks
 from .rings import WAIT_NS, Covered, Rings
 from .triggers import LiveBatch, Watcher
 
@@ -143,9 +144,12 @@ class FlightRecorder:
         if not self._readings or now_ns - self._readings[-1].monotonic_ns > CLOCKS_S * SECOND_NS:
             self._read_clocks()
         self._lost.append((now_ns, self.watching.lost))
-        self._judge(self.watching.rows.take(), now_ns)
-        if self.fired is not None and self._is_whole(self.fired, now_ns):
-            self._dump(self.fired)
+        for rows, at_ns in looks(self.watching.rows.take(), now_ns):
+            self._judge(rows, at_ns)
+            if self.fired is not None and self._is_whole(self.fired, now_ns):
+                self._dump(self.fired)
+        looked_ns = now_ns if self.fired is None else self.fired.ns
+        self.rings.looked(looked_ns, self._readings[-1].offset_ns)
 
     def _judge(self, rows: list[bytes], now_ns: int) -> None:
         columns = beginnings.columns_of(self.watching.headers)
@@ -217,10 +221,10 @@ class FlightRecorder:
         self._read_clocks()
         last = self._readings[-1]
         begin = self._written_until_ns if fired.trigger == ROTATE else None
-        window = self.rings.window(fired.until_ns, last.offset_ns, begin)
         output = self._name()
-        facts = self._facts(fired, window, output)
         try:
+            window = self.rings.window(fired.until_ns, last.offset_ns, begin)
+            facts = self._facts(fired, window, output)
             manifest = dump.write_dump(
                 self.rings, window, output, facts, self.watching.place.program
             )
@@ -278,6 +282,8 @@ class FlightRecorder:
                 f"{' and '.join(window.short)} had no room for more: the window is"
                 f" {seconds:.1f} s, what all cover; a larger --memory holds more"
             )
+        if dropped := self.watching.rows.dropped:
+            notes.append(f"rows that came too fast for triggers to look at, so far: {dropped}")
         events = self.rings.events
         if events is not None and events.beginnings.forgotten:
             notes.append("addresses of the flows that were silent longest had no room")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ class Piece:
 class PieceRing:
     """Keeps pieces until they are older than `span_ns`, and never more than `most_bytes` of them.
 
+    `looked_ns` is up to when somebody has looked at the stream, who may ask for `span_ns` before:
+    what comes meanwhile makes no piece too old. Nobody does at first.
+
     `covered_from_ns` is the time from which on nothing has been dropped; `overrun` tells whether
     memory, and not age, was the reason; `forget` is called with each piece that goes.
     """
@@ -47,6 +51,7 @@ class PieceRing:
         self.pieces: deque[Piece] = deque()
         self.size = 0
         self.covered_from_ns = 0
+        self.looked_ns: float = math.inf
         self.overrun = False
         self._compressor = zstandard.ZstdCompressor(level=1)
 
@@ -61,7 +66,7 @@ class PieceRing:
     def _is_over(self, now_ns: int) -> bool:
         full = self.size > self.most_bytes
         self.overrun = self.overrun or full
-        return full or self.pieces[0].last_ns < now_ns - self.span_ns
+        return full or self.pieces[0].last_ns < min(now_ns, self.looked_ns) - self.span_ns
 
     def _drop(self) -> None:
         piece = self.pieces.popleft()

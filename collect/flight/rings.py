@@ -88,10 +88,25 @@ class Rings:
         shares = {name: self.memory * SHARES[name] / 16 for name in rings}
         return max(ring.written / shares[name] if ring else 0.0 for name, ring in rings.items())
 
+    def looked(self, ns: int, real_ahead_ns: int) -> None:
+        """Remember up to when triggers have looked: what a dump may ask for is not too old.
+
+        `real_ahead_ns` is what CLOCK_REALTIME, the packets' clock, is ahead of CLOCK_MONOTONIC.
+        """
+        if self.events is not None:
+            self.events.ring.looked_ns = ns
+        if self.packets is not None:
+            self.packets.ring.looked_ns = ns + real_ahead_ns
+        for text in self.texts.values():
+            text.ring.looked_ns = ns
+
     def window(self, until_ns: int, real_ahead_ns: int, from_ns: int | None = None) -> Covered:
         """The last seconds before `until_ns`, or from `from_ns` on, as far as all rings reach.
 
-        `real_ahead_ns` is what CLOCK_REALTIME, the packets' clock, is ahead of CLOCK_MONOTONIC.
+        `real_ahead_ns` is as above.
+
+        Raises:
+            HostError: not even its last moment is held any more.
         """
         wanted = until_ns - self.last_ns if from_ns is None else from_ns
         wanted = max(wanted, self.began_ns)
@@ -103,4 +118,10 @@ class Rings:
         if self.packets is not None and self.packets.ring.covered_from_ns:
             reach["packets"] = self.packets.ring.covered_from_ns - real_ahead_ns
         short = tuple(name for name, covered in reach.items() if covered > wanted)
-        return Covered(max([wanted, *reach.values()]), until_ns, short)
+        begin = max([wanted, *reach.values()])
+        if short and begin >= until_ns:
+            raise HostError(
+                f"of the time before the trigger {' and '.join(short)} hold nothing any more",
+                "a larger --memory holds more",
+            )
+        return Covered(begin, until_ns, short)

@@ -64,7 +64,7 @@ def flying(
     ring.write(HEADERS)
     coming: list[bytes] = []
     recorder.watching = SimpleNamespace(
-        rows=SimpleNamespace(take=lambda: [coming.pop() for _ in range(len(coming))]),
+        rows=SimpleNamespace(take=lambda: [coming.pop() for _ in range(len(coming))], dropped=0),
         headers=HEADS,
         lost=0,
         place=SimpleNamespace(program=""),
@@ -132,6 +132,40 @@ def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_
     rows_kept = text(dump / "events.csv.zst").splitlines()
     assert rows_kept[len(HEADS) + 1].startswith("N1,")
     assert [line for line in rows_kept if line.startswith("S,")]
+
+
+@pytest.mark.parametrize("late_s", [2, 30])
+def test_a_look_that_comes_late_has_the_dump_that_it_would_have_had_in_time(
+    late_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host of one CPU may be busy for longer than what is kept; its rows wait all the same."""
+    trigger = of_rows("rto")
+    assert trigger is not None
+    flight = FlightPlan(5.0, MEMORY, (("rto", trigger),))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    fault, waiting = (1 + FAULT_S) * SECOND, list[bytes]()
+    for now.ns, rows in looks():
+        if now.ns < fault - 60 * SECOND:
+            continue
+        ring.write(rows)
+        waiting += rows.splitlines(keepends=True)
+        if not fault < now.ns < fault + late_s * SECOND:
+            coming[:], waiting = waiting[::-1], []
+            recorder.take_rows(now.ns)
+        if now.ns > fault + (late_s + 9) * SECOND:
+            break
+    (dump,) = recorder.dumps
+    document = manifest(dump)
+    window = document["flight"]
+    assert window["until_ns"] - window["from_ns"] == 6 * SECOND
+    assert fault < window["until_ns"] <= fault + 3 * SECOND
+    assert document["notes"] == []
+    rows_kept = text(dump / EVENTS).splitlines()
+    assert [line for line in rows_kept if line.startswith("S,")]
+    assert sum(line.startswith("M0,") for line in rows_kept) == 6 * PER_SECOND
+    # What was held for the late look goes afterwards.
+    kept = ring.ring
+    assert kept.pieces[0].last_ns > now.ns - kept.span_ns - 2 * SECOND
 
 
 def begun(recorder: Any, now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
