@@ -67,6 +67,8 @@ LONGER_FALLS = PathSetup(12_000_000, 12 * MS, limit_bytes=50_000, changes=FALLS)
 READS = PathSetup(9_600_000, 30 * MS, limit_bytes=112_000, memory_bytes=44_000)
 CAPPED = PathSetup(32_000_000, 18 * MS, limit_bytes=864_000)
 APART_RTTS = PathSetup(16_000_000, 65 * MS, limit_bytes=117_000)
+RACK = PathSetup(50_000_000, 400, limit_bytes=60_000)
+RACK_HELD = PathSetup(50_000_000, 400, limit_bytes=60_000, aggregation_us=8 * MS)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 WORLDS = {
@@ -124,6 +126,8 @@ WORLDS = {
         FlowSetup("v3", 62_000, 12 * S, extra_rtt_us=65 * MS),
         seed=21,
     ),
+    "rack_v1": world(RACK, 2, flow("v1", 2)),
+    "rack_held_v1": world(RACK_HELD, 2, flow("v1", 2)),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
@@ -176,6 +180,16 @@ def test_a_shorter_path_is_no_aggregation(made: dict[str, Diagnosis]) -> None:
     names = found(made, "shorter_v1")
     assert "path_shorter" in names
     assert "ack_aggregation" not in names
+
+
+def test_acks_held_for_milliseconds_are_told_of_a_path_of_microseconds(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Its round trip takes 0.4 ms, and ACKs come every 8 ms: 33 packets at 50 Mbit/s."""
+    held = found(made, "rack_held_v1")["ack_aggregation"]
+    assert held["held_share"] > 0.5
+    assert 20 <= held["most_packets"] <= 50
+    assert "ack_aggregation" not in found(made, "rack_v1")
 
 
 def test_pauses_between_writes_are_the_applications(made: dict[str, Diagnosis]) -> None:
