@@ -396,6 +396,52 @@ class Flow:
         return [self.at(ns) for ns in rows["ns"]]
 
     @property
+    def tail_timeouts(self) -> list[float]:
+        """Timeouts of a window with room, while some packet was neither sacked nor marked lost."""
+        found, out, cwnd, window = [], 0, 0, 0
+        names = ["kind", "new_state", "icsk_ca_state", "tp.packets_out", "tp.sacked_out"]
+        names += ["tp.lost_out", "tp.snd_cwnd", "tp.snd_wnd", "tp.mss_cache", "ns"]
+        for row in self.after_init.select(names).iter_rows(named=True):
+            packets, fired = row["tp.packets_out"], row["new_state"] == LOSS
+            if row["kind"] == "S" and fired and row["icsk_ca_state"] < LOSS and out > 0:
+                room = packets < cwnd and (packets + 1) * row["tp.mss_cache"] < window
+                found += [self.at(row["ns"])] if room else []
+            if row["kind"] in ("M", "S"):
+                out = packets - row["tp.sacked_out"] - row["tp.lost_out"]
+            if row["kind"] == "M":
+                cwnd, window = row["tp.snd_cwnd"], row["tp.snd_wnd"]
+        return found
+
+    @property
+    def undo_count(self) -> int:
+        """Calls of undo_cwnd: losses that proved to be none."""
+        return self.after_init.filter(kind="U").height
+
+    @property
+    def usual_us(self) -> float:
+        """The smoothed RTT at the median of main's calls."""
+        return float(self.acks["tp.srtt_us"].median()) / 8  # type: ignore[arg-type]
+
+    @property
+    def frozen_from(self) -> list[float]:
+        """When v1 began to use its long-term rate; the next row shows what an event did."""
+        rows = self.after_init.select("ns", "bbr.lt_use_bw").rows()
+        return [self.at(ns) for (ns, was), (_, now) in pairwise(rows) if now and not was]
+
+    @property
+    def probe_rtts(self) -> list[float]:
+        """How long each time in PROBE_RTT lasted [s], from the event that began it to the one that
+        ended it."""
+        rows = self.after_init.select("ns", "bbr.mode").rows()
+        found, since = [], None
+        for (ns, _), (_, mode) in pairwise(rows):
+            if mode == PROBE_RTT and since is None:
+                since = ns
+            elif mode != PROBE_RTT and since is not None:
+                found, since = [*found, (ns - since) / 1e9], None
+        return found if since is None else [*found, (rows[-1][0] - since) / 1e9]
+
+    @property
     def lost_of_initial_window(self) -> int:
         """Marked lost while the first unacknowledged byte was in the initial window."""
         rows = self.after_init

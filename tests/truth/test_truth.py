@@ -17,7 +17,7 @@ from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
 
 from tests.analyze.diagnosis.test_diagnosis_fires import HOSTS, PUT
-from tests.truth.facts import Flow, Recording, shares
+from tests.truth.facts import LEAST_SILENCE_S, Flow, Recording, shares
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.test_explanations import check_run as stories_are_raw
 from tests.truth.test_metrics import Told
@@ -138,10 +138,23 @@ NUMBERS: dict[str, Callable[[Flow], dict[str, Any]]] = {
         "total_s": sum(lasted for _, lasted in flow.outages),
         "silence_s": max(lasted for _, lasted in flow.outages),
         "silence_at": max(flow.outages, key=lambda outage: outage[1])[0],
+        "undone_count": flow.undo_count,
+        "srtt_us": flow.usual_us,
+        "limit_s": max(LEAST_SILENCE_S, 4e-6 * flow.usual_us),
     },
-    "heavy_loss": lambda flow: {"lost_packets": flow.without_timeouts()[0]},
-    "loss_near_gain_cliff": lambda flow: {"loss_share": flow.loss_share},
-    "loss_above_threshold": lambda flow: {"loss_share": flow.loss_share},
+    "heavy_loss": lambda flow: {
+        "lost_packets": flow.without_timeouts()[0],
+        "part_share": flow.without_timeouts()[0] / sum(flow.without_timeouts()),
+        "base_us": flow.base_us,
+    },
+    "loss_near_gain_cliff": lambda flow: {
+        "loss_share": flow.loss_share,
+        "carried_bps": flow.goodput,
+    },
+    "loss_above_threshold": lambda flow: {
+        "loss_share": flow.loss_share,
+        "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
+    },
     "probes_overflow": lambda flow: {"loss_share": flow.loss_share},
     "stuck_at_lower_bounds": lambda flow: {
         "loss_share": flow.loss_share,
@@ -150,26 +163,50 @@ NUMBERS: dict[str, Callable[[Flow], dict[str, Any]]] = {
     "loss_outside_bottleneck": lambda flow: {
         "lost_packets": flow.without_timeouts()[0],
         "dropped_packets": flow.of.dropped(),
+        "elsewhere_packets": flow.without_timeouts()[0] - (flow.of.dropped() or 0),
+        "elsewhere_share": (flow.without_timeouts()[0] - (flow.of.dropped() or 0))
+        / (flow.total("tp.lost") + flow.total("tp.delivered")),
+        "undone_count": flow.undo_count,
     },
-    "policer": lambda flow: {"held_s": flow.frozen, "loss_share": flow.loss_share},
-    "initial_window_loss": lambda flow: {"lost_packets": flow.lost_of_initial_window},
+    "policer": lambda flow: {
+        "held_s": flow.frozen,
+        "loss_share": flow.loss_share,
+        "entries_at": flow.frozen_from,
+    },
+    "initial_window_loss": lambda flow: {
+        "lost_packets": flow.lost_of_initial_window,
+        "window_packets": flow.after_init["tp.snd_cwnd"][0],
+        "base_us": flow.base_us,
+    },
     "tail_loss": lambda flow: {
         "probes_count": len(flow.tail_probes),
         "probes_at": flow.tail_probes,
+        "timeouts_count": len(flow.tail_timeouts),
+        "timeouts_at": flow.tail_timeouts,
+        "tails_count": len(flow.tail_probes) + len(flow.tail_timeouts),
+        "base_us": flow.base_us,
     },
     "reordering": lambda flow: {
         "spells_count": flow.reordered,
         "lost_packets": flow.total("tp.lost"),
+        "undone_count": flow.undo_count,
     },
+    "probe_rtt_long": lambda flow: {
+        "probes_count": len(flow.probe_rtts),
+        "total_s": sum(flow.probe_rtts),
+        "longest_s": max(flow.probe_rtts),
+        "total_share": sum(flow.probe_rtts) / flow.seconds,
+    },
+    "inflight_cap": lambda flow: {"base_us": flow.base_us},
     "ack_aggregation": lambda flow: {"most_packets": flow.most_extra},
     "bufferbloat": lambda flow: {"bloated_s": flow.bloated, "base_us": flow.base_us},
     "standing_queue": lambda flow: {"base_us": flow.base_us},
     "min_rtt_inflated": lambda flow: {"held_s": flow.min_rtt_high, "base_us": flow.base_us},
-    "inflight_cap": lambda flow: {"base_us": flow.base_us},
     "ecn_ignored": lambda flow: {
         "ce_share": flow.marked,
         "ce_packets": flow.total("tp.delivered_ce"),
         "lost_packets": flow.total("tp.lost"),
+        "base_us": flow.base_us,
     },
     "application_limited": lambda flow: {"goodput_bps": flow.goodput},
 }
