@@ -314,7 +314,8 @@ def _flows(
         return
     source = f"read_parquet({quoted(str(events.path))})"
     for group in info.groups:
-        yield from load_flows(con, events.number, group[0], group[-1], source)
+        for _, flow, columns in load_flows(con, [events.number], group[0], group[-1], source):
+            yield flow, columns
 
 
 def _shared_views(con: duckdb.DuckDBPyConnection) -> dict[str, str]:

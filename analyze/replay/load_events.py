@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...collect.store.query import listed
 from ...collect.store.rowsets import arrow_type
 from ...collect.store.schema import recorded_table
 from ...collect.store.schema.recorded_tables import SAMPLE
@@ -23,14 +24,7 @@ if TYPE_CHECKING:
 # So many events read at once take some 25 MB.
 EVENTS_AT_ONCE = 20_000
 
-_KIND = "CASE kind::VARCHAR " + " ".join(
-    f"WHEN '{name}' THEN {number}" for number, name in enumerate(KINDS)
-)
-_CHOSEN = ", ".join(f'"{name}"' for name in EVENT_COLUMNS if name != "kind")
-_EVENTS = (
-    f"SELECT flow, {_KIND} END::BIGINT AS kind, {_CHOSEN} FROM {{source}}"
-    " WHERE run_id = ? AND flow BETWEEN ? AND ? AND kind <> ?"
-)
+_CHOSEN = ", ".join(f'"{name}"' for name in ("run_id", "flow", *EVENT_COLUMNS))
 
 
 def flow_groups(events: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
@@ -46,22 +40,33 @@ def flow_groups(events: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
 
 
 def load_flows(
-    con: duckdb.DuckDBPyConnection, run_id: int, first: int, last: int, source: str = "events"
-) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Yield each flow of `first` to `last` that has events, with its EVENT_COLUMNS.
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    first: int,
+    last: int,
+    source: str = "events",
+) -> Iterator[tuple[int, int, dict[str, Array]]]:
+    """Yield each flow of `first` to `last` of runs that has events: run, flow, its EVENT_COLUMNS.
 
     These are numpy arrays (masked where NULL), in the order of seq. `source` is SQL after ``FROM``
-    for what has the columns of table events.
+    for what has the columns of table events. Planning a query of so many columns takes as long as
+    reading thousands of events: small runs are read together.
     """
-    of, columns = _in_order(con, run_id, first, last, source)
-    yield from _by_flow(of, columns)
-
-
-def _by_flow(of: Array, columns: dict[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Divide columns that are sorted by flow, `of` being its numbers."""
-    flows, starts = np.unique(of, return_index=True)
-    for flow, start, end in zip(flows, starts, [*starts[1:], len(of)], strict=True):
-        yield int(flow), {name: column[start:end] for name, column in columns.items()}
+    query = (
+        f"SELECT {_CHOSEN} FROM {source} WHERE run_id IN {listed(run_ids)}"
+        f" AND flow BETWEEN {first:d} AND {last:d} AND kind <> '{SAMPLE}'"
+    )
+    given = con.sql(query).to_arrow_table()
+    of = np.asarray(given["run_id"])
+    for run_id in run_ids:
+        places: Array = np.flatnonzero(of == run_id)
+        if not len(places):
+            continue
+        start, count = int(places[0]), len(places)
+        together = int(places[-1]) - start == count - 1
+        part = given.slice(start, count) if together else given.take(places)
+        for flow, columns in _by_flow(part):
+            yield run_id, flow, columns
 
 
 def flows_of_batches(
@@ -70,8 +75,15 @@ def flows_of_batches(
     """The same of all flows of a run, as the reader of events gave them, without a store."""
     import pyarrow as pa
 
-    given = pa.Table.from_batches(batches).combine_chunks()
+    yield from _by_flow(pa.Table.from_batches(batches))
+
+
+def _by_flow(events: pa.Table) -> Iterator[tuple[int, dict[str, Array]]]:
+    """The same of all flows of a run, of which there is at least one event."""
+    given = events.combine_chunks()
     kinds = given["kind"].chunk(0)
+    if not hasattr(kinds, "dictionary"):  # a file's are plain text
+        kinds = kinds.dictionary_encode()
     names = kinds.dictionary.to_pylist()
     numbers = np.array([KINDS.index(name) if name in KINDS else -1 for name in names], np.int64)
     kind = numbers[np.asarray(kinds.indices)]
@@ -148,23 +160,6 @@ def _types() -> dict[str, np.dtype[Any]]:
 
 def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
     """The same of one flow; empty arrays if it has no events."""
-    _, columns = _in_order(con, run_id, flow, flow, "events")
-    return columns
-
-
-def _in_order(
-    con: duckdb.DuckDBPyConnection, run_id: int, first: int, last: int, source: str
-) -> tuple[Array, dict[str, Array]]:
-    """Read the events of flows; return their flow and columns, sorted by flow and seq.
-
-    Most are read in this order. DuckDB would sort all the same, which takes a third of the reading.
-    """
-    query = _EVENTS.replace("{source}", source)
-    columns: dict[str, Any] = con.execute(query, [run_id, first, last, SAMPLE]).fetchnumpy()
-    of, seq = (np.asarray(columns[name]) for name in ("flow", "seq"))
-    same = of[1:] == of[:-1]
-    if not ((of[1:] > of[:-1]) | (same & (seq[1:] >= seq[:-1]))).all():
-        order = np.lexsort((seq, of))
-        of, columns = of[order], {name: column[order] for name, column in columns.items()}
-    del columns["flow"]
-    return of, columns
+    for _, _, columns in load_flows(con, [run_id], flow, flow):
+        return columns
+    return {name: np.zeros(0, _types().get(name, np.int64)) for name in EVENT_COLUMNS}

@@ -76,7 +76,9 @@ def prepare(columns: dict[str, Array], rules: str, params: Array, last_exit_ns: 
     has_exit = _with_exit(columns)[start:]
     kind, ns, seq = recorded["kind"], recorded["ns"], recorded["seq"]
 
-    states = _states({name: columns[name][start:] for name in STATE_COLUMNS}, kind == INIT)
+    states = _states(
+        {name: columns[name][start:] for name in STATE_COLUMNS}, recorded, kind == INIT
+    )
     events = _events(recorded)
     fill_controls(events, recorded, has_exit)
     if len(kind) and kind[-1] == INIT and not has_exit[-1]:
@@ -124,16 +126,18 @@ def has_values(column: Array) -> bool:
     return bool((~np.ma.getmaskarray(column)).any())
 
 
-def _states(columns: dict[str, Array], is_init: Array) -> Array:
+def _states(columns: dict[str, Array], recorded: dict[str, Array], is_init: Array) -> Array:
     """The recorded states before each event, and a last row for what nobody recorded.
 
     Of init, the state after it: where its exit was not recorded, the next event found the same.
+    `recorded` are the columns with NULL as 0.
     """
     n = len(is_init)
+    inits = np.flatnonzero(is_init)
     states = np.zeros((n + 1, len(STATE_COLUMNS)), np.int64)
     for index, name in enumerate(STATE_COLUMNS):
-        states[:n, index] = _zero_filled(columns[name]).astype(np.int64)
-        lacking = np.flatnonzero(is_init & np.ma.getmaskarray(columns[name]))
+        states[:n, index] = recorded[name]
+        lacking = inits[np.ma.getmaskarray(columns[name])[inits]]
         states[lacking, index] = states[np.minimum(lacking + 1, n - 1), index]
     return states
 

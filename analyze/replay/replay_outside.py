@@ -26,7 +26,8 @@ def replay_outside(
     """
     info = run_info(con, run_id)
     values = run_params.of_run(con, run_id, info.flavour)
+    of_flow = run_params.of_flows(con, [run_id])
     return [
-        replay_flow(info, flow, columns, run_params.of_flow(con, run_id, flow, values))
+        replay_flow(info, flow, columns, of_flow(run_id, flow, values))
         for flow, columns in flows(info)
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ...collect.store.limits import limited
 from ...collect.store.query import first_row
 from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
@@ -24,6 +25,8 @@ from .run_info import RunInfo, run_infos
 if TYPE_CHECKING:
     import duckdb
 
+# Runs with so many events in all are read by one query, which takes some 50 MB.
+EVENTS_TOGETHER = 40_000
 # Of an event that differs, the inputs worth printing.
 _SHOWN_INPUTS = (
     "tp_delivered",
@@ -257,41 +260,67 @@ def replay_parts(
     """The same, some flows of a run at a time: take all of one run before the next."""
     infos = run_infos(con, run_ids)
     settings = run_params.recorded_settings(con, run_ids)
-    shared = [run_params.of_recorded(settings[info.run_id], info.flavour) for info in infos]
+    shared = {
+        info.run_id: run_params.of_recorded(settings[info.run_id], info.flavour) for info in infos
+    }
+    of_flow = run_params.of_flows(con, run_ids)
 
-    def task(info: RunInfo, group: tuple[int, ...], values: dict[str, Any]) -> list[FlowReplay]:
+    def task(some: list[_Part]) -> list[list[FlowReplay]]:
+        found: dict[int, list[FlowReplay]] = {part.info.run_id: [] for part in some}
+        infos = {part.info.run_id: part.info for part in some}
+        first, last = min(part.flows[0] for part in some), max(part.flows[-1] for part in some)
         with con.cursor() as cursor:
-            return [
-                replay_flow(
-                    info,
-                    flow,
-                    columns,
-                    run_params.of_flow(cursor, info.run_id, flow, values),
-                    decisions,
-                )
-                for flow, columns in load_flows(cursor, info.run_id, group[0], group[-1])
-            ]
+            for run_id, flow, columns in load_flows(cursor, [*found], first, last):
+                values = of_flow(run_id, flow, shared[run_id])
+                found[run_id].append(replay_flow(infos[run_id], flow, columns, values, decisions))
+        return [*found.values()]
 
-    groups = (
-        (info, group, values)
-        for info, values in zip(infos, shared, strict=True)
-        for group in info.groups
-    )
-    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+    tasks = _together(_Part(info, group) for info in infos for group in info.groups)
+    # The CPUs are shared by flows: DuckDB's threads, which would wait for work, cost a tenth.
+    with limited(con, threads=1), ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
         # As few as keep the workers busy: finished flows wait in memory until they are taken.
-        ahead = deque(pool.submit(task, *one) for one in islice(groups, 2 * max(1, workers)))
+        ahead = deque(pool.submit(task, one) for one in islice(tasks, 2 * max(1, workers)))
 
-        def finished(info: RunInfo) -> Iterator[list[FlowReplay]]:
-            for _ in info.groups:
+        def parts() -> Iterator[list[FlowReplay]]:
+            while ahead:
                 done = ahead.popleft().result()
-                ahead.extend(pool.submit(task, *one) for one in islice(groups, 1))
-                advance(sum(flow.count for flow in done))
-                yield done
+                ahead.extend(pool.submit(task, one) for one in islice(tasks, 1))
+                for part in done:
+                    advance(sum(flow.count for flow in part))
+                    yield part
 
+        coming = parts()
         try:
-            yield from map(finished, infos)
+            for info in infos:
+                yield islice(coming, len(info.groups))
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A group of flows of a run, see `flow_groups`."""
+
+    info: RunInfo
+    flows: tuple[int, ...]
+
+
+def _together(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+    """Divide parts into those that are read at once: small runs, or a group of a large one."""
+    some: list[_Part] = []
+    held = 0
+    for part in parts:
+        alone = len(part.info.groups) > 1
+        if some and (alone or held + part.info.events > EVENTS_TOGETHER):
+            yield some
+            some, held = [], 0
+        if alone:
+            yield [part]
+            continue
+        some.append(part)
+        held += part.info.events
+    if some:
+        yield some
 
 
 def total_events(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> int:

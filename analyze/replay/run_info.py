@@ -32,6 +32,7 @@ class RunInfo:
         flavour: key of params.DEFAULTS.
         rows_lost: rows or events that the recording reports as lost, and events lacking a part.
         last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
+        events: events that are replayed.
         groups: flows that are read at once, see `flow_groups`.
     """
 
@@ -43,6 +44,7 @@ class RunInfo:
     decoded_as: str
     rows_lost: int
     last_exit_ns: int
+    events: int
     groups: tuple[tuple[int, ...], ...]
     own_file: tuple[str, ...] = ()
 
@@ -182,6 +184,7 @@ def _info(
         "; ".join(notes),
         int(rows_lost),
         max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
+        sum(events for _, events, _, _ in flows),
         flow_groups({flow: events for flow, events, _, _ in flows}),
         own,
     )

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...collect.ingest.run_facts import param_column
-from ...collect.store.query import first_row, listed, rows
+from ...collect.store.query import listed, rows
 from ...probes.base.errors import BbrscopeError
 from ..bbr import params
 from .parameter_settings import apply_settings, can_be
 
 if TYPE_CHECKING:
     import duckdb
+
+# Of a run, a flow, and parameters common to the run's flows: the flow's own.
+OfFlow = Callable[[int, int, dict[str, Any]], dict[str, Any]]
 
 _TRUE = frozenset({"Y", "y", "1", "true", "True"})
 _FALSE = frozenset({"N", "n", "0", "false", "False"})
@@ -144,13 +147,16 @@ def of_flow(
     con: duckdb.DuckDBPyConnection, run_id: int, flow: int, run_values: dict[str, Any]
 ) -> dict[str, Any]:
     """The flow's own parameters: v2 keeps, and records, a copy in each socket (bbr_params)."""
-    # Asking for the many columns takes milliseconds, and most recordings have no copies.
-    there = "FROM params WHERE run_id = ? AND flow = ? LIMIT 1"
-    if first_row(con, f"SELECT 1 {there}", run_id, flow) is None:
-        return dict(run_values)
-    sockets = rows(con, f"SELECT * {there}", run_id, flow)
-    recorded = {name: value for name, value in sockets[0].items() if value is not None}
-    return _with_copies(run_values, recorded)
+    return of_flows(con, [run_id])(run_id, flow, run_values)
+
+
+def of_flows(con: duckdb.DuckDBPyConnection, run_ids: Iterable[int]) -> OfFlow:
+    """Return what `of_flow` says of any flow of these runs, by one query."""
+    copies: dict[tuple[int, int], dict[str, int]] = {}
+    for row in rows(con, f"SELECT * FROM params WHERE run_id IN {listed(run_ids)}"):
+        recorded = {name: value for name, value in row.items() if value is not None}
+        copies.setdefault((row["run_id"], row["flow"]), recorded)
+    return lambda run_id, flow, run_values: _with_copies(run_values, copies.get((run_id, flow), {}))
 
 
 def with_recorded(run_values: dict[str, Any], recorded: Mapping[str, int]) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import loops, params
-from bbrscope.analyze.bbr.records import INIT, MAIN, SET_STATE, STATE_COLUMNS
+from bbrscope.analyze.bbr.records import INIT, KINDS, MAIN, SET_STATE, STATE_COLUMNS
 from bbrscope.analyze.replay import gaps, keep_results, run_params
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.replay.load_events import load_flow, load_flows
 from bbrscope.analyze.replay.passes import MODES, run_pass
-from bbrscope.analyze.replay.prepare import FlowEvents, has_values, prepare
+from bbrscope.analyze.replay.prepare import EVENT_COLUMNS, FlowEvents, has_values, prepare
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
@@ -39,7 +39,8 @@ def _largest(store: Store, run: str) -> tuple[FlowEvents, str, np.ndarray, dict[
     ).fetchone()[0]
     values = run_params.of_run(store.con, run_id, info.flavour)
     record = params.make(run_params.of_flow(store.con, run_id, flow, values))
-    columns = load_flow(store.con, run_id, flow)
+    # What was read cannot be written to, and tests change it.
+    columns = {name: one.copy() for name, one in load_flow(store.con, run_id, flow).items()}
     return prepare(columns, info.version, record, info.last_exit_ns), info.version, record, columns
 
 
@@ -388,12 +389,25 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
 def test_small_flows_are_read_together_and_are_the_same_as_alone(shipped: Store) -> None:
     run_id = shipped.run_id("v2_single_1bdp")
     assert run_info(shipped.con, run_id).groups == ((1, 2),)
-    for flow, columns in load_flows(shipped.con, run_id, 1, 2):
-        alone = load_flow(shipped.con, run_id, flow)
-        assert len(columns["seq"]) == len(alone["seq"]) > 0
+    other = shipped.run_id("v1_x_lt")
+    named = ", ".join(EVENT_COLUMNS).replace(" kind,", " kind::VARCHAR AS kind,")
+    query = f"SELECT {named} FROM events WHERE run_id = ? AND flow = ? ORDER BY seq"
+    found = list(load_flows(shipped.con, [run_id, other], 1, 2))
+    assert [(run, flow) for run, flow, _ in found] == [(run_id, 1), (run_id, 2), (other, 1)]
+    for run, flow, columns in found:
+        stored = shipped.con.execute(query, [run, flow]).fetchnumpy()
+        stored["kind"] = np.array([KINDS.index(kind) for kind in stored["kind"]])
+        assert [*columns] == [*stored]
+        assert len(columns["seq"]) > 0
         for name, column in columns.items():
-            assert (np.ma.filled(column, 0) == np.ma.filled(alone[name], 0)).all()
-            assert (np.ma.getmaskarray(column) == np.ma.getmaskarray(alone[name])).all()
+            assert column.dtype == stored[name].dtype, name
+            assert (np.ma.filled(column, 0) == np.ma.filled(stored[name], 0)).all(), name
+            masks = np.ma.getmaskarray(column), np.ma.getmaskarray(stored[name])
+            assert (masks[0] == masks[1]).all(), name
+    nothing = load_flow(shipped.con, run_id, 3)
+    assert {name: (len(column), column.dtype) for name, column in nothing.items()} == {
+        name: (0, column.dtype) for name, column in columns.items()
+    }
 
 
 def _command(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
