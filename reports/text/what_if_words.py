@@ -21,7 +21,7 @@ def path_words(fitted: Mapping[str, Any]) -> str:
     words = [
         f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms",
         f"policer with a bucket of {bucket} packets" if bucket else f"buffer of {queue} packets",
-        f"loss {fitted['loss_share']:.3g}",
+        f"random loss {100 * fitted['loss_share']:.3g} %",
     ]
     words += [
         f"{what} {value / 1e6:.3g} {'Mbit/s' if what == 'rate' else 's'} from {at / 1e6:.1f} s on"

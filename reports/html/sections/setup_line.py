@@ -14,13 +14,15 @@ _SETTINGS = {
     "delay": ("base RTT", "ms"),
     "limit": ("buffer", "packets"),
     "limit_bytes": ("buffer", "B"),
+    "burst_bytes": ("token bucket", "B"),
+    "loss": ("random loss", "%"),
     "ccs": ("congestion control", ""),
     "starts": ("started at", "s"),
     "t": ("each for", "s"),
 }
 # Of these, 0 means that nothing was set.
 _UNSET_AT_ZERO = {"limit", "limit_bytes", "loss"}
-# Words with blanks between them: one per flow.
+# Words with blanks between them: one per flow, or one for all that have the same.
 _LISTS = {"ccs", "starts"}
 
 
@@ -34,6 +36,8 @@ def setup_line(text: str | None) -> str:
     'base RTT 40 ms; congestion control bbr, cubic; started at 0, 2 s; 2 flows'
     >>> setup_line('{"rate": "$high", "high": "20mbit", "loss": "0.0"}')
     'bottleneck 20 Mbit/s; high 20mbit'
+    >>> setup_line('{"loss": "0.03", "burst_bytes": "3028", "starts": "0 0 0", "n": "3"}')
+    'token bucket 3.03 kB; random loss 3 %; started at 0 s; 3 flows'
     """
     try:
         setup = json.loads(text or "{}")
@@ -59,6 +63,8 @@ def _setting(name: str, value: str) -> str:
     ('buffer 300 kB', '', 'outage 8:1.5')
     >>> _setting("rate", "$each"), _setting("delay", "30ms"), _setting("delay", "30")
     ('bottleneck $each', 'base RTT 30ms', 'base RTT 30 ms')
+    >>> _setting("loss", "1%"), _setting("loss", "0.0015"), _setting("loss", "gemodel 1 10")
+    ('random loss 1 %', 'random loss 0.15 %', 'random loss gemodel 1 10')
     """
     numbers = _numbers(value)
     if not value or (name in _UNSET_AT_ZERO and numbers == [0.0]):
@@ -66,11 +72,16 @@ def _setting(name: str, value: str) -> str:
     words, unit = _SETTINGS.get(name, (name, ""))
     if unit == "bit/s":
         return f"{words} {_rate(value)}"
+    if unit == "%":
+        return f"{words} {_share(value)}"
     if unit == "B" and len(numbers) == 1:
         return f"{words} {quantity(numbers[0], unit)}"
     if name == "n":
         return f"{value} flow{'' if value == '1' else 's'}"
-    shown = ", ".join(value.split()) if name in _LISTS else value
+    shown = value
+    if name in _LISTS:
+        each = value.split()
+        shown = each[0] if len(set(each)) == 1 else ", ".join(each)
     return f"{words} {shown} {unit if numbers else ''}".rstrip()
 
 
@@ -86,6 +97,14 @@ def _rate(text: str) -> str:
     """A rate [bit/s, or with its unit] as it is shown elsewhere; what is none, as it is written."""
     try:
         return quantity(units.rate(f"{text}bit" if text.isdecimal() else text), "bit/s")
+    except BbrscopeError:
+        return text
+
+
+def _share(text: str) -> str:
+    """A share [0.01 or 1%] as a percentage; what is none, as it is written."""
+    try:
+        return f"{100 * units.share(text):g} %"
     except BbrscopeError:
         return text
 
