@@ -37,6 +37,10 @@ def test_the_first_table_is_of_the_metrics(run: str, shipped: Store) -> None:
     ).fetchall()
     found = cells(html)
     assert found[0] == "1"
+    # A hyphen before ">" would end a line of a phone: "101-" and ">119".
+    (reasons,) = re.findall(r'<section id="charts">.*?</section>', html, re.DOTALL)
+    assert "-&gt;" not in re.sub(r"<script.*?</script>", "", reasons, flags=re.DOTALL)
+    assert re.search(r"\d→\d", reasons)
     assert found[1] == f"{row[0]:.3g} Mbit/s"
     assert [f"{us / 1e3:.1f}" for us in row[1:]] == found[-5:-1]
     limit, part = shipped.con.execute(
