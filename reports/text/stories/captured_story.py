@@ -16,7 +16,8 @@ from .story_prose import StoryWords
 
 BEYOND = (
     "Packets do not tell the sender's state: which congestion control it had, BBR's phase and"
-    " bounds, or why it sent as it did. `bbrscope collect` on the sender records that, if it is Linux."
+    " bounds, or why it sent as it did. `bbrscope collect` on the sender records"
+    " that, if it is Linux."
 )
 
 
