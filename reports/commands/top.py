@@ -79,6 +79,8 @@ def _print_once(session: LiveSession, sort: str, words: str, seconds: float, as_
         session.tick()
         time.sleep(0.2)
     flows = flow_screen.ordered(session.flows.flows, sort, words)
+    if not flows:
+        say(f"nothing came of any flow within {seconds:g} s: -d looks for longer", err=True)
     if as_json:
         for flow in flows:
             say(json.dumps({**flow.as_dict(), "rung": session.rung}))

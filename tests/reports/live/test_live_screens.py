@@ -20,6 +20,7 @@ from bbrscope.analyze.live.live_session import LiveSession
 from bbrscope.collect.flight.triggers import LiveBatch
 from bbrscope.collect.samples.ss_log import samples
 from bbrscope.probes.base.errors import BbrscopeError
+from bbrscope.reports.commands import top
 from bbrscope.reports.commands.exporter import serve
 from bbrscope.reports.live.live_metrics import LiveMetrics
 from bbrscope.reports.live.live_screen import LiveScreen
@@ -140,6 +141,14 @@ def test_what_matters_most_is_on_a_narrow_screen_and_no_number_is_cut() -> None:
         assert all(words in shown[1] for words in ("CRUISE", "cwnd"))
         assert "left UP: loss" in shown[1] or width < 80
     assert shown[2].split()[5:7] == ["1247242", "1.2e+11"]
+
+
+def test_a_look_that_saw_no_flow_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = SimpleNamespace(ended="", tick=lambda: None, flows=LiveFlows(), rung="fentry")
+    top._print_once(cast("LiveSession", silent), "loss", "", 0.1, as_json=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "nothing came of any flow within 0.1 s: -d looks for longer\n"
 
 
 def test_the_choice_stays_with_its_flow_and_on_the_screen(session: Replayed) -> None:
