@@ -7,7 +7,7 @@ zero (the handshake). The lead is the same for all runs, so that their zeros lie
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -129,51 +129,66 @@ class _RunWriter:
         self.trace.slice(track, self.scope.translated(printable(span.name)), start, end, ended)
 
     def _decisions(self, groups: Mapping[int, int], advance: Callable[[int], None]) -> None:
-        """Write the decisions of each flow, and then the ACKs and losses that they rest on."""
-        tracks = self._tracks(groups, DECISIONS)
-        # By flow and event when something was decided.
-        decided: dict[tuple[int, int], int] = {}
+        """Write the decisions of each flow, and before them the ACKs and losses that they rest on.
+
+        An ACK may have the time of its decisions: then the order in the file is that of an arrow.
+        """
+        tracks, of_events = (
+            self._tracks(groups, DECISIONS),
+            isinstance(self.scope.flows[0], EventFlow),
+        )
+        ack_tracks = self._tracks(groups, ACKS) if of_events else {}
+        if of_events:
+            self._losses(self._tracks(groups, LOSSES))
+        some: list[tuple[int, ExportedChange]] = []
+
+        def finish() -> None:
+            decided = Counter((flow, item.change.seq) for flow, item in some)
+            if of_events:
+                self._acks(ack_tracks, decided)
+            told = Counter[tuple[int, int]]()
+            for flow, item in some:
+                event = flow, item.change.seq
+                arrows = [self._arrow("ack", *event, told[event])]
+                if not told[event]:
+                    arrows.append(self._arrow("loss", flow, item.change.ns))
+                told[event] += 1
+                when = item.change.ns + self.shift
+                self.trace.instant(tracks[flow], item.what, when, _arguments(item), arrows)
+            some.clear()
+
         for flow in self.scope.flows:
             for item in exported_changes(self.scope, flow):
-                seq, ns = item.change.seq, item.change.ns
-                self.trace.instant(
-                    tracks[flow.flow],
-                    item.what,
-                    ns + self.shift,
-                    _arguments(item),
-                    self._arrow(flow.flow, seq),
-                )
-                decided[flow.flow, seq] = ns
+                # Those of one event stay together.
+                if len(some) >= _AT_ONCE and some[-1][1].change.seq != item.change.seq:
+                    finish()
+                some.append((flow.flow, item))
             advance(1)
-        if isinstance(self.scope.flows[0], EventFlow):
-            self._acks(self._tracks(groups, ACKS), sorted(decided))
-            self._losses(self._tracks(groups, LOSSES), decided)
+        finish()
 
-    def _acks(self, tracks: Mapping[int, int], decided: Sequence[tuple[int, int]]) -> None:
-        for at in range(0, len(decided), _AT_ONCE):
-            flows, seqs = zip(*decided[at : at + _AT_ONCE], strict=True)
-            values = {"run": self.scope.run, "run_id": self.scope.run_id}
-            found = self.scope.con.execute(_ACKS, {**values, "flows": flows, "seqs": seqs})
-            for number, seq, packet, ns, acked, losses, rtt_us, una in found.fetchall():
-                arguments: dict[str, Argument] = {
-                    "acked_sacked": acked or 0,
-                    "losses": losses or 0,
-                    "rtt_us": -1 if rtt_us is None else rtt_us,
-                    "snd_una": una or 0,
-                }
-                if packet is not None:
-                    arguments["packet"] = packet
-                self.trace.instant(
-                    tracks[number],
-                    f"ACK {una}",
-                    ns + self.shift,
-                    arguments,
-                    self._arrow(number, seq),
-                )
+    def _acks(self, tracks: Mapping[int, int], decided: Mapping[tuple[int, int], int]) -> None:
+        """Write the ACKs of events by flow and seq, with how many decisions they had."""
+        if not decided:
+            return
+        flows, seqs = zip(*sorted(decided), strict=True)
+        values = {"run": self.scope.run, "run_id": self.scope.run_id}
+        found = self.scope.con.execute(_ACKS, {**values, "flows": flows, "seqs": seqs})
+        for number, seq, packet, ns, acked, losses, rtt_us, una in found.fetchall():
+            arguments: dict[str, Argument] = {
+                "acked_sacked": acked or 0,
+                "losses": losses or 0,
+                "rtt_us": -1 if rtt_us is None else rtt_us,
+                "snd_una": una or 0,
+            }
+            if packet is not None:
+                arguments["packet"] = packet
+            count = decided[number, seq]
+            arrows = [self._arrow("ack", number, seq, one) for one in range(count)]
+            when = ns + self.shift
+            self.trace.instant(tracks[number], f"ACK {una}", when, arguments, arrows)
 
-    def _losses(self, tracks: Mapping[int, int], decided: Mapping[tuple[int, int], int]) -> None:
+    def _losses(self, tracks: Mapping[int, int]) -> None:
         spans = {flow.flow: self.scope.span(flow) for flow in self.scope.flows}
-        events = {(number, ns): seq for (number, seq), ns in decided.items()}
         values = {"run": self.scope.run, "run_id": self.scope.run_id, "flows": list(spans)}
         records = self.scope.con.execute(_LOSSES, values)
         while some := records.fetchmany(_AT_ONCE):
@@ -187,14 +202,13 @@ class _RunWriter:
                 }
                 if repair is not None:
                     arguments["sent_again_after_ns"] = repair
-                seq = events.get((number, ns))
-                arrow = None if seq is None else self._arrow(number, seq)
+                arrow = self._arrow("loss", number, ns)
                 when = ns + self.shift
-                self.trace.instant(tracks[number], "marked lost", when, arguments, arrow)
+                self.trace.instant(tracks[number], "marked lost", when, arguments, [arrow])
 
-    def _arrow(self, flow: int, seq: int) -> int:
-        """What binds an event's decisions to its ACK: a number of their own."""
-        text = f"{self.number}/{flow}/{seq}".encode()
+    def _arrow(self, cause: str, flow: int, *event: int) -> int:
+        """What binds a cause to a decision: a number of their own."""
+        text = "/".join(map(str, (self.number, cause, flow, *event))).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
     def counters(self, groups: Mapping[int, int], bins: Mapping[int, int], panel: Panel) -> None:

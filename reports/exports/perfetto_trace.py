@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -114,10 +114,13 @@ class PerfettoTrace:
         name: str,
         ns: int,
         arguments: Mapping[str, Argument],
-        flow: int | None = None,
+        flows: Sequence[int] = (),
     ) -> None:
-        """Add an instant; arrows lead through the events that have the same `flow`, by time."""
-        arrows = b"" if flow is None else varint(47 << 3 | 1) + struct.pack("<Q", flow)
+        """Add an instant; an arrow leads through the events that have one of its `flows`, by time.
+
+        Those of one time are in the order in which they are written.
+        """
+        arrows = b"".join(varint(47 << 3 | 1) + struct.pack("<Q", flow) for flow in flows)
         self._event(track, ns, _INSTANT, bytes_field(23, name) + arrows + _annotations(arguments))
 
     def counts(self, track: int, times: Iterable[int], values: Iterable[int]) -> None:

@@ -225,6 +225,10 @@ def check_answers(trace: TraceTables | PerfettoPage, queries: list[str], store_p
             " USING (run_id, flow) WHERE run = 'v2_single_1bdp' AND about = 'inflight_hi' AND"
             " change AND flow = 1 ORDER BY d.ns"
         ).fetchall()
+        changed = store.con.execute(
+            "SELECT 'ACK ' || a.snd_una, a.packet FROM transitions t JOIN ack_timeline a"
+            " USING (run_id, flow, seq) WHERE t.run IN ('v2_single_1bdp', 'v1_x_lt')"
+        ).fetchall()
         seen = store.con.execute(
             "SELECT m.packet FROM transitions t JOIN ack_matches m USING (run_id, flow, seq)"
             " WHERE run = 'v2_single_1bdp' ORDER BY t.seq"
@@ -241,6 +245,9 @@ def check_answers(trace: TraceTables | PerfettoPage, queries: list[str], store_p
         assert seconds == pytest.approx(t + ZERO / 1e9, abs=0.1)
         assert function.startswith("bbr2_")
         assert (old, new) == (e0, e1)
+    # Each transition on an ACK leads back to it, also where no capture has that ACK.
+    assert {(una, packet) for _, una, packet, _ in acks} >= set(changed)
+    assert {packet for _, packet in changed} > {None}
     matched = [packet for _, _, packet, _ in acks if packet is not None]
     assert sorted(set(matched)) == sorted({packet for (packet,) in seen})
     assert all(us >= 0 for *_, us in acks)
