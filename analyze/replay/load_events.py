@@ -56,7 +56,7 @@ def load_flows(
         f"SELECT {_CHOSEN} FROM {source} WHERE run_id IN {listed(run_ids)}"
         f" AND flow BETWEEN {first:d} AND {last:d} AND kind <> '{SAMPLE}'"
     )
-    given = con.sql(query).to_arrow_table()
+    given = con.sql(query).to_arrow_table().combine_chunks()
     of = np.asarray(given["run_id"])
     for run_id in run_ids:
         places: Array = np.flatnonzero(of == run_id)

@@ -103,11 +103,18 @@ def replay_flow(
             outputs_too = _outputs_differ(events, rules, record, gaps, decisions)
             gap_finder.cut(events, gaps, outputs_too)
             step = _one_pass(events, rules, record, "step", decisions)
-    free = _one_pass(events, rules, record, "free-run", decisions)
-    passes = {"step": step, "free-run": free}
-    divergences = {
-        mode: _describe_first(events, rules, record, one) for mode, one in passes.items()
-    }
+    passes: dict[str, Pass] = {}
+    counts: dict[str, dict[str, tuple[int, int]]] = {}
+    divergences: dict[str, dict[str, Any] | None] = {}
+
+    def settle(one: Pass) -> None:
+        passes[one.mode] = _found(one)
+        counts[one.mode] = field_counts(events, one)
+        divergences[one.mode] = _describe_first(events, rules, record, one)
+
+    settle(step)
+    del step  # what its callbacks wrote takes a kB per event, and the next pass as much again
+    settle(_one_pass(events, rules, record, "free-run", decisions))
     kinds = events.events["ctl"]["kind"]
     return FlowReplay(
         info,
@@ -120,8 +127,8 @@ def replay_flow(
         events.missing,
         has_init=bool(len(kinds) and kinds[0] == INIT),
         places={name: events.columns[name].copy() for name in ("seq", "ns", "line")},
-        passes={mode: _found(one) for mode, one in passes.items()},
-        counts={mode: field_counts(events, one) for mode, one in passes.items()},
+        passes=passes,
+        counts=counts,
         gaps=gaps,
         divergences=divergences,
     )
