@@ -122,7 +122,10 @@ def main(args: list[str] | None = None) -> object:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Whether it is Ctrl-C in a query: DuckDB has an exception of its own for it, or none."""
+    """Whether it is Ctrl-C: in a query, for which DuckDB has an exception of its own, or none; or
+    while a class was made, where Python makes another exception of it."""
+    if isinstance(error.__cause__, KeyboardInterrupt) and not isinstance(error, BbrscopeError):
+        return True
     return type(error).__name__ == "InterruptException" or str(error) == "Query interrupted"
 
 

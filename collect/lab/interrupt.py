@@ -25,17 +25,22 @@ def in_order() -> Iterator[None]:
     Raises:
         InterruptedLabError: one came.
     """
-    old = {number: signal.signal(number, _end) for number in SIGNALS}
+    came: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        came.append(number)
+        raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, end) for number in SIGNALS}
     try:
         yield
-    except KeyboardInterrupt as error:
-        raise InterruptedLabError from error
+    except BaseException as error:
+        # Python makes another exception of what is raised while a class is made (__set_name__).
+        if came or isinstance(error, KeyboardInterrupt):
+            raise InterruptedLabError from error
+        raise
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-def _end(_number: int, _frame: object) -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt

@@ -92,12 +92,18 @@ def test_what_the_flight_recorder_does_not_do_is_refused_before_anything_is_atta
         assert "for a recording into one bundle" in done.output
 
 
+# Ctrl-C as Python 3.11 tells it there.
+WHILE_A_CLASS_WAS_MADE = RuntimeError("Error calling __set_name__ on 'Field' instance")
+WHILE_A_CLASS_WAS_MADE.__cause__ = KeyboardInterrupt()
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (duckdb.Error("Corrupt database file: computed checksum 1 does not match"), "is damaged"),
         (duckdb.IOException("Could not write file: No space left on device"), "is full"),
         (RuntimeError("Query interrupted"), "Aborted!"),
+        (WHILE_A_CLASS_WAS_MADE, "Aborted!"),
         (OSError(errno.ENOSPC, "No space left on device"), "cannot use the output"),
     ],
 )
