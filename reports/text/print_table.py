@@ -143,9 +143,14 @@ def cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without anything that a terminal would obey: recordings come from strangers."""
+    """Return text without anything that a terminal would obey: recordings come from strangers.
+
+    Separators of lines and paragraphs are escaped, too: what reads a line at a time would end one.
+    """
     return "".join(
-        char if unicodedata.category(char)[0] != "C" else char.encode("unicode_escape").decode()
+        char.encode("unicode_escape").decode()
+        if unicodedata.category(char)[0] == "C" or char in "\u2028\u2029"
+        else char
         for char in text
     )
 

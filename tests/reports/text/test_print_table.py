@@ -126,3 +126,9 @@ def test_times_that_python_has_no_object_for_are_text() -> None:
     nested = pa.array([[{"t": (1 << 31) - 1}], None], pa.list_(pa.struct([("t", pa.date32())])))
     assert print_table.listed(nested) == [[{"t": "infinity"}], None]
     assert "infinity" in print_table.render(pa.table({"t": stamps}))
+
+
+def test_a_name_is_one_line_for_whatever_reads_lines() -> None:
+    text = "a\nb\x1b[2Jc\u2028d\u2029e\x85f\u202eg \u4f60"
+    assert len(print_table.printable(text).splitlines()) == 1
+    assert print_table.printable(text) == "a\\nb\\x1b[2Jc\\u2028d\\u2029e\\x85f\\u202eg \u4f60"
