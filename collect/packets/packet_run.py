@@ -116,6 +116,11 @@ def load_capture(
 def _require_packets(row: dict[str, Any], path: Path) -> None:
     if row["packets"]:
         return
+    if row["damage"] is not None:
+        raise BundleError(
+            f"{path} ends early: {row['damage']}; before that it holds no TCP segment",
+            "look whether it was copied whole, or export what Wireshark can save of it",
+        )
     raise BundleError(
         f"{path} holds no TCP segment ({row['frames']} packets of other kinds)",
         "capture the connection's packets where they are not encrypted, as on its sender:"

@@ -564,6 +564,10 @@ def test_nothing_to_show_is_an_error_and_leaves_no_run(store: Store, tmp_path: P
         ingest(store, capture(tmp_path / "arp.pcap", [arp]))
     with pytest.raises(BundleError, match="no TCP segment"):
         ingest(store, capture(tmp_path / "none.pcap", []))
+    cut = capture(tmp_path / "cut.pcap", [ethernet(ipv4(tcp(1, 0, 2)))])
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with pytest.raises(BundleError, match="ends early: the file ends in the middle of a packet;"):
+        ingest(store, cut)
     strange = tmp_path / "strange.pcap"
     strange.write_bytes(b"\xd4\xc3\xb2\xa1" + b"\xff" * 400)
     with pytest.raises(BundleError):
