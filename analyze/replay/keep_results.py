@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collect.store.arrow import registered
+from ...collect.store.arrow import streamed
 from ...collect.store.query import listed
 from ..bbr import codes
 from ..views.materialize import forget
@@ -217,8 +217,9 @@ def _insert(store: Store, table: str, columns: dict[str, Any] | pa.Table) -> Non
 
     if not columns:
         return
-    batch: pa.Table = pa.table(columns) if isinstance(columns, dict) else columns
-    with registered(store.con, "incoming", batch):
+    rows: pa.Table = pa.table(columns) if isinstance(columns, dict) else columns
+    # A table that is registered as it is stays in memory until the transaction ends.
+    with streamed(store.con, "incoming", rows.schema, iter(rows.to_batches())):
         store.con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
 
 

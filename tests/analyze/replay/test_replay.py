@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import loops, params
@@ -369,10 +370,13 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
             for table in tables
         ]
         before = [store.con.execute(query).fetchall() for query in sums]
+        held: list[int] = []
 
         def one_by_one(ending: bool) -> Iterator[list[session.FlowReplay]]:
             (flows,) = session.replay_runs(store.con, [run_id])
+            before_first = pa.total_allocated_bytes()
             yield flows[:1]
+            held.append(pa.total_allocated_bytes() - before_first)
             if ending:
                 raise BbrscopeError("a flow cannot be replayed", "none")
             yield flows[1:]
@@ -382,6 +386,8 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
         assert [store.con.execute(query).fetchall() for query in sums] == before
         flows = keep_results.keep_parts(store, one_by_one(ending=False))
         assert [store.con.execute(query).fetchall() for query in sums] == before
+    # Decisions that were inserted do not wait in memory for the end of the transaction.
+    assert max(held) < 8 * before[tables.index("decisions")][0][0]
     assert [flow.flow for flow in flows] == [1, 2]
     assert all(found.decisions is None for flow in flows for found in flow.passes.values())
 
