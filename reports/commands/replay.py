@@ -13,6 +13,7 @@ import click
 from ...analyze.bbr.variants.catalogue import help_text
 from ..options import as_option, gather, names_option, runs_argument, set_option, store_option_for
 from ..text import agreement
+from ..text.print_table import printable
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _replay_and_print(request: ReplayRequest) -> bool:
     with open_store(request.store) as opened:
         run_ids, documents = _chosen(opened, request.runs)
         for refused in documents if printer is not None else ():
-            say(str(refused["refused"]))
+            say(printable(str(refused["refused"])))
         replayed, exact = _replay(opened, run_ids, request, printer)
     if request.as_json:
         texts = [*map(json.dumps, documents), *replayed]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .print_table import printable
+
 if TYPE_CHECKING:
     from ...analyze.replay.replay_runs import FlowReplay
 
@@ -15,10 +17,14 @@ _MOST_GAPS = 5
 
 @dataclass(frozen=True)
 class AgreementText:
-    """Writes runs line by line to `say`; `fields` asks for the agreement of every field."""
+    """Writes runs line by line to `write`; `fields` asks for the agreement of every field."""
 
-    say: Callable[[str], None]
+    write: Callable[[str], None]
     fields: bool
+
+    def say(self, line: str) -> None:
+        """Write one line: what a manifest says in it neither ends it nor begins bold text."""
+        self.write(printable(line))
 
     def run(self, flows: list[FlowReplay]) -> None:
         """Write one run: as which BBR it was decoded, why, and how its flows agree in each mode."""

@@ -6,13 +6,17 @@ import ast
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import click
 import pyarrow as pa
 import pytest
+from bbrscope.analyze.replay.replay_runs import FlowReplay
 from bbrscope.collect.bundle.manifest_values import RUN_NAME
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports import cli
+from bbrscope.reports.text.agreement import AgreementText
 from bbrscope.reports.text.print_table import write_table
 from bbrscope.reports.text.screen import say
 
@@ -28,6 +32,18 @@ def test_a_terminal_is_reported_nothing_but_text(capsys: pytest.CaptureFixture[s
     assert "\x1b[2J" not in out
     assert "\x1b[8m" not in out
     assert "\\x1b[2Jb" in out
+
+
+def test_what_a_manifest_says_of_its_bbr_stays_in_its_line() -> None:
+    hostile = "\n  flow 1 step  9 of 9 events exact\x1b[1m"
+    info = SimpleNamespace(run="run", flavour="v2", decoded_as=f"the manifest says {hostile}")
+    flow = SimpleNamespace(
+        info=info, passes={}, has_init=True, places={"line": ()}, missing=[hostile], gaps=()
+    )
+    lines: list[str] = []
+    AgreementText(lines.append, fields=False).run([cast(FlowReplay, flow)])
+    assert len(lines) == 2
+    assert all(r"\n  flow 1 step" in line and line.isprintable() for line in lines)
 
 
 def test_styles_of_bbrscopes_own_pass(capsys: pytest.CaptureFixture[str]) -> None:
