@@ -41,6 +41,15 @@ case $out in -* | *[!A-Za-z0-9_./+@=-]*) fail "the bundle's name may hold letter
 [ ${#name} -le 100 ] || fail "the bundle's name may hold 100 letters" "choose a shorter -o"
 
 [ "$(id -u)" = 0 ] || fail "BPF needs root" "run it with sudo"
+# Where securityfs is not mounted, an attempt to open the kernel's memory tells: of those who hold
+# CAP_SYS_RAWIO, only lockdown for confidentiality keeps anyone from it.
+locked() {
+  grep -q '\[confidentiality\]' /sys/kernel/security/lockdown 2>/dev/null && return
+  held=0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status)
+  [ -f /proc/kcore ] && [ $((held >> 17 & 1)) = 1 ] && ! (: < /proc/kcore) 2>/dev/null
+}
+locked && fail "the kernel is locked down (confidentiality): no program may read its memory" \
+  "boot without lockdown=confidentiality; a level that is set cannot be taken back"
 { [ -e "$out" ] || [ -L "$out" ]; } && fail "$out exists" "choose another -o"
 command -v bpftrace >/dev/null || fail "bpftrace is not installed" "apt-get install bpftrace"
 btf=/sys/kernel/btf

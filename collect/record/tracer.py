@@ -117,7 +117,7 @@ class Tracer:
             # With the rest attached, a missing function is only a warning.
             words = ("could not attach", "cannot attach", "unable to attach", "not found")
             lines = [line for line in lines if any(word in line.lower() for word in words)]
-        return "; ".join(lines[:6])[:1000]
+        return "; ".join(list(dict.fromkeys(lines))[:6])[:1000]
 
     def why_ended(self) -> str:
         """How bpftrace ended by itself, with its own words; "" while it runs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from ....probes.base.errors import HostError
 from ...bundle.rungs import RUNGS
 from . import bpftrace as tracing
 from . import host_facts as facts
-from . import ladder, target
+from . import ladder, lockdown, target
 
 GOOD, POOR, BAD = "ok", "note", "missing"
 CAPABILITIES = {"net_admin": 12, "net_raw": 13, "sys_admin": 21, "perfmon": 38, "bpf": 39}
 LOW_DISK_BYTES = 1 << 30
-SECURITYFS = Path("/sys/kernel/security")
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,7 @@ def privileges() -> list[HostCheck]:
     """Root and the capabilities that BPF needs (linux/capability.h)."""
     root = os.geteuid() == 0
     who = "root" if root else f"uid {os.geteuid()}"
-    status = target.read(Path("/proc/self/status"))
-    match = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    mask = int(match[1], 16) if match else 0
+    mask = lockdown.held_capabilities()
     held = [name for name, bit in CAPABILITIES.items() if mask >> bit & 1]
     lacking = [name for name in CAPABILITIES if name not in held]
     advice = "run with sudo; without it only ss-level samples can be had" if lacking else ""
@@ -122,35 +118,21 @@ def kernel_types() -> tuple[btf.Btf | None, list[HostCheck]]:
     return base, [HostCheck("BTF", GOOD, f"vmlinux and {modules} modules")]
 
 
-def lockdown(securityfs: Path) -> HostCheck:
-    """Whether the kernel forbids reading its memory; only securityfs tells.
-
-    Source: security/lockdown/lockdown.c.
-    """
-    if not is_mounted(securityfs):
-        advice = f"mount -t securityfs securityfs {securityfs} lets one see it"
+def about_lockdown(mode: str | None) -> HostCheck:
+    """Whether the kernel forbids reading its memory."""
+    if mode is None:
+        advice = f"mount -t securityfs securityfs {lockdown.SECURITYFS} lets one see it"
         return HostCheck("lockdown", POOR, "unknown: securityfs is not mounted", advice)
-    active = re.search(r"\[(\w+)\]", target.read(securityfs / "lockdown"))
-    if active is None:
-        return HostCheck("lockdown", GOOD, "not in this kernel")
-    if active[1] != "confidentiality":
-        return HostCheck("lockdown", GOOD, active[1])
-    advice = "confidentiality lockdown forbids reading kernel memory: boot without it"
-    return HostCheck("lockdown", BAD, active[1], advice)
-
-
-def is_mounted(folder: Path) -> bool:
-    """Whether there is anything in a folder of /sys that is empty unless mounted."""
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False
+    if mode == lockdown.CONFIDENTIALITY:
+        return HostCheck("lockdown", BAD, lockdown.NO_READING, lockdown.WAY_OUT)
+    return HostCheck("lockdown", GOOD, mode)
 
 
 def kernel() -> list[HostCheck]:
     """Release, machine, and lockdown."""
     uname = os.uname()
-    return [HostCheck("kernel", GOOD, f"{uname.release} {uname.machine}"), lockdown(SECURITYFS)]
+    release = HostCheck("kernel", GOOD, f"{uname.release} {uname.machine}")
+    return [release, about_lockdown(lockdown.mode())]
 
 
 def attach_features(tool: tracing.Bpftrace | None) -> list[HostCheck]:
@@ -165,7 +147,9 @@ def attach_features(tool: tracing.Bpftrace | None) -> list[HostCheck]:
             "" if kprobes else "needs CONFIG_KPROBES; distribution kernels have it",
         ),
     ]
-    if tool is not None:
+    if lockdown.forbids_reading():
+        checks.append(HostCheck("fentry", BAD, "not to be had", lockdown.WAY_OUT))
+    elif tool is not None:
         checks.append(
             HostCheck(
                 "fentry",

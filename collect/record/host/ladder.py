@@ -16,6 +16,7 @@ from ....probes.attach import (
     Attach,
     return_address_bytes,
 )
+from . import lockdown
 from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
 from .target import Target
 
@@ -50,12 +51,12 @@ def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = 
 
     `only` names the one rung to return.
     """
-    steps = [
-        Step("fentry", *fentry(bpftrace, target)),
-        Step("kprobe", *kprobe(bpftrace, target)),
-        Step("tcp_probe", *tcp_probe(bpftrace, target)),
-        Step("inet_diag", None, SS if has_ss() else NO_SS),
-    ]
+    ways = {"fentry": fentry, "kprobe": kprobe, "tcp_probe": tcp_probe}
+    if lockdown.forbids_reading():
+        steps = [Step(rung, None, lockdown.NO_READING) for rung in ways]
+    else:
+        steps = [Step(rung, *way(bpftrace, target)) for rung, way in ways.items()]
+    steps.append(Step("inet_diag", None, SS if has_ss() else NO_SS))
     return [step for step in steps if only in (None, step.rung)]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 from bbrscope.collect.bundle.rungs import LADDER
 from bbrscope.collect.lab import host
-from bbrscope.collect.record.host import host_checks
+from bbrscope.collect.record.host import host_checks, ladder, lockdown
 
 from tests.recordings import MAIN
 
@@ -68,16 +70,35 @@ def test_bbr_is_named_by_the_size_of_its_struct() -> None:
         assert "struct bbr of" in value or "none among" in value or "unknown" in value
 
 
-def test_lockdown_is_unknown_where_securityfs_is_not_mounted(tmp_path: Path) -> None:
-    """As under `ip netns exec`, or in a container: nothing there does not mean no lockdown."""
-    for securityfs in (tmp_path, tmp_path / "missing"):
-        answer = host_checks.lockdown(securityfs)
-        assert (answer.state, answer.value) == ("note", "unknown: securityfs is not mounted")
-        assert "mount -t securityfs" in answer.advice
+def test_lockdown_is_known_by_securityfs_or_by_an_attempt_to_open_memory(tmp_path: Path) -> None:
+    """Under `ip netns exec` and in containers nothing is mounted: that does not mean none."""
+    memory = tmp_path / "kcore"
+    memory.touch()
+    for securityfs in (tmp_path / "empty", tmp_path / "missing"):
+        assert lockdown.mode(securityfs, memory) == "none or integrity"
+        assert lockdown.mode(securityfs, tmp_path / "no_kcore") is None
+        assert lockdown.mode(securityfs, Path("/dev/null")) is None
+    refusal = PermissionError(errno.EPERM, "Operation not permitted")
+    with mock.patch("os.open", side_effect=refusal):
+        assert lockdown.mode(tmp_path / "missing", memory) == "confidentiality"
+        with mock.patch.object(lockdown, "held_capabilities", return_value=0):
+            assert lockdown.mode(tmp_path / "missing", memory) is None
+    assert host_checks.about_lockdown(None).state == "note"
     (tmp_path / "lsm").write_text("capability")
-    assert host_checks.lockdown(tmp_path).value == "not in this kernel"
+    assert lockdown.mode(tmp_path) == "not in this kernel"
     for mode, state in (("none", "ok"), ("integrity", "ok"), ("confidentiality", "missing")):
         text = "none integrity confidentiality".replace(mode, f"[{mode}]")
         (tmp_path / "lockdown").write_text(text)
-        check = host_checks.lockdown(tmp_path)
-        assert (check.value, check.state) == (mode, state)
+        assert lockdown.mode(tmp_path) == mode
+        assert host_checks.about_lockdown(mode).state == state
+
+
+def test_a_kernel_that_is_locked_down_rules_every_probe_out_and_says_so() -> None:
+    with mock.patch.object(lockdown, "mode", return_value="confidentiality"):
+        report = host_checks.diagnose(Path("/tmp"))
+        steps = ladder.ladder(None, None)
+    assert [step.reason for step in steps[:3]] == [lockdown.NO_READING] * 3
+    assert not any(step.usable for step in steps[:3])
+    assert report.best in ("inet_diag", "nothing")
+    fentry = next(check for check in report.checks if check.topic == "fentry")
+    assert (fentry.state, fentry.advice) == ("missing", lockdown.WAY_OUT)
