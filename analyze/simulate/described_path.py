@@ -77,6 +77,7 @@ def _of_words(words: Mapping[str, str]) -> PathSetup:
         aggregation_us=units.time_us(words.get("aggregation", "0ms")),
         policer=bucket > 0,
         marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
+        peeks=words.get("shaper") == "tbf",
         ecn=bool(words.get("ecn")),
     )
 
@@ -99,4 +100,5 @@ def as_words(path: PathSetup) -> dict[str, str]:
             words[name] = f"{value}us"
     if path.ecn and path.marks_us:
         words["ecn"] = f"{path.marks_us}us"
+        words["shaper"] = "tbf" if path.peeks else "htb"
     return words

@@ -86,11 +86,16 @@ def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
         why.append("under random loss kernels' own runs of v3 differ by 6 % in goodput")
     if "v2" in versions and any(what == "rate" for _, what, _ in setup.path.changes):
         why.append("after a change of rate v2 carries up to 5 % too little")
-    if None in versions:
+    others = {flow.cc for flow in setup.flows if not flow.version}
+    if "cubic" in others:
         why.append(
             "CUBIC was compared beside BBR in one scenario, where v2's STARTUP ended later and it"
-            " stayed longer in DOWN; Reno and Vegas never were"
+            " stayed longer in DOWN"
         )
+    if others & {"reno", "vegas"}:
+        why.append("Reno and Vegas were never compared")
+    if "dctcp" in others:
+        why.append("DCTCP was compared alone, on one path; without ECN it is Reno")
     if any(flow.unseen for flow in setup.flows):
         why.append("others on the path are taken for one flow with CUBIC")
     if any(flow.kind in ("fixed-size", "on-off") for flow in setup.flows):

@@ -34,6 +34,7 @@ _RULES = {
     "cubic": "Linux tcp_cubic.c with HyStart, proportional rate reduction",
     "reno": "Linux tcp_cong.c, proportional rate reduction",
     "vegas": "Linux tcp_vegas.c, proportional rate reduction",
+    "dctcp": "Linux tcp_dctcp.c, proportional rate reduction",
 }
 
 

@@ -27,7 +27,11 @@ from ..world.world_records import (
 )
 from .estimator import call_cwnd_event, call_main, call_set_state
 from .fast_recovery import tcp_fastretrans_alert, tcp_init_cwnd_reduction, tcp_try_keep_open
-from .loss_based import loss_based_cong_control, tcp_end_cwnd_reduction
+from .loss_based import (
+    loss_based_cong_control,
+    loss_based_in_ack_event,
+    tcp_end_cwnd_reduction,
+)
 from .output import refresh_clock, tcp_write_xmit, tcp_xmit_retransmit_queue
 from .rack import tcp_rack_update_reo_wnd
 from .rate_sample import start_sample, tcp_rate_gen
@@ -101,6 +105,8 @@ def tcp_ack(s: Sim, k: int) -> None:
     if ack > prior_una:
         f.una = ack
         f.retransmits = 0
+    sacked = tp.delivered - prior_delivered
+    loss_based_in_ack_event(s, i, prior_ce + (sacked if packet.ece else 0))
     free_packet(s, k)
     if had_packets:
         _after_tagging(s, i, prior_una, prior_fack)

@@ -19,6 +19,7 @@ from ..world.world_records import (
 )
 from .estimator import EPOCH_NS, call_init
 from .idle_restart import tcp_slow_start_after_idle_check
+from .loss_based import loss_based_init
 from .output import refresh_clock, tcp_write_xmit
 from .rate_sample import at_us, tcp_rate_check_app_limited
 from .timers import tcp_rtt_estimator
@@ -64,6 +65,7 @@ def open_flow(s: Sim, i: int) -> None:
     tcp_write_xmit(s, i, 0)
     f.state = 1
     call_init(s, i)
+    loss_based_init(s, i)
     schedule(s, w.now + rtt_us * US + (w.rtt_ns + f.extra_ns) // 2, EV_APP, i)
 
 

@@ -32,6 +32,7 @@ from ..world.world_records import (
 )
 from .estimator import call_cwnd_event, call_set_state, call_ssthresh, call_undo_cwnd
 from .loss_based import (
+    loss_based_loss,
     loss_based_ssthresh,
     loss_based_timeout,
     loss_based_undo,
@@ -148,6 +149,7 @@ def tcp_enter_recovery(s: Sim, i: int, ece: bool) -> None:
         if not ece:
             f.prior_ssthresh = tcp_current_ssthresh(s, i)
         tcp_init_cwnd_reduction(s, i)
+    loss_based_loss(s, i)
     call_set_state(s, i, TCP_CA_RECOVERY)
 
 
@@ -328,6 +330,7 @@ def tcp_enter_loss(s: Sim, i: int) -> None:
         tp.prior_cwnd = tp.snd_cwnd
         _ssthresh(s, i)
         call_cwnd_event(s, i, CA_EVENT_LOSS)
+        loss_based_loss(s, i)
         _init_undo(s, i)
     tp.snd_cwnd = tcp_packets_in_flight(tp) + 1
     f.snd_cwnd_cnt = 0

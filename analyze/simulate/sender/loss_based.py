@@ -1,4 +1,4 @@
-"""CUBIC, Reno and Vegas beside BBR: tcp_cubic.c, tcp_cong.c, proportional rate reduction."""
+"""CUBIC, Reno, Vegas and DCTCP beside BBR: tcp_cubic.c, tcp_cong.c, proportional rate reduction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from ....probes.base.jit import jit
 from ...bbr.records import TCP_CA_CWR, TCP_CA_RECOVERY
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.places import Sim, event_of, flow_of
-from ..world.world_records import CC_BBR, CC_CUBIC, CC_VEGAS, F_ACKED, F_SACKED, F_UNA, US
+from ..world.world_records import (
+    CC_BBR,
+    CC_CUBIC,
+    CC_DCTCP,
+    CC_VEGAS,
+    F_ACKED,
+    F_SACKED,
+    F_UNA,
+    US,
+)
+from .dctcp import (
+    dctcp_cwnd_undo,
+    dctcp_init,
+    dctcp_react_to_loss,
+    dctcp_ssthresh,
+    dctcp_update_alpha,
+)
 from .vegas import (
     vegas_has_samples,
     vegas_init,
@@ -41,23 +57,49 @@ def cube_root(a: int) -> int:
 
 
 @jit
+def loss_based_init(s: Sim, i: int) -> None:
+    """tcp_init_congestion_control(): those but DCTCP begin with zeros, as the flow does."""
+    if flow_of(s, i).cc == CC_DCTCP:
+        dctcp_init(s, i)
+
+
+@jit
+def loss_based_in_ack_event(s: Sim, i: int, delivered_ce: int) -> None:
+    """tcp_in_ack_event(), which DCTCP alone has; `delivered_ce` as it is at that moment."""
+    if flow_of(s, i).cc == CC_DCTCP:
+        dctcp_update_alpha(s, i, delivered_ce)
+
+
+@jit
 def loss_based_ssthresh(s: Sim, i: int) -> None:
-    """cubictcp_recalc_ssthresh(), tcp_reno_ssthresh()."""
+    """cubictcp_recalc_ssthresh(), tcp_reno_ssthresh(), dctcp_ssthresh()."""
     f, tp = flow_of(s, i), event_of(s, i).tp
     cwnd = tp.snd_cwnd
     if f.cc == CC_CUBIC:
         f.ca_epoch = 0
         f.ca_w_max = cwnd * (1024 + _BETA) // 2048 if cwnd < f.ca_w_max else cwnd
         tp.snd_ssthresh = max(cwnd * _BETA // 1024, 2)
+    elif f.cc == CC_DCTCP:
+        tp.snd_ssthresh = dctcp_ssthresh(s, i)
     else:
         tp.snd_ssthresh = max(cwnd >> 1, 2)
 
 
 @jit
 def loss_based_undo(s: Sim, i: int) -> None:
-    """tcp_reno_undo_cwnd()."""
+    """tcp_reno_undo_cwnd(), dctcp_cwnd_undo()."""
     tp = event_of(s, i).tp
-    tp.snd_cwnd = max(tp.snd_cwnd, tp.prior_cwnd)
+    if flow_of(s, i).cc == CC_DCTCP:
+        tp.snd_cwnd = dctcp_cwnd_undo(s, i)
+    else:
+        tp.snd_cwnd = max(tp.snd_cwnd, tp.prior_cwnd)
+
+
+@jit
+def loss_based_loss(s: Sim, i: int) -> None:
+    """tcp_set_ca_state() of Recovery, CA_EVENT_LOSS: DCTCP takes it for more than a mark."""
+    if flow_of(s, i).cc == CC_DCTCP:
+        dctcp_react_to_loss(s, i)
 
 
 @jit

@@ -136,6 +136,21 @@ def _missing_tokens(s: Sim, size: int) -> int:
 
 
 @jit
+def _mark(s: Sim, k: int) -> None:
+    """codel_dequeue(): mark what has queued for longer than ce_threshold.
+
+    fq_codel within htb takes out what goes at once. Within tbf it takes out the next packet as soon
+    as the one before has gone, since tbf_dequeue() peeks: qdisc_peek_dequeued() holds it.
+    """
+    w, packet = world_of(s), packet_of(s, k)
+    if packet.entered < 0:
+        return
+    if w.ce_ns and packet.ect and w.now - packet.entered > w.ce_ns:
+        packet.ce = 1
+    packet.entered = -1
+
+
+@jit
 def send_from_queue(s: Sim) -> None:
     """Let go what the token bucket covers, and wait for the rest."""
     w = world_of(s)
@@ -143,6 +158,8 @@ def send_from_queue(s: Sim) -> None:
     while w.queue_head >= 0:
         k = w.queue_head
         packet = packet_of(s, k)
+        if w.peeks:
+            _mark(s, k)
         wait = _missing_tokens(s, packet.size)
         if wait > 0:
             w.link_waits = 1
@@ -155,8 +172,7 @@ def send_from_queue(s: Sim) -> None:
         w.queue_packets -= 1
         w.queue_bytes -= packet.size
         w.sent_packets += 1
-        if w.ce_ns and packet.ect and w.now - packet.entered > w.ce_ns:
-            packet.ce = 1
+        _mark(s, k)
         schedule(s, w.now, EV_ARRIVE, k)
 
 

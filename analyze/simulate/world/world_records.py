@@ -13,7 +13,7 @@ from typing import Protocol
 from ...bbr.records import Four, record_of
 
 # Kinds of congestion control: BBR is whatever callbacks the flow's slot has.
-CC_BBR, CC_CUBIC, CC_RENO, CC_VEGAS = range(4)
+CC_BBR, CC_CUBIC, CC_RENO, CC_VEGAS, CC_DCTCP = range(5)
 # Kinds of application.
 APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 # Kinds of events on the heap.
@@ -91,6 +91,7 @@ class World(Protocol):
     headers: int  # of a segment on the wire, bytes
     policer: int  # 1: packets beyond the bucket are dropped, not queued
     ce_ns: int  # mark packets that queued longer; 0: never
+    peeks: int  # 1: a packet has queued when it is the first, 0: when it leaves
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
     host_ns: int  # what hosts add to a round trip
     noise_ns: int  # and up to this at random
@@ -305,7 +306,7 @@ class Packet(Protocol):
     flow: int
     seq: int
     size: int  # bytes on the wire
-    entered: int
+    entered: int  # when the queue was entered; -1: it is no longer measured
     stamp: int  # timestamp option: when it was sent, ns
     echo: int  # timestamp option: what it echoes, ns
     ect: int  # 1: it may be marked

@@ -22,7 +22,10 @@ from .places import Sim
 from .world_records import FLOW, NS, PACKET, US, WORLD
 from .world_size import RMEM, window_bits
 
-LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO, "vegas": rec.CC_VEGAS}
+LOSS_BASED = {"cubic": rec.CC_CUBIC, "reno": rec.CC_RENO} | {
+    "vegas": rec.CC_VEGAS,
+    "dctcp": rec.CC_DCTCP,
+}
 APPS = {"bulk": rec.APP_BULK, "rate-limited": rec.APP_RATE} | {
     "fixed-size": rec.APP_SIZE,
     "on-off": rec.APP_ON_OFF,
@@ -53,10 +56,11 @@ class PathSetup:
     """The path: rate in bit/s on the wire, times in us, buffer in packets or bytes (0: no limit).
 
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
-    (0: none). `reorder` is the share of packets that overtake others: these wait `reorder_us` of
-    the round trip (0: half of it). `in_skbs`: packets of one skb share their fate, as in a sender's
-    netem. Hosts do something else every `busy_every_us` for `busy_us` on average (0: as
-    world_loop.py has it). A full segment has `mss` bytes after `headers` bytes on the wire.
+    (0: none); with `peeks` that ends when a packet is the first, else when it leaves. `reorder` is
+    the share of packets that overtake others: these wait `reorder_us` of the round trip (0: half of
+    it). `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do something
+    else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). A full segment
+    has `mss` bytes after `headers` bytes on the wire.
     """
 
     rate_bps: int
@@ -72,6 +76,7 @@ class PathSetup:
     aggregation_us: int = 0
     policer: bool = False
     marks_us: int = 0
+    peeks: bool = False
     ecn: bool = False
     memory_bytes: int = 0
     mss: int = rec.MSS
@@ -275,6 +280,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "headers": path.headers,
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
+        "peeks": int(path.peeks),
         "aggregate_ns": path.aggregation_us * US,
         "host_ns": HOST_US * US,
         "noise_ns": 10_000,
@@ -291,6 +297,8 @@ def ecn_of(flow: FlowSetup) -> int:
     ECN_PRECISE: ECE tells the mark of each packet, as in DCTCP (RFC 8257); ECN_CLASSIC: ECE until
     CWR arrives (RFC 3168).
     """
+    if flow.cc == "dctcp":
+        return rec.ECN_PRECISE
     parameters = parameters_of(flow)
     asks = parameters.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
     heard = flow.version in ("v2", "v3") and asks and parameters.get("precise_ece_ack")

@@ -64,6 +64,8 @@ def _path(link: PathSpec) -> PathSetup:
         aggregation_us=link.aggregation_us,
         policer=policer,
         marks_us=link.threshold_us if marks and link.ecn else 0,
+        # RED looks at the queue that a packet finds.
+        peeks=marks and (link.shaper == "tbf" or link.aqm == "red"),
         ecn=link.ecn and marks,
         memory_bytes=link.memory_bytes,
     )

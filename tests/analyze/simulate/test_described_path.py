@@ -23,7 +23,7 @@ _FIFO = PathSetup(10_000_000, 40_000, limit_bytes=50_000)
         replace(_FIFO, limit_bytes=0, policer=True, burst_bytes=60_000),
         replace(_FIFO, jitter_us=2000, burst_bytes=62_500),
         replace(_FIFO, aggregation_us=8000),
-        replace(_FIFO, limit_bytes=0, limit_packets=100, marks_us=2000, ecn=True),
+        replace(_FIFO, limit_bytes=0, limit_packets=100, marks_us=2000, peeks=True, ecn=True),
     ],
 )
 def test_a_simulated_run_has_its_own_path_again(path: PathSetup, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ _ROOM = Path(simulation.__file__).parent
 _NOT_TCP = {"__init__", "estimator", "slots", "application"}
 _MODULES = [path for path in (_ROOM / "sender").glob("*.py") if path.stem not in _NOT_TCP]
 _MODULES.append(_ROOM / "world" / "receiver.py")
-_KERNEL = re.compile(r"\b_*(tcp|cubictcp|cubic|hystart|vegas|icsk|jiffies|sk|inet_csk)_\w+")
+_KERNEL = re.compile(r"\b_*(tcp|cubictcp|cubic|hystart|vegas|dctcp|icsk|jiffies|sk|inet_csk)_\w+")
 # Of the engine's own memory: segments in a ring, blocks in a record.
 _OWN = {"_sequence", "_same_skb", "_set_block"}
 
