@@ -267,8 +267,9 @@ def _write_figures(study: Study, folder: Path, force: bool) -> None:
         raise BbrscopeError(f"cannot make {folder}: {error.strerror}", "name another") from error
     for path, _, _ in files:
         writer.check_free(path, force)
+    notes = [f"simulated runs; fidelity: {text}" for text in study.fidelity]
     for path, chart, kind in files:
-        writer.write_bytes(path, study_charts.picture(chart, kind))
+        writer.write_bytes(path, study_charts.picture(chart, kind, notes))
     say(f"{folder}: {len(files)} files", err=True)
 
 

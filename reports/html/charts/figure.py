@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....probes.base.errors import BbrscopeError
+from ...text.run_notes import simulated
 from ..data import convergence, select, shares
 from ..data.document import LANE_NAMES, SHORT
 from ..data.legible import legible
@@ -72,9 +73,10 @@ def figure(
     Raises:
         BbrscopeError: a run has no such flow, or nothing to draw.
     """
+    notes = list(simulated(con, run_ids))
     if name in still_figures.NAMES:
         spec, rows = still_figures.still_figure(con, name, run_ids, number, between)
-        return PlottedChart(_finished(spec, dark), rows)
+        return PlottedChart(_finished(spec, notes, dark), rows)
     parts = [_part(con, name, run_id, number, between) for run_id in run_ids]
     spec = parts[0].spec if len(parts) == 1 else {"vconcat": [part.spec for part in parts]}
     if len(parts) > 1:
@@ -82,7 +84,7 @@ def figure(
         spec["datasets"] = {}
         for place, part in enumerate(parts):
             _prefix(part.spec, spec["datasets"], f"run{place}-")
-    return PlottedChart(_finished(spec, dark), [row for part in parts for row in part.rows])
+    return PlottedChart(_finished(spec, notes, dark), [row for part in parts for row in part.rows])
 
 
 def _part(
@@ -289,16 +291,16 @@ def _prefix(spec: dict[str, Any], datasets: dict[str, Any], prefix: str) -> None
         scale |= {"domainMin": ends["t0"], "domainMax": ends["t1"]}
 
 
-def _finished(spec: dict[str, Any], dark: bool) -> dict[str, Any]:
-    """Colours by value, a margin, and room for legends."""
-    chart = vega.on_paper(spec, dark)
+def _finished(spec: dict[str, Any], notes: Sequence[str], dark: bool) -> dict[str, Any]:
+    """Colours by value, a margin, room for legends, and what is said of simulated runs."""
+    chart = vega.on_paper(vega.with_notes(spec, notes, WIDTH), dark)
     chart |= {"padding": 8, "autosize": {"type": "pad"}}
     for kind in ("axis", "axisX", "legend", "title", "text"):
         config = chart["config"].setdefault(kind, {})
         config |= {key: "sans-serif" for key in ("labelFont", "titleFont", "font") if key in config}
     ink, soft = COLOURS["ink"][dark], COLOURS["soft"][dark]
     chart["config"]["legend"] |= {"labelColor": ink, "symbolOpacity": 1}
-    chart["config"]["title"] |= {"color": ink}
+    chart["config"]["title"] |= {"color": ink, "subtitleColor": soft, "subtitleFont": "sans-serif"}
     chart["config"]["axis"] |= {"labelColor": soft, "titleColor": soft}
     for part in chart.get("vconcat", [chart]):
         part["width"] = WIDTH

@@ -235,11 +235,15 @@ def _axis(figure: Figure, rows: list[Row]) -> alt.Axis:
     )
 
 
-def picture(chart: ChartType, kind: str) -> bytes:
-    """Return a chart as a file of its own, svg or png, in the colours of the light theme."""
+def picture(chart: ChartType, kind: str, notes: Sequence[str] = ()) -> bytes:
+    """Return a chart as a file of its own, svg or png, in the colours of the light theme.
+
+    Args:
+        notes: what is said below its title.
+    """
     import vl_convert
 
-    spec = vega.on_paper(chart.to_dict())
+    spec = vega.on_paper(vega.with_notes(chart.to_dict(), notes, WIDTH))
     if kind == "svg":
         svg: str = vl_convert.vegalite_to_svg(spec)
         return svg.encode()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..data.legible import legible_texts
@@ -54,7 +56,9 @@ def on_paper(spec: dict[str, Any], dark: bool = False) -> dict[str, Any]:
 
 # Keys of a specification below which nothing is ours to paint, and those of texts.
 _DATA = ("datasets", "values", "domain")
-_TEXTS = ("title", "text")
+_TEXTS = ("title", "text", "subtitle")
+# Notes: their size, and pixels of a letter on average.
+_SMALL, _LETTER = 9, 5
 
 
 def _as_text(spec: dict[str, Any]) -> dict[str, Any]:
@@ -83,3 +87,16 @@ def _as_text(spec: dict[str, Any]) -> dict[str, Any]:
         return made
 
     return cast("dict[str, Any]", titled(legible_texts(spec)))
+
+
+def with_notes(spec: dict[str, Any], notes: Sequence[str], width: int) -> dict[str, Any]:
+    """Return a Vega-Lite specification with notes below its title, wrapped to `width` pixels."""
+    lines = [line for note in notes for line in textwrap.wrap(note, width // _LETTER)]
+    if not lines:
+        return spec
+    title = spec.get("title")
+    small: dict[str, Any] = {"text": lines, "fontSize": _SMALL, "fontWeight": "normal"}
+    if title:  # Vega draws no subtitle without one
+        heading = title if isinstance(title, dict) else {"text": title}
+        small = heading | {"subtitle": lines, "subtitleFontSize": _SMALL}
+    return spec | {"title": small | {"anchor": "start"}}

@@ -17,6 +17,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.plot import command, complete_names
 from bbrscope.reports.html.charts.figure import NAMES
+from bbrscope.reports.text import run_notes
 from click.testing import CliRunner, Result
 
 RUN = "v2_single_1bdp"
@@ -94,6 +95,24 @@ def test_several_runs_stand_one_above_the_other(shipped_path: Path, tmp_path: Pa
     ]
     runs = pq.read_table(output).column("run").to_pylist()
     assert set(runs) == {"v2_single_1bdp", "v2_x_spur"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("rtt", RUN), ("rtt", RUN, "v2_x_spur"), ("rtt-cdf", RUN), ("scatter", RUN)]
+)
+def test_a_figure_of_a_simulated_run_says_how_far_it_holds(
+    arguments: tuple[str, ...],
+    shipped_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holds = "does not hold here: no recording has this rate, <nor> this round trip; never compared"
+    monkeypatch.setattr(run_notes, "simulated_of_many", lambda *_: {1: holds})
+    output = tmp_path / "figure.svg"
+    done = _plot(shipped_path, *arguments, "-o", str(output), "--force")
+    assert done.exit_code == 0, done.output
+    texts = [element.text for element in ElementTree.parse(output).iter() if element.text]
+    assert f"1 simulated run; fidelity: {holds}" in " ".join(texts)
 
 
 def test_a_window_has_its_points_and_no_others(shipped_path: Path, tmp_path: Path) -> None:

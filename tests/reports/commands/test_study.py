@@ -87,7 +87,10 @@ def test_verdicts_runs_and_figures_are_data_too(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_chart_becomes_a_picture(path: Path, tmp_path: Path) -> None:
+def test_every_chart_becomes_a_picture(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "simulated_of_many", lambda *_: {1: "never compared"})
     folder = tmp_path / "figures"
     args = ("cao-grid640", "--full", "--format", "csv", "--figures", str(folder))
     assert run(path, *args).exit_code == 0
@@ -98,6 +101,7 @@ def test_every_chart_becomes_a_picture(path: Path, tmp_path: Path) -> None:
         text = file.read_text()
         assert "var(--" not in text
         assert text.count("<path") > 5
+        assert ">simulated runs; fidelity: never compared<" in text
     assert all(file.read_bytes()[1:4] == b"PNG" for file in folder.glob("*.png"))
     assert "exists" in getattr(run(path, *args).exception, "fact", "")
 
