@@ -126,16 +126,16 @@ FULLBW_STALL_ROUND = _code(11, "FULLBW_STALL_ROUND", "123", "full_bw", "bbr_chec
     "Round {full_bw_cnt} of {full_bw_cnt_limit} without 25% bandwidth growth (needed {bw_thresh}, saw {bw}).",
     full_bw_cnt=ROUNDS, full_bw_cnt_limit=ROUNDS, bw_thresh=BW, bw=BW)
 FULLBW_REACHED_PLATEAU = _code(12, "FULLBW_REACHED_PLATEAU", "123", "full_bw", "bbr_check_full_bw_reached", _PLATEAU,
-    "{full_bw_cnt} rounds without 25% growth over {full_bw}: the pipe is judged full at {bw}.",
+    "{full_bw_cnt:round|rounds} without 25% growth over {full_bw}: the pipe is judged full at {bw}.",
     full_bw_cnt=ROUNDS, full_bw=BW, bw=BW)
 FULLBW_SKIP_APPLIMITED = _code(13, "FULLBW_SKIP_APPLIMITED", "123", "full_bw", "bbr_check_full_bw_reached", _PLATEAU,
     "=The sample {bw} is application-limited, so it does not count towards the plateau.",
     bw=BW)
 FULLBW_REACHED_LOSS = _code(14, "FULLBW_REACHED_LOSS", "23", "full_bw", "bbr_check_loss_too_high_in_startup", _STARTUP_LOSS,
-    "STARTUP ended by loss: {loss_events} loss events in the round, {lost} lost of {tx_in_flight} in flight (limit {loss_limit}).",
+    "STARTUP ended by loss: {loss_events:loss event|loss events} in the round, {lost} lost of {tx_in_flight} in flight (limit {loss_limit}).",
     loss_events=COUNT, lost=PACKETS, tx_in_flight=PACKETS, loss_limit=PACKETS)
 FULLBW_REACHED_ECN = _code(15, "FULLBW_REACHED_ECN", "23", "full_bw", "bbr_check_ecn_too_high_in_startup", _NOT_DRAFT,
-    "STARTUP ended by ECN: CE ratio {ce_ratio}/256 for {rounds} rounds in a row.",
+    "STARTUP ended by ECN: CE ratio {ce_ratio}/256 for {rounds:round|rounds} in a row.",
     ce_ratio=SHARE, rounds=ROUNDS)
 FULLBW_RESET_UNDO = _code(16, "FULLBW_RESET_UNDO", "123", "full_bw", "bbr_undo_cwnd", _RECOVERY,
     "Loss recovery was spurious: plateau baseline {full_bw} forgotten.",
@@ -153,7 +153,7 @@ STARTUP_LOSS_EVENT = _code(20, "STARTUP_LOSS_EVENT", "23", "full_bw", "bbr_check
     "=Loss event {loss_events} of this STARTUP round ({loss_events_limit} end STARTUP if the loss rate is too high).",
     loss_events=COUNT, loss_events_limit=COUNT)
 STARTUP_ECN_ROUND = _code(21, "STARTUP_ECN_ROUND", "23", "full_bw", "bbr_check_ecn_too_high_in_startup", _NOT_DRAFT,
-    "=CE ratio {ce_ratio}/256 in STARTUP: {rounds} high round(s) in a row.",
+    "=CE ratio {ce_ratio}/256 in STARTUP: {rounds:high round|high rounds} in a row.",
     ce_ratio=SHARE, rounds=ROUNDS)
 
 # --- mode -----------------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ DRAIN_ENTER = _code(30, "DRAIN_ENTER", "123", "mode", "bbr_check_drain", _DRAIN,
     "The pipe is full: leave STARTUP and drain the queue; target inflight {target}, max bandwidth {max_bw}.",
     target=PACKETS, max_bw=BW)
 DRAIN_EXIT_DRAINED = _code(31, "DRAIN_EXIT_DRAINED", "123", "mode", "bbr_check_drain", _DRAIN,
-    "Estimated {in_net} packets in the network is at or below the target {target}: enter PROBE_BW.",
+    "The estimate of {in_net:packet|packets} in the network is at or below the target {target}: enter PROBE_BW.",
     in_net=PACKETS, target=PACKETS)
 DRAIN_STAY = _code(32, "DRAIN_STAY", "123", "mode", "bbr_check_drain", _DRAIN,
-    "=Still draining: {in_net} packets in the network, target {target}.",
+    "=Still draining: {in_net:packet|packets} in the network, target {target}.",
     in_net=PACKETS, target=PACKETS)
 PBW_ENTER_PHASE_RANDOM = _code(33, "PBW_ENTER_PHASE_RANDOM", "1", "phase", "bbr_reset_probe_bw_mode", "none (v1)",
     "PROBE_BW starts in cycle phase {cycle_idx} (random draw {draw}).",
@@ -173,7 +173,7 @@ PBW_ENTER_DOWN = _code(34, "PBW_ENTER_DOWN", "23", "phase", "bbr_start_bw_probe_
     "PROBE_BW starts in DOWN; next bandwidth probe after {probe_wait_us} or by the Reno-fair round count (starting at {rounds_since_probe}).",
     probe_wait_us=TIME, rounds_since_probe=ROUNDS)
 PRTT_ENTER_EXPIRED = _code(35, "PRTT_ENTER_EXPIRED", "123", "mode", "bbr_update_min_rtt", _PRTT,
-    "No RTT renewed the minimum of {probe_rtt_min_us} for {window_ms} ms: cut inflight to {probe_rtt_cwnd} packets (cwnd {cwnd}).",
+    "No RTT renewed the minimum of {probe_rtt_min_us} for {window_ms} ms: cut inflight to {probe_rtt_cwnd:packet|packets} (cwnd {cwnd}).",
     probe_rtt_min_us=TIME_OR_UNSET, window_ms=MS, probe_rtt_cwnd=VOLUME, cwnd=PACKETS)
 PRTT_SKIP_IDLE = _code(36, "PRTT_SKIP_IDLE", "123", "mode", "bbr_update_min_rtt", _IDLE,
     "=The RTT filter expired, but the flow has just restarted from idle: PROBE_RTT skipped.")
@@ -205,7 +205,7 @@ IDLE_RESTART = _code(45, "IDLE_RESTART", "123", "idle", "bbr_cwnd_event", _IDLE,
     "Sending restarts from idle: aggregation epoch reset; in PROBE_BW pace at 1.0 x {bw}.",
     bw=BW)
 IDLE_RESTART_END = _code(46, "IDLE_RESTART_END", "123", "idle", "bbr_update_min_rtt", _IDLE,
-    "Data was acknowledged ({delivered} packets): the idle restart is over.",
+    "Data was acknowledged ({delivered:packet|packets}): the idle restart is over.",
     delivered=PACKETS)
 
 # --- v1 gain cycle and policer --------------------------------------------------------------------
@@ -234,13 +234,13 @@ LT_SAMPLE_START = _code(60, "LT_SAMPLE_START", "1", "policer", "bbr_lt_bw_sampli
     "First loss ({losses}): start long-term rate sampling, in case a policer is at work.",
     losses=PACKETS)
 LT_RESET_APPLIMITED = _code(61, "LT_RESET_APPLIMITED", "1", "policer", "bbr_lt_bw_sampling", "none (v1)",
-    "Policer sampling dropped after {rounds} rounds: application-limited.",
+    "Policer sampling dropped after {rounds:round|rounds}: application-limited.",
     rounds=ROUNDS)
 LT_RESET_TOO_LONG = _code(62, "LT_RESET_TOO_LONG", "1", "policer", "bbr_lt_bw_sampling", "none (v1)",
-    "Policer interval of {rounds} rounds is longer than {limit}: start over.",
+    "Policer interval of {rounds:round|rounds} is longer than {limit}: start over.",
     rounds=ROUNDS, limit=ROUNDS)
 LT_WAIT_ROUNDS = _code(63, "LT_WAIT_ROUNDS", "1", "policer", "bbr_lt_bw_sampling", "none (v1)",
-    "=Policer interval not closed: {rounds} of at least {limit} rounds.",
+    "=Policer interval not closed: {rounds} of at least {limit:round|rounds}.",
     rounds=ROUNDS, limit=ROUNDS)
 LT_WAIT_LOSS = _code(64, "LT_WAIT_LOSS", "1", "policer", "bbr_lt_bw_sampling", "none (v1)",
     "=Policer interval not closed: no loss on this ACK (round {rounds}).",
@@ -264,7 +264,7 @@ LT_USE_DIFF = _code(70, "LT_USE_DIFF", "1", "policer", "bbr_lt_bw_interval_done"
     "Two lossy intervals differ by less than 4 kbit/s ({bw} and {lt_bw}): policer assumed, pace at {new_lt_bw} for 48 rounds.",
     bw=BW, lt_bw=BW, new_lt_bw=BW)
 LT_END_48R = _code(71, "LT_END_48R", "1", "policer", "bbr_lt_bw_sampling", "none (v1)",
-    "The policer estimate {lt_bw} retires after {rounds} rounds: gain cycling restarts.",
+    "The policer estimate {lt_bw} retires after {rounds:round|rounds}: gain cycling restarts.",
     lt_bw=BW, rounds=ROUNDS)
 LT_RESET_UNDO = _code(72, "LT_RESET_UNDO", "1", "policer", "bbr_undo_cwnd", "none (v1)",
     "Policer state dropped: the loss was spurious (estimate was {lt_bw}).",
@@ -278,7 +278,7 @@ REFILL_BY_CLOCK = _code(80, "REFILL_BY_CLOCK", "23", "phase", "bbr_check_time_to
     "{elapsed_us} since DOWN began exceeds the drawn wait of {probe_wait_us}: refill the pipe, then probe.",
     elapsed_us=TIME, probe_wait_us=TIME)
 REFILL_BY_RENO_ROUNDS = _code(81, "REFILL_BY_RENO_ROUNDS", "23", "phase", "bbr_check_time_to_probe_bw", _SCALE,
-    "{rounds_since_probe} rounds since the last probe reach the Reno-fair limit {rounds} (target inflight {target}): refill.",
+    "{rounds_since_probe:round since the last probe reaches|rounds since the last probe reach} the Reno-fair limit {rounds} (target inflight {target}): refill.",
     rounds_since_probe=ROUNDS, rounds=ROUNDS, target=PACKETS)
 REFILL_BY_ECN_CLEAR = _code(82, "REFILL_BY_ECN_CLEAR", "23", "phase", "bbr_check_time_to_probe_bw", _NOT_DRAFT,
     "ECN marks ceased without loss: probe again at once, first step 2^{slope} (inflight_hi {inflight_hi}).",
@@ -296,7 +296,7 @@ DOWN_BY_QUEUE = _code(86, "DOWN_BY_QUEUE", "2", "phase", "bbr_update_cycle_phase
     "Inflight {in_net} has reached {target}, 1.25 BDP and room for TSO bursts, after a min_rtt: a queue is building, stop probing.",
     in_net=PACKETS, target=PACKETS)
 DOWN_BY_PLATEAU = _code(87, "DOWN_BY_PLATEAU", "3", "phase", "bbr_update_cycle_phase", _UP,
-    "Bandwidth stopped growing at {full_bw} for {full_bw_cnt} rounds: the probe is finished.",
+    "Bandwidth stopped growing at {full_bw} for {full_bw_cnt:round|rounds}: the probe is finished.",
     full_bw=BW, full_bw_cnt=ROUNDS)
 DOWN_BY_LOSS = _code(88, "DOWN_BY_LOSS", "23", "phase", "bbr_handle_inflight_too_high", _LOSS_PROBE,
     "Too much loss while probing: {lost} lost of {tx_in_flight} in flight (limit {loss_limit}).",
@@ -345,7 +345,7 @@ REFILL_STAY = _code(103, "REFILL_STAY", "23", "phase", "bbr_update_cycle_phase",
     "=Refilling: the round is not over yet (inflight {in_net}).",
     in_net=PACKETS)
 CRUISE_STAY = _code(104, "CRUISE_STAY", "23", "phase", "bbr_check_time_to_probe_bw", _SCALE,
-    "=Not yet time to probe: {elapsed_us} of {probe_wait_us} waited, {rounds_since_probe} of {rounds} rounds.",
+    "=Not yet time to probe: {elapsed_us} of {probe_wait_us} waited, {rounds_since_probe} of {rounds:round|rounds}.",
     elapsed_us=TIME, probe_wait_us=TIME, rounds_since_probe=ROUNDS, rounds=ROUNDS)
 LOSS_RIDES_PROBE = _code(105, "LOSS_RIDES_PROBE", "23", "phase", "bbr_skb_marked_lost", _LOSS_PROBE,
     "=A packet lost while probing does not end the probe: {lost} lost of {tx_in_flight} (limit {loss_limit}).",
@@ -365,7 +365,7 @@ HI_CUT_RS_ECN = _code(122, "HI_CUT_RS_ECN", "23", "inflight_hi", "bbr_handle_inf
     "inflight_hi {old}->{new}: the probe with {tx_in_flight} in flight drew too many CE marks; floor 0.7 x target {target}.",
     old=VOLUME, new=VOLUME, tx_in_flight=PACKETS, target=PACKETS)
 HI_CUT_LOST_SKB = _code(123, "HI_CUT_LOST_SKB", "23", "inflight_hi", "bbr_handle_inflight_too_high", _LOSS_PROBE,
-    "inflight_hi {old}->{new}: loss crossed the limit {prefix} packets into the flight; floor 0.7 x target {target}.",
+    "inflight_hi {old}->{new}: loss crossed the limit {prefix:packet|packets} into the flight; floor 0.7 x target {target}.",
     old=VOLUME, new=VOLUME, prefix=PACKETS, target=PACKETS)
 HI_CUT_TLP = _code(124, "HI_CUT_TLP", "3", "inflight_hi", "bbr_handle_inflight_too_high", _LOSS_PROBE,
     "inflight_hi {old}->{new}: a tail loss repaired by TLP with {tx_in_flight} in flight; floor 0.7 x target {target}.",
@@ -401,10 +401,10 @@ HI_HOLD_CWND_BELOW_HI = _code(134, "HI_HOLD_CWND_BELOW_HI", "23", "inflight_hi",
     "=inflight_hi {inflight_hi} not grown: cwnd {cwnd} is still below it.",
     inflight_hi=VOLUME, cwnd=PACKETS)
 HI_HOLD_ACCUMULATING = _code(135, "HI_HOLD_ACCUMULATING", "23", "inflight_hi", "bbr_probe_inflight_hi_upward", _UP,
-    "={acks} of {cnt} packets acknowledged towards the next +1 on inflight_hi {inflight_hi}.",
+    "={acks} of {cnt:packet|packets} acknowledged towards the next +1 on inflight_hi {inflight_hi}.",
     acks=PACKETS, cnt=PACKETS, inflight_hi=VOLUME)
 HI_SLOPE_DOUBLE = _code(136, "HI_SLOPE_DOUBLE", "23", "inflight_hi", "bbr_raise_inflight_hi_slope", _UP,
-    "=+1 on inflight_hi per {cnt} packets acknowledged: round {round} of the probe, and growth doubles in each.",
+    "=+1 on inflight_hi per {cnt:packet|packets} acknowledged: round {round} of the probe, and growth doubles in each.",
     cnt=PACKETS, round=ROUNDS)
 HI_REFILL_ADD = _code(137, "HI_REFILL_ADD", "2", "inflight_hi", "bbr_start_bw_probe_refill", _NOT_DRAFT,
     "inflight_hi {old}->{new}: refill_add_inc adds {inc} at REFILL.",
@@ -469,7 +469,7 @@ LOSSROUND_START = _code(173, "LOSSROUND_START", "23", "round", "bbr_update_lates
     "=A loss round ends at {delivered} delivered (loss in it: {loss_in_round}).",
     delivered=PACKETS, loss_in_round=FLAG)
 LOSSROUND_MARK = _code(174, "LOSSROUND_MARK", "23", "round", "bbr_skb_marked_lost", _LOSS_NOPROBE,
-    "First loss of the round: it counts until the ACK of a packet sent after these {delivered} deliveries.",
+    "First loss of the round: it counts until the ACK of a packet sent after what is delivered by now ({delivered:packet|packets}).",
     delivered=PACKETS)
 ECN_ELIGIBLE = _code(175, "ECN_ELIGIBLE", "23", "ecn", "bbr_update_ecn_alpha", _NOT_DRAFT,
     "ECN response enabled (min_rtt {min_rtt_us}).",
@@ -589,7 +589,7 @@ AGG_NEW_MAX = _code(228, "AGG_NEW_MAX", "123", "extra_acked", "bbr_update_ack_ag
     "extra_acked {old}->{new}: ACKs came in a burst.",
     old=PACKETS, new=PACKETS)
 AGG_WINDOW_FLIP = _code(229, "AGG_WINDOW_FLIP", "123", "extra_acked", "bbr_update_ack_aggregation", _AGG,
-    "The aggregation window rotates after {rounds} rounds (dropped {old}).",
+    "The aggregation window rotates after {rounds:round|rounds} (dropped {old}).",
     rounds=ROUNDS, old=PACKETS)
 CWND_UNDO = _code(230, "CWND_UNDO", "23", "cwnd", "bbr_undo_cwnd", _RECOVERY,
     "Spurious loss: cwnd {old}->{new}.",
@@ -609,10 +609,10 @@ PLB_CLEAR = _code(251, "PLB_CLEAR", "3", "plb", "tcp_plb_update_state", _NOT_DRA
     "Round without congestion (CE ratio {ce_ratio}/256): PLB count restarts.",
     ce_ratio=SHARE)
 PLB_REHASH = _code(252, "PLB_REHASH", "3", "plb", "tcp_plb_check_rehash", _NOT_DRAFT,
-    "PLB asks for another path after {rounds} congested rounds.",
+    "PLB asks for another path after {rounds:congested round|congested rounds}.",
     rounds=ROUNDS)
 PLB_PAUSED = _code(253, "PLB_PAUSED", "3", "plb", "tcp_plb_check_rehash", _NOT_DRAFT,
-    "=PLB would repath after {rounds} rounds, but pauses until jiffy {pause_until}.",
+    "=PLB would repath after {rounds:round|rounds}, but pauses until jiffy {pause_until}.",
     rounds=ROUNDS, pause_until=STAMP)
 PLB_PAUSE_RTO = _code(254, "PLB_PAUSE_RTO", "3", "plb", "tcp_plb_update_state_upon_rto", _NOT_DRAFT,
     "TCP entered the state Loss: PLB pauses until jiffy {pause_until}.",
@@ -638,7 +638,7 @@ CYC_STAY_DOWN_UNTIL_DRAINED = _code(280, "CYC_STAY_DOWN_UNTIL_DRAINED", "", "pha
     "=Holding 0.75x until inflight falls to {target} (now {in_net}), whatever the time.",
     target=PACKETS, in_net=PACKETS)
 CYC_BEGIN_RANDOM_LENGTH = _code(281, "CYC_BEGIN_RANDOM_LENGTH", "", "phase", "BBRPlus", _NOT_DRAFT,
-    "A cycle begins at 1.25x, {elapsed_us} after the last one: it is to last {cycle_len} times min_rtt {min_rtt_us}.",
+    "A cycle begins at 1.25x, {elapsed_us} after the last one: it is to last {cycle_len} x min_rtt {min_rtt_us}.",
     elapsed_us=TIME, cycle_len=COUNT, min_rtt_us=TIME_OR_UNSET)
 RTPROP_WITH_DEVIATION = _code(282, "RTPROP_WITH_DEVIATION", "", "min_rtt", "BBR+", _NOT_DRAFT,
     "RTprop {old_us}->{new_us}: min_rtt {min_rtt_us} and {added_us} of the RTT's deviation.",

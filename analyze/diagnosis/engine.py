@@ -12,6 +12,7 @@ from ...collect.store.arrow import registered
 from ...collect.store.limits import limited
 from ...collect.store.query import Row
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..story.completeness import RunCompleteness, completeness_of_many
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
@@ -265,7 +266,7 @@ def _not_asked(rule: Rule, diagnosis: Diagnosis, missing: set[str]) -> tuple[str
         versions = " and ".join(f"v{digit}" for digit in rule.versions)
         return "not applicable", f"is about BBR {versions}"
     if len(diagnosis.flows) < rule.flows:
-        return "not applicable", f"takes {rule.flows} flows"
+        return "not applicable", f"takes {plural(rule.flows, 'flow')}"
     lacks = [NEEDS[name].words for name in rule.needs if name in missing]
     return ("not checked", f"needs {' and '.join(lacks)}") if lacks else None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...probes.base.plurals import plural
 from ..compare.noise import ALPHA, holm, interval, p_value
 from ..views.runs.sender_views import WHY_NOT
 from .breakdowns import BREAKDOWNS
@@ -188,7 +189,8 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     ]
     table = pa.Table.from_pylist(rows[:most], pa.schema([*fields, ("verdict", pa.string())]))
     about = (
-        f"share of its time that a run lost, mean of {len(weeks[1])} runs of the week before and"
+        f"share of its time that a run lost, mean of {plural(len(weeks[1]), 'run')} of the week"
+        " before and"
         f" {len(weeks[0])} of the last one; low to high holds the difference with 95 %; p by"
         " permutation, after Holm"
     )

@@ -26,6 +26,7 @@ from ...collect.store.rowsets import insert_into
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.own_version import own_version
+from ...probes.base.plurals import plural
 from ..bbr.records import Array
 from ..diagnosis.engine import EVENTS_IN_A_LAKE, Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
@@ -276,7 +277,7 @@ class _Group:
         if there and (there.number, there.rows) == (number, count):
             return there.path
         if table in PARTLY_STORED:
-            raise AssertionError(f"{count} rows of {table} of run {number} were not filed")
+            raise AssertionError(f"{plural(count, 'row')} of {table} of run {number} not filed")
         written = self.folder / f"{table}.parquet"
         if table in self.small:
             write_run(self.small[table], run_id, number, written)

@@ -72,7 +72,9 @@ def classify(
     for index in map(int, np.flatnonzero(step.outcome == loops.DIFFERENT)):
         sign = _explanation(suspected.get(index, []), step.fields_of(index))
         if sign is None and rows_lost:
-            detail = f"state does not follow; the recording reports {rows_lost} rows or events lost"
+            detail = (
+                f"state does not follow; the recording reports rows or events lost: {rows_lost}"
+            )
             sign = Sign(index, "lost_rows", detail, EVERYTHING)
         if sign is not None:
             gaps.append(Gap(index, sign.kind, sign.detail))

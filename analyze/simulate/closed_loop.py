@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..bbr.variants.own_variant import base_of, is_variant, parameters_under
 from ..replay.parameter_settings import apply_settings, parse_settings
 from ..replay.run_info import run_info
@@ -208,7 +209,9 @@ def predict(
             was measured, or `check_fit` refuses the path.
     """
     if seeds < LEAST_SEEDS:
-        raise BbrscopeError(f"{seeds} seeds say little", f"use {LEAST_SEEDS} or more")
+        raise BbrscopeError(
+            f"{plural(seeds, 'seed says', 'seeds say')} little", f"use {LEAST_SEEDS} or more"
+        )
     _check_measured(world, world.recorded, "the recording shows")
     check_length(world)
     changed = under(world.setup, version, settings)

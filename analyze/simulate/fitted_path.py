@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
 from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
 from .recorded_policer import Policer, recorded_policer
@@ -153,7 +154,8 @@ def _uncovered(every: Columns, base_us: float, others_us: int | None) -> Iterato
     pauses = silent[silent > _RTO_MIN_US + base_us]
     if len(pauses):
         yield (
-            f"the application paused {len(pauses)} times, {pauses.sum() / 1e6:.1f} s in all, which"
+            f"the application paused {plural(len(pauses), 'time')}, {pauses.sum() / 1e6:.1f} s"
+            " in all, which"
             " no simulation of it does"
         )
     t = every["t_us"]

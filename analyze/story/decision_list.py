@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..bbr.codes import BY_NAME, CODES, Code
 from .changes import Change, Reason
 from .event_flows import EventFlow
@@ -83,7 +84,8 @@ def decisions_at(
     (count,) = first_row(con, f"SELECT count(*) {where}", *values) or (0,)
     if count > MOST_DECISIONS:
         raise BbrscopeError(
-            f"flow {flow.flow} of {flow.run} has {count:,} such decisions, too many to tell",
+            f"flow {flow.flow} of {flow.run} has {plural(count, 'such decision')}, too many to"
+            " tell",
             "narrow them with --between and --only, or bbrscope sql 'FROM decision_log ...'",
         )
     rows = con.execute(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..bbr.codes import BY_NAME, CODES
 from ..bbr.ints import U32_MAX
 from ..bbr.records import BBR_PROBE_RTT, CA_STATES
@@ -278,7 +279,8 @@ def _volume(state: dict[str, Any]) -> str:
     if state["min_rtt_us"] != U32_MAX:
         bdp = -(-max_bw(state) * state["min_rtt_us"] // (1 << 24))
         text += f", BDP {bdp} (max_bw x min_rtt)"
-    return text + f", extra_acked {max(state['extra_acked_0'], state['extra_acked_1'])} packets"
+    extra_acked = max(state["extra_acked_0"], state["extra_acked_1"])
+    return f"{text}, extra_acked {plural(extra_acked, 'packet')}"
 
 
 def _bounds(

@@ -41,7 +41,7 @@ TIMEOUT = _observation(
     "TIMEOUT",
     "timeout",
     "tcp_retransmit_timer",
-    "The retransmission timer expired with {inflight} packets in flight.",
+    "The retransmission timer expired with {inflight:packet|packets} in flight.",
     inflight=Unit.PACKETS,
 )
 TIMEOUT_AGAIN = _observation(
@@ -59,7 +59,7 @@ MTU_DROP = _observation(
     "MTU_DROP",
     "loss_state",
     "tcp_simple_retransmit",
-    "The path MTU fell, so that segments have {to_bytes} bytes and no longer {from_bytes}: TCP"
+    "The path MTU fell, so that segments have {to_bytes:byte|bytes} and no longer {from_bytes}: TCP"
     " marked what was in flight lost and entered the state Loss. No timer expired.",
     from_bytes=Unit.COUNT,
     to_bytes=Unit.COUNT,
@@ -68,7 +68,8 @@ MSS_CHANGED = _observation(
     "MSS_CHANGED",
     "mss",
     "tcp_sync_mss",
-    "Segments have {new} bytes and no longer {old}: max_bw, BDP and the bounds count segments, so"
+    "Segments have {new:byte|bytes} and no longer {old}: max_bw, BDP and the bounds count"
+    " segments, so"
     " the same numbers now mean other amounts of data.",
     old=Unit.COUNT,
     new=Unit.COUNT,

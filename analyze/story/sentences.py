@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...probes.base.plurals import worded
 from ..bbr.codes import CODES, Code, Unit
 from ..bbr.ints import U32_MAX
 from ..bbr.records import CA_STATES
@@ -153,7 +154,7 @@ def fill(
     words = {
         name: value(code.units[name], number, mss, hz, jiffies) for name, number in numbers.items()
     }
-    return code.sentence.format(**words)
+    return worded(code.sentence, **words)
 
 
 def evidence_of(code: Code, evidence: Sequence[int]) -> dict[str, int]:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from string import Formatter
 
+from ...probes.base.plurals import plural, worded
+
 Value = int | float | Decimal | str | None
 
-# What a place in a template may ask for: thousands, digits, and a kind; no widths, which could ask
-# for gigabytes, and no names, which could reach into objects.
-_SPEC = re.compile(r",?(\.[0-9]{1,2})?[dfgs]?")
+# What a place in a template may ask for: thousands, digits, and a kind, or the words that follow 1
+# and every other count; no widths, which could ask for gigabytes, and no names, which could reach
+# into objects.
+_SPEC = re.compile(r",?(\.[0-9]{1,2})?[dfgs]?|[\w ]+\|[\w ]+")
 # Least and most of what was measured stand left and right of it.
 _RANGE = " to "
 
@@ -22,8 +25,8 @@ class ClaimNumbers:
     """Numbers and the words around them.
 
     Attributes:
-        template: words with a place such as ``{:.1f}`` or ``{}`` for each of `values`, as Python's
-            str.format() has them.
+        template: words with a place such as ``{:.1f}``, ``{}`` or ``{:run|runs}`` for each of
+            `values`, as probes.base.plurals.worded() has them.
         values: what was measured, in the units that the words name; None where nothing was.
     """
 
@@ -38,7 +41,9 @@ class ClaimNumbers:
         """
         places = [(name, spec) for _, name, spec, _ in self._parsed() if name is not None]
         if len(places) != len(self.values):
-            raise ValueError(f"{len(places)} places for {len(self.values)} values")
+            raise ValueError(
+                f"{plural(len(places), 'place')} for {plural(len(self.values), 'value')}"
+            )
         for name, spec in places:
             if name or not _SPEC.fullmatch(spec or ""):
                 raise ValueError(f"the place {{{name}:{spec}}} is not like {{:,.1f}}")
@@ -55,6 +60,8 @@ class ClaimNumbers:
         '50 ms'
         >>> ClaimNumbers("{:,d} losses, {:,d} to {:,d}", (7012, 7012, 7012)).text()
         '7,012 losses'
+        >>> ClaimNumbers("{} of {:run|runs}", (1, 1)).text()
+        '1 of 1 run'
         """
         if any(value is None for value in self.values):
             return ""
@@ -102,5 +109,7 @@ def _typed(values: Sequence[object]) -> tuple[Value, ...]:
 
 def _shown(value: Value, spec: str) -> str:
     """Return a value as its place asks; zero has no sign."""
+    if "|" in spec:
+        return worded(f"{{value:{spec}}}", value=value)
     text = format(value, spec)
     return text[1:] if text.startswith("-") and not text.strip("-0.,") else text

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 
 FEATURES = {
     "rate": "bandwidth, Mbit/s",
@@ -86,12 +87,14 @@ class Tree:
     def summary(self) -> str:
         """Say in a sentence or two what it rests on."""
         base = max(self.bbr, self.points - self.bbr) / self.points
-        text = f"{self.points} paths, BBR ahead on {self.bbr}; learnt from {self.trained} of them."
+        paths = plural(self.points, "path")
+        text = f"{paths}, BBR ahead on {self.bbr}; learnt from {self.trained} of them."
         if not self.accuracies:
             return f"{text} Too few paths for a cross-validated accuracy."
         mean, median = statistics.mean(self.accuracies), statistics.median(self.accuracies)
         return (
-            f"{text} Cross-validated accuracy over {len(self.accuracies)} folds: mean {mean:.1%},"
+            f"{text} Cross-validated accuracy over {plural(len(self.accuracies), 'fold')}: mean"
+            f" {mean:.1%},"
             f" median {median:.1%}; always naming the more frequent winner is right on {base:.1%}."
         )
 
@@ -101,7 +104,7 @@ class Tree:
 
     def _lines(self, index: int, answer: str) -> Iterator[str]:
         node = self.nodes[index]
-        votes = f"{node.samples} paths: {node.bbr} BBR, {node.cubic} CUBIC"
+        votes = f"{plural(node.samples, 'path')}: {node.bbr} BBR, {node.cubic} CUBIC"
         indent = "  " * node.depth
         if node.left < 0:
             yield f"{indent}{answer}{node.decision} ({votes})"
@@ -136,7 +139,7 @@ def grow(cells: Sequence[Mapping[str, Any]]) -> Tree:
     fewest = min(labels.count(0), labels.count(1))
     if fewest < 2 or len(cells) < LEAST_PATHS:
         raise BbrscopeError(
-            f"no tree from {len(cells)} paths, on {sum(labels)} of which BBR is ahead",
+            f"no tree from {plural(len(cells), 'path')}, on {sum(labels)} of which BBR is ahead",
             f"run a grid of at least {LEAST_PATHS} paths on which each wins twice or more, with BBR"
             " and with CUBIC",
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...probes.base.errors import BundleError
 from ...probes.base.no_file import no_file
+from ...probes.base.plurals import plural
 from .archive import unpacked
 from .manifest_values import MAX_NAME, ManifestChecker
 from .numbers import load_json
@@ -201,7 +202,7 @@ def _files(folder: Path, shown: str) -> list[Path]:
     attached = [path for path in files if ATTACHMENT.fullmatch(path.name)]
     if len(attached) > MAX_ATTACHMENTS:
         raise BundleError(
-            f"{shown} has {len(attached)} files iperfN.json, more than {MAX_ATTACHMENTS}",
+            f"{shown} has {plural(len(attached), 'file')} iperfN.json, more than {MAX_ATTACHMENTS}",
             "split it into several bundles",
         )
     return files

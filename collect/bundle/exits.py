@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...probes.base.plurals import plural
+
 
 @dataclass(frozen=True)
 class Call:
@@ -38,8 +40,8 @@ class MissingExits:
     def sentence(self) -> str:
         """What is printed to the user."""
         return (
-            f"{self.name}() was recorded at entry {self.entries} times and at exit {self.exits}"
-            " times: what the other calls left behind is not known"
+            f"{self.name}() was recorded at entry {plural(self.entries, 'time')} and at exit"
+            f" {plural(self.exits, 'time')}: what the other calls left behind is not known"
         )
 
 
@@ -68,6 +70,6 @@ def calls_without_main(counts: Mapping[str, int]) -> int:
 def without_main(calls: int) -> str:
     """What is printed to the user of a recording with so many calls and no main()."""
     return (
-        f"main() was never recorded, {calls} other calls were: what ACKs brought and did"
-        " is not known"
+        f"main() was never recorded, {plural(calls, 'other call was', 'other calls were')}:"
+        " what ACKs brought and did is not known"
     )

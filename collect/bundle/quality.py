@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...probes.base.plurals import worded
+
 # Code -> the sentence that ingest fills in. A seq in capture_quality is the event that follows the
 # gap, or the event itself where the sentence speaks of "this event".
 CODES = {
@@ -11,18 +13,20 @@ CODES = {
     "orphan_row": "{tag} of socket {sk} follows no row that it could belong to; row dropped",
     "duplicate_row": "{tag} of socket {sk} is there twice; the second is dropped",
     "missing_exit": "this {kind}'s exit rows are missing: what it left behind is not known",
-    "exits_stop": "exit rows stop here: {count} later events were recorded while probes detached",
-    "no_exits": "{call}() was recorded {entries} times at entry and never at exit: what its calls "
-    "left behind is not known, and no field that they wrote can be checked at once",
+    "exits_stop": "exit rows stop here: {count:later event was|later events were} recorded while "
+    "probes detached",
+    "no_exits": "{call}() was recorded {entries:time|times} at entry and never at exit: what its "
+    "calls left behind is not known, and no field that they wrote can be checked at once",
     "no_main": "{what}",
     "delivered_jump": "tp.delivered grew by {grown} since the main before, rs.acked_sacked is "
     "{acked}: calls in between went unseen",
-    "sequence_gap": "before this event {count} of its socket are missing, by their numbers",
+    "sequence_gap": "before this event {count:event of its socket is|events of its socket are} "
+    "missing, by their numbers",
     "lost_message": "the collector reports: {text}",
-    "lost_declared": "the manifest says that {count} rows were lost",
-    "probe_lost": "{probe}: the kernel counted {attempted} events, {recorded} were recorded, "
-    "{lost} lost on the way",
-    "runs_missed": "the kernel skipped {count} runs of the probes: calls went unseen",
+    "lost_declared": "the manifest says that {count:row was|rows were} lost",
+    "probe_lost": "{probe}: the kernel counted {attempted:event|events}, {recorded:was|were} "
+    "recorded, {lost} lost on the way",
+    "runs_missed": "the kernel skipped {count:run|runs} of the probes: calls went unseen",
     "not_counted": "the collector's counters are missing, so that losses may go untold; it ended: "
     "{ended}",
     "ended_early": "the recording ended before its time: {ended}",
@@ -38,47 +42,53 @@ CODES = {
     "bad_row": "{what}; row dropped",
     "packets_not_dissected": "{name} was not dissected: {why}",
     "capture_cut": "{name} ends early: {what}; its whole packets were kept",
-    "capture_beside": "{name} holds more than packets: {comments} comments and {names} names, kept "
-    "in table attachments, and {secrets} blocks of decryption secrets, which stay in the file",
-    "capture_no_tcp": "{name} holds no TCP segment among its {frames} packets",
-    "capture_mostly_other": "{name}: {other} of {frames} packets are not TCP, or too short to tell",
-    "capture_no_syn": "{name}: {count} connections begin before the capture: their window scale is "
-    "not known",
-    "capture_one_way": "{name}: of {count} connections only one direction was captured: no "
-    "goodput, RTT and data in flight. Capture both: tcpdump -i IFACE -s 128 -w FILE tcp",
-    "capture_cut_options": "{name}: {count} packets were captured too short for their TCP options",
-    "capture_untimed": "{name}: {count} packets are dated before 1970 or after 2116: their times "
-    "are left out. Set the capture's clock right: editcap -t SECONDS IN OUT",
-    "capture_doubles": "{name}: {count} packets are there twice, as from two taps: what tshark "
-    "calls retransmissions of them are copies, and pkt_ metrics count both. Capture on one "
+    "capture_beside": "{name} holds more than packets: {comments:comment|comments} and "
+    "{names:name|names}, kept in table attachments, and {secrets:block of decryption secrets, "
+    "which stays|blocks of decryption secrets, which stay} in the file",
+    "capture_no_tcp": "{name} holds no TCP segment among its {frames:packet|packets}",
+    "capture_mostly_other": "of the {frames:packet|packets} of {name} {other:is|are} not TCP, or "
+    "too short to tell",
+    "capture_no_syn": "{name}: {count:connection begins before the capture: its|connections begin "
+    "before the capture: their} window scale is not known",
+    "capture_one_way": "{name}: of {count:connection|connections} only one direction was captured: "
+    "no goodput, RTT and data in flight. Capture both: tcpdump -i IFACE -s 128 -w FILE tcp",
+    "capture_cut_options": "{name}: {count:packet was captured too short for its|packets were "
+    "captured too short for their} TCP options",
+    "capture_untimed": "{name}: {count:packet is dated before 1970 or after 2116: its time "
+    "is|packets are dated before 1970 or after 2116: their times are} left out. Set the capture's "
+    "clock right: editcap -t SECONDS IN OUT",
+    "capture_doubles": "{name}: {count:packet is|packets are} there twice, as from two taps: "
+    "tshark takes copies for retransmissions, and pkt_ metrics count both. Capture on one "
     "interface, or take the copies out: editcap -w 0.005 IN OUT",
-    "capture_clock_back": "{name}: {count} packets are older than the ones before them, by up to "
-    "{seconds:.3f} s: the clock jumped, and {then}",
+    "capture_clock_back": "{name}: {count:packet is older than the one before it|packets are older "
+    "than the ones before them}, by up to {seconds:.3f} s: the clock jumped, and {then}",
     "capture_clock_ahead": "{name}: the clock was set forward by {seconds:.3f} s before packet "
     "{packet}, by the senders' own timestamps (such steps: {count}): {then}",
     "clock_drift": "CLOCK_REALTIME moved by {drift:.3f} ms against CLOCK_MONOTONIC while recording",
     "clock_shift": "packets of {name} were moved by {shift:.3f} ms: by the clocks in the manifest, "
-    "events would precede the ACKs that caused them ({pairs} pairs)",
-    "clock_from_acks": "the manifest has no clocks: packets of {name} are placed by {pairs} ACKs",
+    "events would precede the ACKs that caused them ({pairs:pair|pairs})",
+    "clock_from_acks": "the manifest has no clocks: packets of {name} are placed by "
+    "{pairs:ACK|ACKs}",
     "capture_unmatched": "no event could be joined to a packet of {name}",
-    "capture_no_owner": "none of the {packets} packets of {name} belongs to a recorded flow: {why}",
-    "samples_untimed": "{count} of {total} samples have no time: only their order is known. Let a "
-    "line with the time precede each poll: date +%s.%N; ss -tin",
-    "samples_undated": "{count} of {total} samples have no time, or one before 1970 or after 2116: "
-    "only their order is known",
-    "samples_broken": "{count} lines with a snapshot cannot be read, the first of them is line "
-    "{line}: they are left out",
-    "samples_backwards": "{count} samples are older than the ones before them: the clock jumped",
+    "capture_no_owner": "none of the packets of {name} ({packets}) belongs to a recorded flow: "
+    "{why}",
+    "samples_untimed": "of {total:sample|samples} {count:has|have} no time: only the order is "
+    "known. Let a line with the time precede each poll: date +%s.%N; ss -tin",
+    "samples_undated": "of {total:sample|samples} {count:has|have} no time, or one before 1970 or "
+    "after 2116: only the order is known",
+    "samples_broken": "{count:line with a snapshot|lines with a snapshot} cannot be read, the "
+    "first at line {line}: left out",
+    "samples_backwards": "{count:sample is older than the one before it|samples are older than the "
+    "ones before them}: the clock jumped",
     "samples_gap": "{seconds:.3f} s are between two samples of a flow, {usual:.3f} s between most: "
     "the clock jumped ahead, or nobody looked; rates over that time are means",
-    "samples_v1_form": "this ss prints of BBR what v1 tells: the version, bounds and "
-    "extra_acked are not there, and phases are read from the gains",
-    "samples_on_change": "a snapshot was written when something changed: a pause says that "
-    "nothing did; the version, bounds and extra_acked are not there, and phases are read from the "
-    "gains",
+    "samples_v1_form": "this ss prints of BBR what v1 tells: the version, bounds and extra_acked "
+    "are not there, and phases are read from the gains",
+    "samples_on_change": "a snapshot was written when something changed: a pause says that nothing "
+    "did; the version, bounds and extra_acked are not there, and phases are read from the gains",
     "samples_no_sender": "the kernel's log does not name the sender's port: flows to the same "
     "address and port are told apart by what they had delivered",
-    "row_count": "{tag}: {found} rows, the manifest says {said}",
+    "row_count": "{tag}: {found:row|rows}, the manifest says {said}",
 }
 
 # Of these, what a flow carried and what was measured of it do not depend.
@@ -103,4 +113,4 @@ class QualityNote:
 
 def note_of(code: str, **values: object) -> QualityNote:
     """Make a note on a recording as a whole; `values` fill the sentence of its code."""
-    return QualityNote(code, CODES[code].format(**values))
+    return QualityNote(code, worded(CODES[code], **values))

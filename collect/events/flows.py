@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...probes.base.plurals import plural
 from ..bundle.bundle import Bundle
 from ..store.schema.recorded_tables import KINDS, SAMPLE
 from .read_events import FlowInfo
@@ -68,8 +69,7 @@ def _note(flow: FlowInfo, source: str, counts: Mapping[str, int]) -> str | None:
     if not flow.has_init and counts["events"] > counts[SAMPLE]:
         notes.append("recording starts in the middle of this flow")
     if flow.pre_init:
-        plural = "" if flow.pre_init == 1 else "s"
-        notes.append(f"{flow.pre_init} event{plural} before init, on a zeroed state")
+        notes.append(f"{plural(flow.pre_init, 'event')} before init, on a zeroed state")
     if source:
         notes.append(f"local address from {source}")
     return "; ".join(notes) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...probes.base.plurals import worded
 from ..bundle.quality import CODES, QualityNote
 from ..store.schema.recorded_tables import KINDS
 from .batch import Finished
@@ -36,7 +37,7 @@ def slot_notes(
         if slot[B_KIND] >= 0:
             acked = int(batch.u4[plan.main[MAIN_ACKED] + index])
             values = {"grown": int(finished.grown[index]), "acked": acked}
-            code, words = "delivered_jump", CODES["delivered_jump"].format(**values)
+            code, words = "delivered_jump", worded(CODES["delivered_jump"], **values)
         else:
             code, words = _words(slot, header, memory)
         note = QualityNote(code, words, line=slot[B_LINE], ns=slot[B_NS])
@@ -58,7 +59,7 @@ def _words(slot: list[int], header: Header, memory: PairingMemory) -> tuple[str,
     else:
         code = "orphan_row" if kind == ORPHAN else "duplicate_row"
         values = {"tag": header.tags[first].name, "sk": memory.address_of(second)}
-    return code, CODES[code].format(**values)
+    return code, worded(CODES[code], **values)
 
 
 def _parts(header: Header, kind: int, seen: int) -> dict[str, str | int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import HostError
+from ...probes.base.plurals import plural
 from ..record.attaching import Attaching
 from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
@@ -238,7 +239,7 @@ class FlightRecorder:
         self.dumps.append(output)
         rows = sum(manifest["events"].values())
         seconds = (window.until_ns - window.from_ns) / 1e9
-        self.say(f"  {output}: the last {seconds:.1f} s, {rows} rows")
+        self.say(f"  {output}: the last {seconds:.1f} s, {plural(rows, 'row')}")
         self._keep_newest()
 
     def _name(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...probes.base.errors import HostError
+from ...probes.base.plurals import plural
 from ..bundle.bundle import EVENTS, PACKETS, QUEUE, SS
 from ..record.captures import samplers
 from ..record.output.outputs import Output
@@ -44,7 +45,7 @@ class Rings:
     def __init__(self, last_ns: int, memory: int) -> None:
         if memory < LEAST_BYTES:
             raise HostError(
-                f"--memory {memory} bytes holds next to nothing",
+                f"--memory {plural(memory, 'byte')} holds next to nothing",
                 f"give at least {LEAST_BYTES // 10**6}M",
             )
         self.last_ns = last_ns

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...probes.base.errors import BbrscopeError, HostError
+from ...probes.base.plurals import plural
 from ...probes.packed_columns import Numbers, numbers
 from ..bundle.rungs import named_rung
 from ..events.addresses import endpoints, flow_name
@@ -213,7 +214,7 @@ class LossBurst(FlowWatcher):
         if lost < self.packets:
             return ""
         flow.marks.clear()
-        return f"{flow.name} lost {lost} packets within {self.span_ns / 1e9:g} s"
+        return f"{flow.name} lost {plural(lost, 'packet')} within {self.span_ns / 1e9:g} s"
 
 
 class SignalOnly(FlowWatcher):

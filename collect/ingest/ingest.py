@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...probes.base.errors import BundleError
 from ...probes.base.own_version import own_version
+from ...probes.base.plurals import worded
 from ..bundle import accounts
 from ..bundle.bundle import EVENTS, MANIFEST, QUEUE, SS, Bundle, open_bundle
 from ..bundle.quality import CODES, QualityNote, note_of
@@ -238,7 +239,7 @@ class _Loader:
         for tag, found in counts.items():
             said = said_of.get(tag, 0)
             if found != said:
-                wrong.append(CODES["row_count"].format(tag=tag, found=found, said=said))
+                wrong.append(worded(CODES["row_count"], tag=tag, found=found, said=said))
         if wrong and not self.salvage:
             place = ""
             if reader.first_unpaired:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...probes.base.plurals import worded
 from ...probes.fields import column_name
 from ..bundle.bundle import Bundle, Manifest
 from ..bundle.quality import CODES
@@ -40,7 +41,7 @@ def missing_exits(con: duckdb.DuckDBPyConnection, run_id: int) -> Iterator[Quali
     """Yield notes on events whose exit was not recorded, of a run in which others' was."""
     found = con.execute(_MISSING_EXITS, {"run_id": run_id}).fetchall()
     for flow, seq, line, ns, code, said in found:
-        detail = CODES[code].format(kind=said, count=said)
+        detail = worded(CODES[code], kind=said, count=said)
         yield QualityRow(run_id, flow, seq, line, ns, code, detail)
 
 

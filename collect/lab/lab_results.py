@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import BundleError
+from ...probes.base.plurals import plural
 from ..bundle.bundle import MANIFEST, MAX_ATTACHMENT
 from ..bundle.manifest_values import Keys, dotted, place_of
 
@@ -127,7 +128,9 @@ def rows(raw: object, folder: Path, shown: str) -> LabRows:
     run["why_invalid"] = None if run["valid"] else lab.text("why_invalid")
     run["flows"] = len(planned)
     if len(planned) > MOST_FLOWS:
-        raise BundleError(f"{shown}: lab has {len(planned)} flows", f"{MOST_FLOWS} at most")
+        raise BundleError(
+            f"{shown}: lab has {plural(len(planned), 'flow')}", f"{MOST_FLOWS} at most"
+        )
     return LabRows([run], *_of_flows(planned, folder))
 
 

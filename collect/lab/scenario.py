@@ -14,6 +14,7 @@ from typing import Any
 
 from ...probes.base.errors import ScenarioError
 from ...probes.base.no_file import no_file
+from ...probes.base.plurals import plural
 from . import toml_tables as toml
 from .lab_points import LabPoint, point_of
 from .scenario_claims import Claim, read_claims
@@ -161,13 +162,17 @@ def _scenario(name: str, raw: Mapping[str, Any]) -> Scenario:
 def _with_sweep(scenario: Scenario, raw: Mapping[str, Any]) -> Scenario:
     sweep = {}
     if len(raw) > MOST_AXES:
-        raise ScenarioError(f"the sweep has {len(raw)} axes", f"{MOST_AXES} at most")
+        raise ScenarioError(
+            f"the sweep has {plural(len(raw), 'axis', 'axes')}", f"{MOST_AXES} at most"
+        )
     for key, values in raw.items():
         _known(scenario, key)
         if not isinstance(values, list) or not values:
             raise ScenarioError(f"axis {key} must be a list of values", f'{key} = ["a", "b"]')
         if len(values) > MOST_VALUES:
-            raise ScenarioError(f"axis {key} has {len(values)} values", f"{MOST_VALUES} at most")
+            raise ScenarioError(
+                f"axis {key} has {plural(len(values), 'value')}", f"{MOST_VALUES} at most"
+            )
         sweep[key] = tuple(str(value) for value in values)
     return replace(scenario, sweep=sweep, axes=tuple(sweep))
 
@@ -217,7 +222,9 @@ def points(scenario: Scenario) -> Iterator[LabPoint]:
     axes = list(scenario.sweep)
     count = scenario.reps * math.prod(len(values) for values in scenario.sweep.values())
     if count > MOST_RUNS:
-        raise ScenarioError(f"the sweep is {count} runs", f"{MOST_RUNS} at most: take values out")
+        raise ScenarioError(
+            f"the sweep is {plural(count, 'run')}", f"{MOST_RUNS} at most: take values out"
+        )
     for rep in range(1, scenario.reps + 1):
         for combination in itertools.product(*scenario.sweep.values()):
             params = {**scenario.params, **dict(zip(axes, combination, strict=True))}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...probes.base.errors import StoreError
+from ...probes.base.plurals import plural
 from ..store.query import Row
 from .lake_manifest import FOLDER, folder_of, newest_rows, read_all_rows, read_rows, write_rows
 from .lake_place import MARK, LakePlace, token
@@ -55,7 +56,9 @@ def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
             if path not in sizes:
                 yield Fault(f"{path} of run {row['run']} is missing", way)
             elif sizes[path] != size:
-                yield Fault(f"{path} has {sizes[path]} bytes, not the {size} written", way)
+                yield Fault(
+                    f"{path} has {plural(sizes[path], 'byte')}, not the {size:,} written", way
+                )
             elif read and (why := _unreadable(place, path)):
                 yield Fault(f"{path} is damaged: {why}", way)
     for path in sorted(sizes.keys() - named):

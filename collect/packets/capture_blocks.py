@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...probes.base.errors import BundleError
+from ...probes.base.plurals import plural
 from ..bundle.zstd import DamagedError
 from .capture_file import PCAP_MAGICS, pieces
 from .capture_records import (
@@ -168,7 +169,7 @@ class _SectionReader:
             return None
         self.order, _, size = heading(data, at, self.order)
         if not is_size(size, _MOST_BLOCK):
-            raise self.source.strange(f"a block of {size} bytes")
+            raise self.source.strange(f"a block of {plural(size, 'byte')}")
         return size if at + size <= len(data) else None
 
     def block(self, raw: bytes) -> CaptureBlock:
@@ -198,7 +199,7 @@ class _SectionReader:
         if kind == SIMPLE_PACKET:
             return None
         if len(raw) < 32:
-            raise self.source.strange(f"a packet's block of {len(raw)} bytes")
+            raise self.source.strange(f"a packet's block of {plural(len(raw), 'byte')}")
         number, high, low, captured = struct.unpack_from(self.order + "IIII", raw, 8)
         if kind == OLD_PACKET:
             (number,) = struct.unpack_from(self.order + "H", raw, 8)
@@ -226,7 +227,7 @@ def _of_pcap(source: _Bytes) -> Iterator[CaptureBlock]:
         while at + 16 <= len(data):
             seconds, part, size, length = struct.unpack_from(order + "IIII", data, at)
             if size > MOST_BYTES:
-                raise source.strange(f"a packet of {size} bytes")
+                raise source.strange(f"a packet of {plural(size, 'byte')}")
             if at + 16 + size > len(data):
                 break
             frame += 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...probes.base.plurals import worded
 from ..bundle.bundle import Clock
 from ..bundle.numbers import MAX_NS
 from ..bundle.quality import CODES
@@ -282,4 +283,4 @@ def _judge(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _worded(row: dict[str, Any], notes: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {code: CODES[code].format(name=row["name"], **values) for code, values in notes.items()}
+    return {code: worded(CODES[code], name=row["name"], **values) for code, values in notes.items()}

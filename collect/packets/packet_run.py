@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...probes.base.errors import BundleError, HostError
+from ...probes.base.plurals import plural, worded
 from ..bundle.bundle import EVENTS, Bundle
 from ..bundle.quality import CODES
 from ..bundle.rungs import CAPTURE
@@ -43,7 +44,7 @@ def load_packets(
         find_tshark()
     except HostError as error:
         why = f"{error.fact}; {error.way_out}, then ingest the bundle again"
-        note(con, run_id, {NOT_DISSECTED: CODES[NOT_DISSECTED].format(name=path.name, why=why)})
+        note(con, run_id, {NOT_DISSECTED: worded(CODES[NOT_DISSECTED], name=path.name, why=why)})
         return False
     events = bundle.optional(EVENTS)
     before = events.stat().st_size if events else 0
@@ -122,7 +123,7 @@ def _require_packets(row: dict[str, Any], path: Path) -> None:
             "look whether it was copied whole, or export what Wireshark can save of it",
         )
     raise BundleError(
-        f"{path} holds no TCP segment ({row['frames']} packets of other kinds)",
+        f"{path} holds no TCP segment ({plural(row['frames'], 'packet')} of other kinds)",
         "capture the connection's packets where they are not encrypted, as on its sender:"
         " tcpdump -i IFACE -s 128 -w FILE tcp",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ...probes.base.plurals import plural
 from .host import bpf_stats
 
 SECOND_NS = 1_000_000_000
@@ -75,7 +76,7 @@ class CpuLimit:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.tracer, signal.SIGWINCH)
                 self.share *= 2
-                self._note(percent, f"1 of {self.share} flows")
+                self._note(percent, f"1 of {plural(self.share, 'flow')}")
 
     def _note(self, percent: float, what: str) -> None:
         text = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...probes.base.errors import HostError
+from ...probes.base.plurals import plural
 from ...probes.fields import FIELDS
 from ...probes.flow_share import ASKED, is_in_share
 from ...probes.program import probe
@@ -188,7 +189,8 @@ def known_sockets(pids: tuple[int, ...]) -> list[str]:
     found = [place for pid in pids for place in _sockets_of(pid)]
     if len(found) > MOST_SOCKETS:
         raise HostError(
-            f"these processes have {len(found):,} sockets: more than {MOST_SOCKETS} cannot be told"
+            f"these processes have {plural(len(found), 'socket')}: more than {MOST_SOCKETS}"
+            " cannot be told"
             " from others",
             "choose by port, address or cgroup: --port, --address, --cgroup",
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
+from ...probes.base.plurals import plural
+
 EVENT_FIRST_ROWS = ("M", "M0", "T", "T0")
 
 
@@ -25,7 +27,7 @@ class Progress:
         self._last = (elapsed_s, events)
         flows = sum(rows.get(tag, 0) for tag in ("I", "I0", "N", "N0"))
         self.stream.write(
-            f"\r{elapsed_s:7.0f} s  {rate:8.0f} events/s  {flows} flows  {lost} lost"
+            f"\r{elapsed_s:7.0f} s  {rate:8.0f} events/s  {plural(flows, 'flow')}  {lost} lost"
             f"  {written / 1e6:.1f} MB "
         )
         self.stream.flush()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...probes.base.errors import HostError
+from ...probes.base.plurals import plural
 from ..bundle.rungs import RUNGS
 from .attaching import Attaching
 from .captures.side_captures import SideCaptures
@@ -145,7 +146,7 @@ class Recording:
         if self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s:
             return "duration"
         if self.plan.max_bytes is not None and self.written() >= self.plan.max_bytes:
-            return f"size cap of {self.plan.max_bytes} bytes"
+            return f"size cap of {plural(self.plan.max_bytes, 'byte')}"
         if error := self.write_error():
             return f"cannot write: {error.strerror}"
         return ""

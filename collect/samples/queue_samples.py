@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import BundleError
+from ...probes.base.plurals import plural
 from ..bundle.bundle import Clock
 from ..bundle.numbers import MAX_NUMBER
 from ..bundle.zstd import DamagedError
@@ -67,7 +68,9 @@ def _rows(
     for number, line in enumerate(text, 2):
         values = line.split(",", MAX_COLUMNS)
         if len(values) != len(names) or len(names) > MAX_COLUMNS:
-            raise _bad(shown, number, f"{len(values)} columns, the header names {len(names)}")
+            raise _bad(
+                shown, number, f"{plural(len(values), 'column')}, the header names {len(names)}"
+            )
         if number > MAX_SAMPLES:
             raise _bad(shown, number, f"more than {MAX_SAMPLES} samples")
         row = dict(zip(names, values, strict=True))

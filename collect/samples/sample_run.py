@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ...probes.base.errors import BundleError
+from ...probes.base.plurals import worded
 from ..bundle.bundle import Clock
 from ..bundle.quality import CODES
 from ..bundle.zstd import DamagedError
@@ -129,7 +130,7 @@ def _whole_part(path: Path, shown: str, damage: list[str] | None) -> Iterator[st
 
 def cut_off(damage: list[str]) -> dict[str, str]:
     """Say which files were cut off, by code."""
-    return {"cut_off": CODES["cut_off"].format(what="; ".join(damage))} if damage else {}
+    return {"cut_off": worded(CODES["cut_off"], what="; ".join(damage))} if damage else {}
 
 
 def _facts(loaded: Loaded, kind: str) -> dict[str, Any]:
@@ -170,4 +171,4 @@ def notes_on(loaded: Loaded) -> dict[str, str]:
         notes["samples_broken"] = {"count": loaded.broken, "line": loaded.first_broken}
     if "kernel_log" in loaded.sources:
         notes["samples_no_sender"] = {}
-    return {code: CODES[code].format(**values) for code, values in notes.items()}
+    return {code: worded(CODES[code], **values) for code, values in notes.items()}

@@ -110,7 +110,7 @@ def _unsound(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
         if {table, other} <= kinds.keys():
             query = f'SELECT 1 FROM "{table}" ANTI JOIN "{other}" USING ({key}) LIMIT 1'
             if first_row(con, query):
-                yield f"rows of {table} have a {key} that is not in {other}"
+                yield f"{table} has a {key} that is not in {other}"
     query = "SELECT 1 FROM events GROUP BY run_id, flow HAVING max(seq) <> count(*) - 1"
     if first_row(con, f"{query} OR count(DISTINCT seq) <> count(*) LIMIT 1"):
         yield "a flow's events are not numbered from 0"

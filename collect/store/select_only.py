@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,8 +116,8 @@ def parsed(text: str) -> dict[str, Any]:
     with duckdb.connect() as parser:
         statements = parser.extract_statements(text)
         if len(statements) != 1:
-            count = len(statements) or "no"
-            raise BbrscopeError(f"{count} statements where one is wanted", _WAY_OUT)
+            count = plural(len(statements), "statement") if statements else "no statement"
+            raise BbrscopeError(f"{count} where one is wanted", _WAY_OUT)
         name = _kind(statements[0])
         if name == "MULTI":
             way = "after ON, say which values become columns: PIVOT t ON x IN (1, 2)"

@@ -13,7 +13,7 @@ from ...analyze.views.store_with_views import open_store
 from ...collect.store.store import Store
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
-from ..text.quantities import plural
+from ...probes.base.plurals import plural
 from .queries import RUNS, query_error
 from .replayed import not_replayed, replay
 

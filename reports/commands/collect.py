@@ -13,8 +13,8 @@ import click
 
 from ...collect.bundle.rungs import LADDER
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..options import gather
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...probes.base.plurals import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _agreement(flow: FlowReplay) -> None:
     """Say how the replay of a flow agreed, in both modes, and where it first did not."""
     for mode, result in flow.passes.items():
         say(
-            f"flow {flow.flow}, {mode:8} {result.exact:>7,} of {result.compared:,} events exact in"
+            f"flow {flow.flow}, {mode:8} {result.exact:>7,} of"
+            f" {plural(result.compared, 'event')} exact in"
             " every field of struct bbr, snd_cwnd and sk_pacing_rate"
         )
         if flow.divergences[mode]:
@@ -156,7 +158,7 @@ def _explain(store: Store) -> None:
     for line in text[:EXCERPT]:
         say(line)
     if len(text) > EXCERPT:
-        say(f"      ...  {len(text) - EXCERPT} more lines: bbrscope explain {RECORDING}")
+        say(f"      ...  {plural(len(text) - EXCERPT, 'more line')}: bbrscope explain {RECORDING}")
 
 
 def _report(store: Store, folder: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...collect.store.query import run_names
+from ...probes.base.plurals import plural
 from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
 from ..parameter_types import ShareType
@@ -256,8 +257,14 @@ def _print(
         say()
         say(render(pa.Table.from_pylist([_printed_row(each) for each in shown])))
     if len(shown) < len(differing):
-        say(f"... and {len(differing) - len(shown)} more decisions; --all prints everything")
-    say(f"\n{len(differing)} of {len(differences)} quantities differ")
+        say(
+            f"... and {plural(len(differing) - len(shown), 'more decision')}; --all prints"
+            " everything"
+        )
+    say(
+        f"\n{plural(len(differing), 'difference')} in"
+        f" {plural(len(differences), 'quantity', 'quantities')}"
+    )
 
 
 def _most_telling(differences: list[Difference]) -> list[Difference]:

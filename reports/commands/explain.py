@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..options import gather, names_option, run_argument, store_option
 from ..parameter_types import TimeType
 from ..text.screen import say
@@ -144,7 +145,6 @@ def _explain_packets(request: ExplainRequest, flows: list[CapturedFlow]) -> None
     """Print the story of a run that has packets and no events."""
     from ...analyze.story.captured_flows import facts_of
     from ...collect.bundle.rungs import CAPTURE
-    from ..text.quantities import plural
     from ..text.stories import captured_story
 
     run, number = request.run, request.flow
@@ -294,15 +294,15 @@ def _nothing(between: tuple[int, int] | None) -> str:
 def _print_tiny(flows: list[EventFlow], any_printed: bool) -> None:
     if not flows:
         return
-    numbers = ", ".join(f"{flow.flow} ({flow.summary['events']:,} events)" for flow in flows)
+    numbers = ", ".join(
+        f"{flow.flow} ({plural(flow.summary['events'], 'event')})" for flow in flows
+    )
     if not any_printed and flows[0].completeness.no_main:
         what = "main() was never recorded: what flows carried, and what ACKs did, is not known"
         say(f"{what}; --flow N tells of the other calls: {numbers}.")
         return
-    say(
-        f"{'Left out' if any_printed else 'There are only'} flows that carried next to no data:"
-        f" {numbers}; --flow N tells one."
-    )
+    which = "Left out flows" if any_printed else "There are only flows"
+    say(f"{which} that carried next to no data: {numbers}; --flow N tells one.")
 
 
 def _print_json(request: ExplainRequest, stories: list[FlowStory]) -> None:

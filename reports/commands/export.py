@@ -9,10 +9,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from ...probes.base.plurals import plural
 from ..html.pages import writer
 from ..options import gather, names_option, runs_argument, store_option
 from ..parameter_types import TimeType
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def _pcapng(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[byte
         done = pcapng.write(scope, request.capture, file, advance)
     said = f"{plural(done.packets, 'packet')}, {plural(done.comments, 'comment')}"
     if done.without_packet:
-        said += f"; {done.without_packet:,} decisions were before the first packet"
+        early = plural(done.without_packet, "decision was", "decisions were")
+        said += f"; {early} before the first packet"
     if done.secrets:
         blocks = plural(done.secrets, "block")
         said += f"; it holds the capture's {blocks} of decryption secrets"
@@ -191,27 +192,27 @@ def _perfetto(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[by
 
     with progress(sum(len(scope.flows) for scope in scopes), "exporting") as advance:
         packets = perfetto.write(scopes, file, advance)
-    return f"{packets:,} packets; open it in ui.perfetto.dev"
+    return f"{plural(packets, 'packet')}; open it in ui.perfetto.dev"
 
 
 def _qlog(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
     from ..exports import qlog
 
     sequence = request.output.suffix == ".sqlog"
-    return f"{qlog.write(scopes, request.dialect or qlog.CURRENT, sequence, file):,} events"
+    return plural(qlog.write(scopes, request.dialect or qlog.CURRENT, sequence, file), "event")
 
 
 def _xplot(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
     from ..exports import xplot
 
     (scope,) = scopes
-    return f"{xplot.write(scope, file):,} commands; show it with xplot"
+    return f"{plural(xplot.write(scope, file), 'command')}; show it with xplot"
 
 
 def _openmetrics(request: ExportRequest, scopes: Sequence[ExportScope], file: IO[bytes]) -> str:
     from ..exports import openmetrics_snapshot
 
-    return f"{openmetrics_snapshot.write(scopes, file):,} samples"
+    return plural(openmetrics_snapshot.write(scopes, file), "sample")
 
 
 _WRITERS: dict[str, Callable[[ExportRequest, Sequence[ExportScope], IO[bytes]], str]] = {

@@ -14,9 +14,9 @@ import click
 from ...analyze.lake.breakdowns import BREAKDOWNS
 from ...analyze.views.runs.sender_views import LEAST_ACKS, LEAST_SHARE
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..html.pages import writer
 from ..options import format_option, gather
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import click
 
 from ...collect.bundle.rungs import RUNGS
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..options import gather, written_store_option
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def command(request: IngestRequest) -> None:
         refused = _ingest_several(opened, request)
     if refused:
         raise BbrscopeError(
-            f"{refused} of {len(bundles)} were not loaded, for what is said above",
+            f"{refused} of {plural(len(bundles), 'bundle')} not loaded, for what is said above",
             f"the others are in {request.store}" if refused < len(bundles) else "",
         )
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..options import gather
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def add(request: AddRequest) -> None:
     say(f"{request.lake}: {', '.join(f'{count} {what}' for what, count in counts.items())}")
     if counts["refused"]:
         raise BbrscopeError(
-            f"{counts['refused']} of {len(request.bundles)} were not added, for what is said above",
+            f"{counts['refused']} of {plural(len(request.bundles), 'bundle')} not added, for"
+            " what is"
+            " said above",
             "the others are in the lake",
         )
 
@@ -171,7 +173,7 @@ def compact(lake: str) -> None:
     for group, runs in compact_lake(open_place(lake)):
         say(f"{group}: {plural(runs, 'run')}")
         groups += 1
-    say(f"{lake}: {groups} groups merged")
+    say(f"{lake}: {plural(groups, 'group')} merged")
 
 
 @command.command()
@@ -191,5 +193,5 @@ def check(lake: str, read: bool) -> None:
     for fault in faults:
         say(f"{fault.what}\n  {fault.way_out.replace('DIR', lake)}")
     if faults:
-        raise BbrscopeError(f"{lake}: {len(faults)} faults", "")
+        raise BbrscopeError(f"{lake}: {plural(len(faults), 'fault')}", "")
     say(f"{lake}: nothing is wrong")

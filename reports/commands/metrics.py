@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..options import format_option, names_option, runs_argument, store_option
 from ..text.print_table import printable
-from ..text.quantities import plural
 from ..text.screen import say
 from ..window_options import check, window_notes, window_options, windows_of
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..choose import by_name
 from ..html.pages import writer
 from ..options import complete_runs, gather, store_option
 from ..parameter_types import TimeType
 from ..text.print_table import no_formula
-from ..text.quantities import plural
 from ..text.screen import say
 
 if TYPE_CHECKING:

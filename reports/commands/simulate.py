@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.bbr.variants.catalogue import help_text
+from ...probes.base.plurals import words_after
 from ..options import gather, store_option
 from ..text.screen import say
 
@@ -125,7 +126,8 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
     for flow in flows:
         say(
             f"flow {flow['flow']} ({flow['cc']}): {flow['goodput_mbps']:.2f} Mbit/s, "
-            f"{flow['lost']} packets lost, {flow['retransmitted']} sent again"
+            f"{flow['lost']} {words_after(flow['lost'], 'packet|packets')} lost,"
+            f" {flow['retransmitted']} sent again"
         )
     say(f"fidelity: {statement(setup)}")
     if request.output is not None:

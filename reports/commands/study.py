@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.base.plurals import plural
 from ..api.replayed import not_replayed, replay
 from ..options import FORMATS, complete_runs, gather, store_option
 from ..text.screen import say
@@ -225,7 +226,6 @@ def _print(study: Study) -> None:
 def _print_runs(study: Study) -> None:
     """Print what the scenario is, and which of its runs were judged."""
     from ..text.print_table import printable
-    from ..text.quantities import plural
 
     chosen = study.chosen
     form = "quick form" if chosen.quick else "full form"
@@ -240,7 +240,6 @@ def _print_runs(study: Study) -> None:
 def _print_verdict(verdict: Verdict) -> None:
     from ..text.claim_words import expected
     from ..text.print_table import printable
-    from ..text.quantities import plural
 
     say(f"\n{verdict.state}", fg=COLOURS.get(verdict.state), bold=True, nl=False)
     say(printable(f": {verdict.claim.text} ({verdict.claim.source})"))
@@ -270,7 +269,7 @@ def _write_figures(study: Study, folder: Path, force: bool) -> None:
     notes = [f"simulated runs; fidelity: {text}" for text in study.fidelity]
     for path, chart, kind in files:
         writer.write_bytes(path, study_charts.picture(chart, kind, notes))
-    say(f"{folder}: {len(files)} files", err=True)
+    say(f"{folder}: {plural(len(files), 'file')}", err=True)
 
 
 def _charts(drawn: Drawn) -> list[tuple[str, ChartType]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...collect.lab import host, scenario, vm
 from ...collect.lab import lab_run as run
 from ...probes.base.errors import HostError
+from ...probes.base.plurals import plural
 from ..text.print_table import printable
 from ..text.screen import say
 
@@ -114,7 +115,7 @@ def missing_points(
     if unloaded:
         load_all(unloaded, store)
     if ready:
-        _say_aside(f"{ready} of {ready + len(missing)} runs are there already")
+        _say_aside(f"there already: {ready} of {plural(ready + len(missing), 'run')}")
     return missing, ready
 
 
@@ -177,7 +178,7 @@ def _with_controls(
         )
     if lacking:
         say(
-            f"left out {len(points) - len(runnable)} of {len(points)} runs: "
+            f"left out {len(points) - len(runnable)} of {plural(len(points), 'run')}: "
             f"this kernel has no {' or '.join(lacking)}",
             err=True,
         )
@@ -213,7 +214,7 @@ def _make(
         wanted = _recordable(request, points, ready)
         failed = _record_each(request, wanted, place, before, use) if wanted else 0
     if failed:
-        raise HostError(f"{failed} of {len(wanted)} runs could not be made", "see above")
+        raise HostError(f"{failed} of {plural(len(wanted), 'run')} could not be made", "see above")
 
 
 def _record_each(

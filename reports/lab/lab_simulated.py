@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.lab.interrupt import in_order
 from ...probes.base.errors import BbrscopeError, HostError
+from ...probes.base.plurals import plural
 from ...probes.base.worker_pool import worker_pool
 from ..text.screen import say
 from .lab_runs import check_places, load_all, missing_points
@@ -57,7 +58,9 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     if failed:
-        raise HostError(f"{failed} of {len(missing)} runs could not be simulated", "see above")
+        raise HostError(
+            f"{failed} of {plural(len(missing), 'run')} could not be simulated", "see above"
+        )
 
 
 def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...probes.base.plurals import plural
 from ..text import flow_screen
 from ..text.print_table import printable
 
@@ -97,7 +98,7 @@ class LiveScreen:
 
     def lines(self, height: int, width: int | None = None) -> list[str]:
         """The lines to draw, at most `height`, of at most `width` characters."""
-        state = [f"{len(self.flows)} flows by {self.sort}", self.session.rung]
+        state = [f"{plural(len(self.flows), 'flow')} by {self.sort}", self.session.rung]
         state += [f"only /{self.words}"] if self.words or self.typing else []
         state += ["FROZEN"] if self.frozen else []
         top = ["bbrscope top: " + ", ".join(state), KEYS]

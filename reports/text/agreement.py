@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...probes.base.plurals import plural, words_after
 from .print_table import printable
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class AgreementText:
         whole = sum(compared == exact for compared, exact in counts.values())
         self.say(
             f"  flow {flow.flow} {mode:8}  {result.exact:>9,} of {result.compared:>9,} "
-            f"events exact  {share}, {whole} of {len(counts)} fields throughout"
+            f"{words_after(result.compared, 'event exact |events exact')}  {share}, {whole} of"
+            f" {plural(len(counts), 'field')} throughout"
         )
         for name, (compared, exact) in counts.items():
             if self.fields or compared != exact:
@@ -73,4 +75,4 @@ class AgreementText:
             self.say(f"    gap after line {lines[gap.index]}: {gap.kind}: {gap.detail}")
         if len(flow.gaps) > _MOST_GAPS:
             more = len(flow.gaps) - _MOST_GAPS
-            self.say(f"    ... {more} more gaps (bbrscope sql 'FROM gaps')")
+            self.say(f"    ... {plural(more, 'more gap')} (bbrscope sql 'FROM gaps')")

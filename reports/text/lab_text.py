@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...collect.lab import estimate, scenario
-from .quantities import plural
+from ...probes.base.plurals import plural
 
 if TYPE_CHECKING:
     from ...collect.lab.scenario import Scenario

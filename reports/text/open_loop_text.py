@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...analyze.replay.exercised import exercised_by
-from .quantities import plural
+from ...probes.base.plurals import plural
 from .run_notes import say_notes
 from .screen import say
 
@@ -73,7 +73,10 @@ def _print(answer: OpenLoopAnswer, say: Callable[[str], None]) -> None:
         for name, (old, new) in answer.changed.items():
             say(f"  {name}: {old} -> {new}")
     else:
-        say(f"  {len(answer.changed)} parameters differ (--json lists them)")
+        say(
+            f"  {plural(len(answer.changed), 'parameter differs', 'parameters differ')} (--json"
+            " lists them)"
+        )
     for caveat in answer.caveats:
         say(f"  note: {caveat}")
     if answer.first_decision is None:
@@ -116,7 +119,8 @@ def _print_exercised(
     counted = f"{plural(runs, 'recording')}, {plural(len(answers), 'flow')}"
     say(f"{counted}: under these rules they decide")
     say(
-        f"{len(codes.exercised)} of {known} codes ({base}'s, and those of its own that it decided):"
+        f"{len(codes.exercised)} of {plural(known, 'code')} ({base}'s, and those of its own that"
+        " it decided):"
     )
     for words in (
         ", ".join(f"{name} {count}" for name, count in codes.exercised.items()),

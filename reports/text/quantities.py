@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...probes.base.plurals import plural
+
 
 def fixed(value: float, digits: int) -> str:
     """Return a number with so many digits behind the point, and no sign before a zero.
@@ -67,16 +69,7 @@ def times(count: int) -> str:
     >>> times(1), times(2), times(14)
     ('once', 'twice', '14 times')
     """
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> plural(1, "packet"), plural(20300, "packet")
-    ('1 packet', '20,300 packets')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return {1: "once", 2: "twice"}.get(count, plural(count, "time"))
 
 
 def number_of(value: float, unit: str, is_share: bool = False) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ...analyze.story.completeness import completeness_of_many, simulated_of_many
 from ...collect.bundle.quality import ASIDE
 from ...collect.store.schema.recorded_tables import ROWS_LOST
+from ...probes.base.plurals import plural
 from .findings.completeness_text import completeness
 from .print_table import printable
-from .quantities import plural
 from .screen import say
 
 if TYPE_CHECKING:

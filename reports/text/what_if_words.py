@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...probes.base.plurals import plural
+
 QUANTITY_WORDS = {
     "goodput_mbps": "goodput, Mbit/s",
     "lost_packets": "packets lost",
@@ -20,7 +22,9 @@ def path_words(fitted: Mapping[str, Any]) -> str:
     bucket, queue = fitted["policer_packets"], fitted["buffer_packets"]
     words = [
         f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms",
-        f"policer with a bucket of {bucket} packets" if bucket else f"buffer of {queue} packets",
+        f"policer with a bucket of {plural(bucket, 'packet')}"
+        if bucket
+        else f"buffer of {plural(queue, 'packet')}",
         f"random loss {100 * fitted['loss_share']:.3g} %",
     ]
     words += [
@@ -29,7 +33,7 @@ def path_words(fitted: Mapping[str, Any]) -> str:
         if what in ("rate", "down", "outage")
     ]
     if (more := len(fitted["changes"]) - MOST_CHANGES) > 0:
-        words.append(f"{more} more changes")
+        words.append(f"{plural(more, 'more change')}")
     optional = {
         "reordered_share": "{:.1%} of packets overtake others",
         "aggregation_ms": "ACKs come every {:g} ms",

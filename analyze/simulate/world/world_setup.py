@@ -10,6 +10,7 @@ import numpy as np
 
 from ....probes.base.errors import ScenarioError
 from ....probes.base.jit import PLAIN
+from ....probes.base.plurals import plural
 from ...bbr import params
 from ...bbr.plain import records
 from ...bbr.records import EVENT, STATE, TCP_ECN_ECT_PERMANENT, TCP_ECN_LOW, TCP_ECN_OK
@@ -147,7 +148,7 @@ def check_path(path: PathSetup) -> None:
     if not 10 <= path.rtt_us <= 10_000_000:
         raise ScenarioError(f"a round trip of {path.rtt_us} us", "from 10 us to 10 s")
     if not 88 <= path.mss <= 65_483:
-        raise ScenarioError(f"segments of {path.mss} bytes", "from 88 to 65483")
+        raise ScenarioError(f"segments of {plural(path.mss, 'byte')}", "from 88 to 65483")
     if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
     if path.loss >= 1:
@@ -172,7 +173,7 @@ def _is_possible(at_us: int, what: str, value: float) -> bool:
 def _check(setup: Setup) -> None:
     check_path(setup.path)
     if not setup.flows or len(setup.flows) > 512:
-        raise ScenarioError(f"{len(setup.flows)} flows", "from 1 to 512")
+        raise ScenarioError(f"{plural(len(setup.flows), 'flow')}", "from 1 to 512")
     if not 0 < setup.duration_us <= _MOST_US:
         raise ScenarioError(
             f"a run of {setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s"
@@ -187,7 +188,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     heap = 2 * packets + 64 * n + 1024
     path, versions = setup.path, sorted({f.slot for f in setup.flows if f.slot})
     if len(versions) > SLOTS:
-        raise ScenarioError(f"{len(versions)} variants at once", f"{SLOTS} at most")
+        raise ScenarioError(f"{plural(len(versions), 'variant')} at once", f"{SLOTS} at most")
     world, flows, events = np.zeros(1, WORLD), np.zeros(n, FLOW), np.zeros(n, EVENT)
     pool = np.zeros(packets, PACKET)
     pool["next"] = np.arange(1, packets + 1)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ....probes.base.errors import ScenarioError
+from ....probes.base.plurals import plural
 
 if TYPE_CHECKING:
     from .world_setup import FlowSetup, Setup
@@ -37,7 +38,9 @@ def window_bits(setup: Setup) -> int:
     n = len(setup.flows)
     if n << bits > _MOST_SEGMENTS:
         raise ScenarioError(
-            f"{n} flows of up to {1 << bits} segments in flight each do not fit into memory",
+            f"up to {plural(1 << bits, 'segment')} in flight for each of {plural(n, 'flow')} do"
+            " not fit"
+            " into memory",
             "a smaller rate, round trip, buffer or memory needs fewer",
         )
     if (most := _sent_at_most(setup, bits)) > _MOST_SENT:

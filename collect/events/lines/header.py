@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....probes.base.errors import BundleError
+from ....probes.base.plurals import plural, worded
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS, FIELDS, Field
 from ....probes.packed_columns import Part, is_packed, parts_of, width_of
 from ...bundle.quality import CODES
@@ -150,7 +151,7 @@ def _parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         if match is None or not _is_known(match[1], match[2]) or len(name) > MAX_TAG:
             skipped[name] = columns
             if match is None or match[1] != IDENTITY:
-                notes.append(("unknown_tag", CODES["unknown_tag"].format(name=repr(name[:40]))))
+                notes.append(("unknown_tag", worded(CODES["unknown_tag"], name=repr(name[:40]))))
             continue
         kind, role = ROLES[match[1]]
         _check_columns(columns, f"{where}, line {number}")
@@ -202,7 +203,8 @@ def _check_fields(columns: Sequence[HeaderColumn], where: str) -> None:
         known, part = column.field, column.part
         if part and (known is None or part.bits > known.bits) and column.known:
             raise BundleError(
-                f"{where}: {column.name} cannot be packed in {part.bits} bits", LAYOUT_HELP
+                f"{where}: {column.name} cannot be packed in {plural(part.bits, 'bit')}",
+                LAYOUT_HELP,
             )
 
 
@@ -278,7 +280,7 @@ def _unstored(tags: list[Tag]) -> list[tuple[str, str]]:
     return [
         (
             "unknown_column",
-            CODES["unknown_column"].format(name=repr(name[:80]), tags=", ".join(where)),
+            worded(CODES["unknown_column"], name=repr(name[:80]), tags=", ".join(where)),
         )
         for name, where in unknown.items()
     ]

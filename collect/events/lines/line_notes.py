@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ....probes.base.errors import BundleError
+from ....probes.base.plurals import worded
 from ...bundle.quality import CODES, QualityNote
 from .text_source import SALVAGE
 
@@ -62,7 +63,7 @@ class LineNotes:
             return False
         self.lost_reported = min(self.lost_reported + int(match[1][:18]), MAX_LOST)
         if self._messages <= MAX_LOSS_NOTES:
-            text = CODES["lost_message"].format(text=line.strip()[:200])
+            text = worded(CODES["lost_message"], text=line.strip()[:200])
             self.notes.append(QualityNote("lost_message", text, line=number))
         return True
 
@@ -80,7 +81,7 @@ class LineNotes:
                 f"{self.shown}, line {number}: {what}, and {MAX_BAD_ROWS} bad rows before it",
                 "this is not a recording that can be salvaged; record again",
             )
-        detail = CODES["bad_row"].format(what=what)
+        detail = worded(CODES["bad_row"], what=what)
         self.notes.append(QualityNote("bad_row", detail, line=number))
 
     def settle(self) -> None:
@@ -94,4 +95,4 @@ class LineNotes:
 
     def note_cut(self, what: str, number: int) -> None:
         """Note that the stream ends early, and why."""
-        self.notes.append(QualityNote("cut_off", CODES["cut_off"].format(what=what), line=number))
+        self.notes.append(QualityNote("cut_off", worded(CODES["cut_off"], what=what), line=number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....probes.base.plurals import plural
 from ..loop import rows
 from ..loop.column_plan import bounds_of
 from .header import Header, Tag
@@ -20,9 +21,9 @@ def why_refused(tag: Tag, column: int, why: int, line: str) -> str:
     declared = len(tag.printed)
     name = tag.columns[min(column, declared - 1)]
     if why == rows.TOO_SHORT:
-        return f"{tag.name} has {len(values)} columns, the header names {declared}"
+        return f"{tag.name} has {plural(len(values), 'column')}, the header names {declared}"
     if why == rows.TOO_LONG:
-        return f"{tag.name} has {len(values)} columns, the header names {declared}"
+        return f"{tag.name} has {plural(len(values), 'column')}, the header names {declared}"
     value = values[column][:40] if column < len(values) else ""
     if why == rows.OUT_OF_RANGE:
         low, high = bounds_of(name)

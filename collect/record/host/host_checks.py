@@ -10,6 +10,7 @@ from typing import Any
 
 from ....probes import btf
 from ....probes.base.errors import HostError
+from ....probes.base.plurals import plural
 from ...bundle.rungs import RUNGS
 from . import bpftrace as tracing
 from . import host_facts as facts
@@ -115,7 +116,7 @@ def kernel_types() -> tuple[btf.Btf | None, list[HostCheck]]:
     except HostError as error:
         return None, [HostCheck("BTF", BAD, error.fact, error.way_out)]
     modules = len(list(Path("/sys/kernel/btf").iterdir())) - 1
-    return base, [HostCheck("BTF", GOOD, f"vmlinux and {modules} modules")]
+    return base, [HostCheck("BTF", GOOD, f"vmlinux and {plural(modules, 'module')}")]
 
 
 def about_lockdown(mode: str | None) -> HostCheck:

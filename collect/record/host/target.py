@@ -10,6 +10,7 @@ from pathlib import Path
 from ....probes import btf, known
 from ....probes.attach import Host
 from ....probes.base.errors import HostError
+from ....probes.base.plurals import plural
 from ....probes.bbr_layout import Layout
 from ....probes.bbr_versions import SIZES, TX_START, VERSIONS, Version
 
@@ -76,7 +77,9 @@ def _in_types(
         if any(blob.parameters(name) is None for name in version.functions):
             continue  # a BBR of another making: its callbacks are not those we know
         layout = Layout(tuple(blob.leaves(type_id)), size, priv)
-        reason = f"{version.main}() and struct bbr of {size} bytes in {module or 'vmlinux'}"
+        reason = (
+            f"{version.main}() and struct bbr of {plural(size, 'byte')} in {module or 'vmlinux'}"
+        )
         targets.append(_target(version, module, layout, tuple(parameters), symbols, reason))
     return targets
 
@@ -165,7 +168,7 @@ def _nothing_to_record(wanted: str | None) -> HostError:
             "no BBR is loaded in this kernel, so no socket can have it yet",
             "--load-module loads tcp_bbr, --wait waits for the first socket that asks for it",
         )
-    sizes = ", ".join(f"{v} {s} bytes" for s, v in SIZES.items())
+    sizes = ", ".join(f"{v} {plural(s, 'byte')}" for s, v in SIZES.items())
     return HostError(
         f"no BBR{' ' + wanted if wanted else ''} to record: no struct bbr of a known size "
         f"({sizes}) with its functions in the kernel's BTF",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....probes.base.errors import BundleError
+from ....probes.base.plurals import plural
 from ...bundle.exits import CALLS, MissingExits, without_main
 from ...bundle.rungs import named_rung
 
@@ -118,18 +119,22 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     if manifest.get("unfinished"):
         problems.append("the collector was killed, or is still at work: nothing was counted")
     if manifest.get("events_lost"):
-        problems.append(f"{manifest['events_lost']} rows were lost on the way to user space")
+        lost = plural(manifest["events_lost"], "row was", "rows were")
+        problems.append(f"{lost} lost on the way to user space")
     done = manifest.get("completeness") or {}
     if done.get("sequence_missing"):
-        problems.append(f"{done['sequence_missing']} sequence numbers are missing")
+        missing = plural(done["sequence_missing"], "sequence number is", "sequence numbers are")
+        problems.append(f"{missing} missing")
     if done.get("chain_breaks"):
-        problems.append(f"tp.delivered does not add up at {done['chain_breaks']} calls of main()")
+        breaks = plural(done["chain_breaks"], "call")
+        problems.append(f"tp.delivered does not add up at {breaks} of main()")
     problems += [call.sentence for call in exits_missing(done)]
     if done.get("without_main"):
         problems.append(without_main(int(done["without_main"])))
     accounting = manifest.get("accounting") or {}
     if accounting.get("missed_runs"):
-        problems.append(f"the kernel skipped {accounting['missed_runs']} runs of the probes")
+        missed = plural(accounting["missed_runs"], "run")
+        problems.append(f"the kernel skipped {missed} of the probes")
     if accounting and not accounting.get("complete"):
         problems.append("bpftrace did not end in order: its counters are missing")
     problems += [note for note in manifest.get("notes") or [] if "unloaded" in note]
@@ -170,11 +175,13 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
         yield f"runs of the probes: {runs}; skipped: {missed}"
     done = manifest.get("completeness")
     if done is not None:
-        summary = f"{int(done['events']):,} numbered events of {int(done['sockets']):,} sockets: "
-        summary += f"{int(done['sequence_missing']):,} numbers missing"
+        summary = f"{plural(int(done['events']), 'numbered event')} of"
+        summary += f" {plural(int(done['sockets']), 'socket')}:"
+        summary += f" {plural(int(done['sequence_missing']), 'number')} missing"
         if named_rung(manifest) != "tcp_probe":
             summary += (
-                f"; tp.delivered does not add up at {int(done['chain_breaks']):,} calls of main()"
+                f"; tp.delivered does not add up at {plural(int(done['chain_breaks']), 'call')} of"
+                " main()"
             )
         yield summary
         yield from (call.sentence for call in exits_missing(done))

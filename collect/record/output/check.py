@@ -13,6 +13,7 @@ from pathlib import Path
 
 import zstandard
 
+from ....probes.base.plurals import plural
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
 SHOWN = 20
@@ -188,7 +189,7 @@ class Checker:
             return
         missing = (number - socket.next) % U32
         self.result.sequence_missing += missing
-        self.result.note(ns, sk, f"{missing} events missing before number {number}")
+        self.result.note(ns, sk, f"{plural(missing, 'event')} missing before number {number}")
         socket.delivered = -1
 
     def _enter(self, letters: str, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....collect.store.query import run_names
 from ....probes.base.errors import BbrscopeError
+from ....probes.base.plurals import plural
 from ..data import distributions
 from ..data.distributions import PROBABILITIES, QUANTITIES, Distributions
 from ..data.shares import MOST
@@ -72,7 +73,8 @@ def still_figure(
 def _cdf(shown: Distributions, lines: list[Line], runs: dict[int, str]) -> tuple[Row, list[Row]]:
     if len(lines) > MOST:
         raise BbrscopeError(
-            f"{len(lines)} lines could not be told apart: there are {MOST} colours and dashes",
+            f"{plural(len(lines), 'line')} could not be told apart: there are {MOST} colours and"
+            " dashes",
             f"choose fewer runs, or one flow of each with --flow, or draw {shown.quantity.key}-box",
         )
     spec = cdf_chart(shown, lines).to_dict()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....analyze.story.names import DRAFT_NAMES
+from ....probes.base.plurals import plural
 from ...text import quantities
 from ..charts import vega
 from ..data.legible import legible
@@ -55,7 +56,7 @@ def fill(template: str, data: str, script: str, values: dict[str, object]) -> st
         "quantity": quantities.quantity,
         "seconds": quantities.seconds,
         "share": quantities.share,
-        "plural": quantities.plural,
+        "plural": plural,
     }
     html: str = _environment().get_template(template).render(ours | values)
     return html

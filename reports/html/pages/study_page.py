@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....analyze.study import claims
+from ....probes.base.plurals import plural
 from ...text.claim_words import expected
 from ...text.column_headings import heading
 from ...text.print_table import cell, listed
-from ...text.quantities import plural
 from ..charts import study_charts, vega
 from ..data import document
 from . import frame

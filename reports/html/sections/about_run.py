@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ....analyze.story.completeness import completeness_of, simulated_of_many
 from ....collect.bundle.rungs import RUNGS, Rung
 from ....collect.store.query import Row, rows
+from ....probes.base.plurals import plural
 from ...text.findings.completeness_text import completeness
-from ...text.quantities import plural, quantity, seconds, share
+from ...text.quantities import quantity, seconds, share
 from ..data.captures import ended_early
 from ..data.select import ReportFlow, Run
 from .setup_line import plain, setup_line
@@ -98,7 +99,7 @@ def _matched(capture: Row) -> str:
     if not capture["mains"]:
         return ""
     matched, mains = capture["mains_matched"], capture["mains"]
-    return f", the ACKs of {matched:,} of the {mains:,} main events in its time among them"
+    return f", the ACKs of {matched:,} of {plural(mains, 'main event')} in its time among them"
 
 
 def _where(text: str | None) -> str:
@@ -187,7 +188,7 @@ def _replayed(run: Run, replays: list[Row], simulated: bool) -> tuple[str, str]:
         return "bad", f"Not replayed: reasons are missing. Run `{name}`, then report again."
     events = sum(row["events"] for row in replays if row["mode"] == "step")
     if all(row["exact"] == row["events"] for row in replays):
-        exact = f"bit for bit on all {events:,} events compared, in both modes"
+        exact = f"bit for bit on all {plural(events, 'event')} compared, in both modes"
         if simulated:
             return "good", f"The replay agrees with the simulation {exact}."
         return "good", (
@@ -312,7 +313,7 @@ def reductions(run: Run) -> list[str]:
 def _reductions(flow: ReportFlow) -> Iterator[str]:
     for key, points in flow.signals.items():
         if not points.exact:
-            yield f"{key}: {len(points.t):,} of {points.recorded:,} points"
+            yield f"{key}: {len(points.t):,} of {plural(points.recorded, 'point')}"
     lane = flow.lanes.get("binding")
     if lane is not None and lane.recorded > len(lane.a):
-        yield f"what limited it: {len(lane.a):,} of {lane.recorded:,} spans"
+        yield f"what limited it: {len(lane.a):,} of {plural(lane.recorded, 'span')}"

@@ -14,8 +14,9 @@ from ....analyze.views.phase_names import PHASES
 from ....collect.bundle.rungs import RUNGS
 from ....collect.store import query
 from ....collect.store.schema.recorded_tables import ROWS_LOST
+from ....probes.base.plurals import plural
 from ...text.column_headings import words_and_unit
-from ...text.quantities import number_of, plural, seconds
+from ...text.quantities import number_of, seconds
 from ..data import document, select
 from ..data.document import Document, PlacedChart
 from ..data.narrowed_views import run_views

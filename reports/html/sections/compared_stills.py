@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....analyze.compare import groups as compare
 from ....analyze.compare.run_metrics import scoped
-from ...text.quantities import plural
+from ....probes.base.plurals import plural
 from ..charts import vega
 from ..charts.beside import HEIGHT, ScatterRow
 from ..charts.distribution_charts import (

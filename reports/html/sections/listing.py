@@ -12,7 +12,7 @@ from ....analyze.bbr.citations import kernel_function
 from ....analyze.story.changes import BOUNDS, GAP, MID_FLOW, SAMPLED, Change
 from ....analyze.story.flow_stories import FlowStory
 from ....analyze.story.sampled_flows import SampledFlow
-from ...text.quantities import plural
+from ....probes.base.plurals import plural
 from ...text.stories.sampled_story import sentence
 from ...text.stories.story_prose import value_of
 from .links import fragment
@@ -92,7 +92,7 @@ def _phases(story: FlowStory, changes: Sequence[Change], most: int) -> Listing:
         return Listing(rows)
     modes = [row for row in rows if _mode(row.old) != _mode(row.new)]
     left = len(rows) - len(modes[:most])
-    first = f"the first {most:,} changes" if len(modes) > most else "changes"
+    first = f"the first {plural(most, 'change')}" if len(modes) > most else "changes"
     return Listing(modes[:most], f"Only {first} of the mode are listed: {left:,} more of the phase")
 
 
@@ -100,7 +100,7 @@ def _bounds(story: FlowStory, changes: Sequence[Change], most: int) -> Listing:
     """Of very many changes, the first."""
     rows = [_row(story, change, 0.25, 0.25) for change in changes[:most]]
     left = len(changes) - len(rows)
-    words = f"Only the first {most:,} of {plural(len(changes), 'change')} are listed: the others"
+    words = f"Of {plural(len(changes), 'change')} only the first {most:,} can be listed: the others"
     return Listing(rows, words if left else "")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....analyze.story.completeness import RunCompleteness
 from ....collect.bundle.rungs import CAPTURE, RUNGS
+from ....probes.base.plurals import plural
 from ..print_table import printable
-from ..quantities import plural
 
 # So many kinds of notes are named, the others counted.
 MOST_KINDS = 4

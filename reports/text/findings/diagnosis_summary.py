@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ....analyze.story.names import translate
+from ....probes.base.plurals import plural
 from ..print_table import printable, render
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list
     heads = ("finding", "title", "runs", "flows", "cost_s", "cost_bytes", "worst_run")
     clean = sum(not diagnosis.findings for diagnosis in diagnoses)
     inexact = [one.run for one in diagnoses if one.exact != one.compared]
-    lines = [f"{len(diagnoses)} runs; {clean} without a finding", ""]
+    lines = [f"{plural(len(diagnoses), 'run')}; {clean} without a finding", ""]
     if rows:
         columns = zip(heads, zip(*rows, strict=True), strict=True)
         table = pa.table({head: list(values) for head, values in columns})

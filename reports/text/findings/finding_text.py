@@ -15,8 +15,9 @@ from typing import Any
 
 from ....analyze.diagnosis.engine import Check, Diagnosis, Finding, Flow
 from ....analyze.story.names import translate
+from ....probes.base.plurals import plural, words_after
 from ..print_table import printable
-from ..quantities import clock, plural, quantity, seconds, share
+from ..quantities import clock, quantity, seconds, share
 from .completeness_text import completeness
 
 # So many of a list of times are printed, the others counted.
@@ -53,13 +54,15 @@ def text(sentence: Sentence) -> str:
 
 def _fill(template: str, diagnosis: Diagnosis, finding: Finding) -> Sentence:
     parts: Sentence = []
-    for literal, name, _, _ in string.Formatter().parse(template):
+    for literal, name, words, _ in string.Formatter().parse(template):
         if literal:
             parts.append(literal)
         if name == "flow":
             parts.append(str(finding.flow))
         elif name:
             parts += _value(name, finding.values[name], diagnosis)
+        if words and name:
+            parts.append(f" {words_after(finding.values[name], words)}")
     return parts
 
 
@@ -161,10 +164,14 @@ def _replayed(diagnosis: Diagnosis) -> tuple[str, str]:
     if not diagnosis.compared:
         return "bad", "Not replayed: rules that ask for decisions could not be checked."
     if diagnosis.exact == diagnosis.compared:
-        return "good", f"The replay agrees with the kernel on all {diagnosis.compared:,} events."
+        return (
+            "good",
+            f"The replay agrees with the kernel on all {plural(diagnosis.compared, 'event')}.",
+        )
     return (
         "bad",
-        f"The replay differs from the kernel on {diagnosis.compared - diagnosis.exact:,} events.",
+        "The replay differs from the kernel on"
+        f" {plural(diagnosis.compared - diagnosis.exact, 'event')}.",
     )
 
 

@@ -18,6 +18,7 @@ from ....analyze.story.folding import (
     fold_stretches,
 )
 from ....analyze.story.sentences import bound_unit, value
+from ....probes.base.plurals import plural
 from ..quantities import fixed
 from .phrases import counted
 from .story_prose import value_of
@@ -101,7 +102,7 @@ class ChangeTable:
         text = naming.translate(" ".join(sentences), self.names)
         if change.count > 1:
             until = self.seconds(change.until_ns)
-            text = f"{change.count} steps until {until} s, the last: {text}"
+            text = f"{plural(change.count, 'step')} until {until} s, the last: {text}"
         if latest.reasons:
             text += f" [{self._source(latest)}]"
         elif change.name == MID_FLOW:
@@ -149,7 +150,7 @@ class ChangeTable:
         end = self.seconds(max(change.until_ns for change in changes))
         count = sum(change.count for change in changes)
         until = f"until {end} s (--full, or --between, tells each)"
-        rows: list[tuple[int | None, str, str]] = [(changes[0].ns, f"{count:,} changes", until)]
+        rows: list[tuple[int | None, str, str]] = [(changes[0].ns, plural(count, "change"), until)]
         for (about, old, new), counter in stretch.by_change().items():
             counts_text = counted(counter.most_common())
             if about == "phase":

@@ -9,9 +9,9 @@ from ....analyze.story import names as naming
 from ....analyze.story.event_flows import EventFlow
 from ....analyze.story.facts import StoryFacts
 from ....analyze.story.sentences import milliseconds
+from ....probes.base.plurals import plural
 from ..findings.completeness_text import completeness
 from ..print_table import printable
-from ..quantities import plural
 from .change_table import short
 from .prose import plain
 from .story_prose import StoryWords
@@ -58,7 +58,7 @@ def _totals(flow: EventFlow) -> list[str]:
     if s["throughput_mbps"] is not None:
         facts.append(f"{s['throughput_mbps']:.2f} Mbit/s delivered")
     if s["delivered"] is not None:
-        facts.append(f"{s['delivered']:,} packets")
+        facts.append(plural(s["delivered"], "packet"))
     if s["lost"] is not None:
         facts.append(f"{s['lost']:,} lost")
     if s["retransmits"]:
@@ -106,10 +106,10 @@ def _replayed(flow: EventFlow) -> str:
     if exact == compared:
         # Of a simulated run, the line on its completeness says that no kernel was there.
         whose = "" if flow.completeness.simulated else "; the reasons are the kernel's own"
-        return f"replay: {exact:,} of {compared:,} events exact{whose}"
+        return f"replay: {exact:,} of {plural(compared, 'event')} exact{whose}"
     first = flow.first_divergence or {}
     return (
-        f"replay: only {exact:,} of {compared:,} events exact; be careful from event"
+        f"replay: only {exact:,} of {plural(compared, 'event')} exact; be careful from event"
         f" {first.get('seq', 0)} on (bbrscope replay {flow.run})"
     )
 

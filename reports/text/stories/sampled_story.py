@@ -8,8 +8,8 @@ from typing import Any
 
 from ....analyze.story.sampled_flows import SampledFlow, SeenMode
 from ....analyze.story.sentences import milliseconds
+from ....probes.base.plurals import plural
 from ..print_table import printable
-from ..quantities import plural
 
 
 def text(flow: SampledFlow, between: tuple[int, int] | None) -> Iterable[str]:

@@ -22,7 +22,8 @@ from ....analyze.story.facts import (
     Totals,
 )
 from ....analyze.story.sentences import bound_unit, milliseconds, value
-from ..quantities import clock, plural, quantity, seconds, share, times
+from ....probes.base.plurals import plural, words_after
+from ..quantities import clock, quantity, seconds, share, times
 from .phrases import counted, phrase
 from .prose import Prose, TimedText
 
@@ -224,9 +225,10 @@ class StoryWords:
 
     def _cuts(self, cuts: Cuts) -> Prose:
         lowest = cuts.lowest
+        value = value_of(lowest, lowest.new)
         return [
             f"Loss or ECN outside a probe set or cut {cuts.bound} {times(cuts.cut_count)}, lowest ",
-            _change_place(f"{value_of(lowest, lowest.new)} packets", lowest),
+            _change_place(f"{value} {words_after(value, 'packet|packets')}", lowest),
             f" at {self._when(lowest.ns)}.{_why(lowest)}",
         ]
 
@@ -275,11 +277,11 @@ def _event_totals(facts: EventTotals) -> str:
         text += " Losses were not recorded."
     elif lost:
         part = share(lost / (facts.delivered_packets + lost))
-        text += f" {plural(lost, 'packet')} ({part}) were marked lost."
+        text += f" {plural(lost, 'packet')} ({part}) {words_after(lost, 'was|were')} marked lost."
     else:
         text += " Nothing was lost."
     if facts.retransmitted_packets:
-        text += f" {plural(facts.retransmitted_packets, 'packet')} were sent again."
+        text += f" {plural(facts.retransmitted_packets, 'packet was', 'packets were')} sent again."
     return text
 
 
@@ -290,9 +292,9 @@ def _sample_totals(facts: SampleTotals) -> str:
         text += f" {quantity(facts.delivered_bytes, 'B')} were acknowledged in between"
         text += f": {quantity(facts.goodput_bps or 0, 'bit/s')} on average."
     if facts.retransmitted_packets is not None:
-        text += f" {plural(facts.retransmitted_packets, 'packet')} were sent again."
+        text += f" {plural(facts.retransmitted_packets, 'packet was', 'packets were')} sent again."
     if facts.lost_packets is not None:
-        text += f" {plural(facts.lost_packets, 'packet')} were marked lost."
+        text += f" {plural(facts.lost_packets, 'packet was', 'packets were')} marked lost."
     if facts.min_rtt_us is not None:
         text += f" BBR's min_rtt was {milliseconds(round(facts.min_rtt_us))} at the end."
     return text
@@ -309,7 +311,7 @@ def _packet_totals(facts: PacketTotals) -> str:
         text += f" {quantity(facts.goodput_bps or 0, 'bit/s')} on average."
     else:
         text += " No acknowledgement of them was captured."
-    text += f" {plural(facts.retransmitted_packets, 'segment')} were sent again"
+    text += f" {plural(facts.retransmitted_packets, 'segment was', 'segments were')} sent again"
     text += f" ({share(facts.retransmitted_share)})"
     text += f" and {facts.reordered_packets:,} overtaken by others."
     if facts.rtt_p50_us is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,6 @@ def test_wrong_evidence_is_found(call: str) -> None:
 
 def test_declared_evidence_is_what_the_sentence_names_in_its_order() -> None:
     for code in codes.CODES.values():
-        named = [part.split("}")[0] for part in code.sentence.split("{")[1:]]
+        named = [re.split("[:}]", part)[0] for part in code.sentence.split("{")[1:]]
         assert list(dict.fromkeys(named)) == list(code.evidence), code.name
         assert len(code.evidence) <= codes.EVIDENCE

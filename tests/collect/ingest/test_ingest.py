@@ -391,7 +391,7 @@ def test_a_recording_without_a_whole_event_or_a_known_layout_is_refused(
     ("text", "words"),
     [
         ("kind,dropped\ntbf,1\n", "line 1: no column uptime_s"),
-        ("uptime_s,dropped\n1.5\n", "line 2: 1 columns, the header names 2"),
+        ("uptime_s,dropped\n1.5\n", "line 2: 1 column, the header names 2"),
         ("uptime_s,dropped\n1.5,1\n1.6,-1\n", "line 3: dropped is '-1', not a count"),
         ("uptime_s\nnan\n", "line 2: uptime_s is 'nan', not a time"),
     ],

@@ -74,7 +74,7 @@ def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, jobs: str) -> No
     args = ["ingest", *map(str, paths), "--store", str(tmp_path / "s.duckdb"), "--jobs", jobs]
     done = CliRunner().invoke(cli, args)
     assert isinstance(done.exception, BbrscopeError)
-    assert done.exception.fact.startswith("1 of 3 were not loaded")
+    assert done.exception.fact.startswith("1 of 3 bundles not loaded")
     assert "there is no bundle" in done.stderr
     assert COMPLETE in done.stderr
     with open_store(tmp_path / "s.duckdb") as store:
@@ -99,7 +99,7 @@ def test_one_that_fails_half_way_leaves_those_that_are_loaded_with_it_alone(
     args = ["ingest", *map(str, paths), "--store", str(folder / "s.duckdb"), "--jobs", jobs]
     done = CliRunner().invoke(cli, args)
     assert isinstance(done.exception, BbrscopeError)
-    assert done.exception.fact.startswith("1 of 3 were not loaded")
+    assert done.exception.fact.startswith("1 of 3 bundles not loaded")
     assert "is not as it was recorded" in done.stderr
     with open_store(folder / "s.duckdb") as store:
         assert store.runs() == ["v2_x_spur", "v1_x_lt"]

@@ -335,7 +335,7 @@ def test_a_rate_that_the_machine_cannot_forward_is_measured_and_refused(out: Pat
     assert (out / "fast.status").read_text() == "1\n"
     said = (out / "fast.said").read_text()
     assert "refused: 2000 Mbit/s, but this machine forwards " in said
-    assert "1 of 1 runs could not be made" in said
+    assert "1 of 1 run could not be made" in said
 
 
 def test_the_host_is_left_as_it_was_also_after_ctrl_c_and_after_clean(out: Path) -> None:

@@ -157,7 +157,7 @@ def resume(place: Path, names: list[str], number: str) -> None:
     again = start(place)
     _, said = again.communicate(timeout=300)
     assert again.returncode == 0, said
-    assert "1 of 2 runs are there already" in said
+    assert "there already: 1 of 2 runs" in said
     [booted_with] = [numbers for pid, numbers in booted(place).items() if pid not in before]
     assert booted_with == number
     assert left(place) == sorted(names)

@@ -52,8 +52,8 @@ def test_comments_and_names_are_kept_and_secrets_are_reported_of(tmp_path: Path)
             {"address": "10.0.0.1", "name": "tx"},
         ],
     }
-    assert said.startswith("noted.pcapng holds more than packets: 1 comments and 2 names")
-    assert "1 blocks of decryption secrets" in said
+    assert said.startswith("noted.pcapng holds more than packets: 1 comment and 2 names")
+    assert "1 block of decryption secrets" in said
     assert b"ab" * 32 not in (tmp_path / "s.duckdb").read_bytes()
 
 

@@ -402,7 +402,7 @@ def test_a_capture_whose_clock_jumps_back_keeps_its_order_and_says_so(
     outcome = ingest(store, capture(tmp_path / "j.pcap", frames, times=times))
     assert outcome.notes["capture_clock_back"] == 1
     (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'capture_clock_back'")
-    assert "1 packets" in said
+    assert "1 packet" in said
     assert "3602" in said
     seqs = store.con.execute("SELECT seq FROM packets ORDER BY packet").fetchall()
     assert seqs == sorted(seqs)
@@ -560,7 +560,7 @@ def test_two_taps_are_named(store: Store, tmp_path: Path) -> None:
 
 def test_nothing_to_show_is_an_error_and_leaves_no_run(store: Store, tmp_path: Path) -> None:
     arp = bytes(12) + b"\x08\x06" + bytes(28)
-    with pytest.raises(BundleError, match="no TCP segment \\(1 packets"):
+    with pytest.raises(BundleError, match="no TCP segment \\(1 packet "):
         ingest(store, capture(tmp_path / "arp.pcap", [arp]))
     with pytest.raises(BundleError, match="no TCP segment"):
         ingest(store, capture(tmp_path / "none.pcap", []))

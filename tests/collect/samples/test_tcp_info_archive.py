@@ -42,7 +42,7 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
         assert store.con.execute(ends).fetchall()[0] == ("10.0.0.1", 5000, "10.0.0.2", 443)
         said = dict(store.con.execute("SELECT kind, detail FROM capture_quality").fetchall())
     assert "a pause says that nothing did" in said["samples_on_change"]
-    assert said["samples_broken"].startswith("1 lines with a snapshot cannot be read, the first")
+    assert said["samples_broken"].startswith("1 line with a snapshot cannot be read, the first")
     assert "line 5:" in said["samples_broken"]
     place = {name: number for number, (name, _) in enumerate(TCP_INFO)}
     first, second, other = rows
@@ -104,8 +104,8 @@ def test_times_have_offsets_or_are_none(tmp_path: Path) -> None:
         said = dict(store.con.execute("SELECT kind, detail FROM capture_quality").fetchall())
     first = 1_563_311_341_000_000_001
     assert times == [(first, 1), (first, 2), (None, 3), (first - 10**9, 4)]
-    assert said["samples_undated"].startswith("1 of 4 samples have no time")
-    assert said["samples_backwards"].startswith("1 samples are older")
+    assert said["samples_undated"].startswith("of 4 samples 1 has no time")
+    assert said["samples_backwards"].startswith("1 sample is older")
 
 
 def lines_of_all_kinds() -> Iterator[str]:

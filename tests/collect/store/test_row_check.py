@@ -59,10 +59,10 @@ CASES = {
     "UPDATE replays SET exact = -1": "replays.exact is out of range",
     "UPDATE runs SET setup = 'x'": "runs.setup is no JSON",
     "UPDATE runs SET version = NULL": "was replayed has no version",
-    "UPDATE events SET seq = seq // 3": "rows of decisions have a run_id, flow, seq that",
+    "UPDATE events SET seq = seq // 3": "decisions has a run_id, flow, seq that",
     "UPDATE events SET seq = seq + 1; DELETE FROM decisions": "not numbered from 0",
     "UPDATE decisions SET code = 60000": "a code that is not in decision_codes",
-    "DELETE FROM flows": "rows of events have a run_id, flow that is not in flows",
+    "DELETE FROM flows": "events has a run_id, flow that is not in flows",
 }
 
 

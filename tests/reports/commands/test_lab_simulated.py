@@ -76,7 +76,7 @@ def test_variants_and_vegas_are_simulated_and_reported_by_the_second(tmp_path: P
     # tcp_vegas keeps alpha (2) to beta (4) packets in the queue, and loses none.
     assert flows[1]["retransmits"] == 0
     assert 1 <= float(str(rows(QUEUE)[0]["packets"])) <= 7
-    assert "2 of 2 runs are there already" in _bbrscope(tmp_path, *lab)[1]
+    assert "there already: 2 of 2 runs" in _bbrscope(tmp_path, *lab)[1]
     # Once for the variant and once for Vegas, also where runs are only loaded.
     (tmp_path / "s.duckdb").unlink()
     for said in (first, _bbrscope(tmp_path, *lab)[1]):

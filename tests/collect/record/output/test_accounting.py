@@ -111,7 +111,7 @@ def test_a_recording_without_exits_is_not_complete_wherever_it_is_asked(
     status, out, err = ran(capsys, "doctor", "--bundle", str(bundle))
     assert status == 1
     assert "main() was recorded at entry 3 times and at exit 0 times" in out
-    assert "init() was recorded at entry 1 times and at exit 0 times" in err
+    assert "init() was recorded at entry 1 time and at exit 0 times" in err
     assert ran(capsys, "doctor", "--bundle", str(make_bundle(calls(exits=True), "b")))[0] == 0
 
 
