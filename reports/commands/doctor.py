@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ...probes.base.errors import BbrscopeError
+from ..text.print_table import printable
 from ..text.screen import say
 
 # What of a manifest --json prints, besides the rung.
@@ -82,10 +83,11 @@ def print_bundle(folder: Path, as_json: bool) -> None:
         document |= {name: raw.get(name) for name in BUNDLE_FACTS}
         say(json.dumps(document | {"problems": problems}, indent=1))
     else:
-        say("\n".join(accounting.lines(raw)))
+        # What a manifest says must not look like lines of bbrscope's own.
+        say("\n".join(printable(line) for line in accounting.lines(raw)))
     if problems:
         raise BbrscopeError(
-            f"{folder} is not complete: {'; '.join(problems)}",
+            f"{folder} is not complete: {printable('; '.join(problems))}",
             "what is there can be used: ingest names every gap, replay steps over them",
         )
 

@@ -212,14 +212,17 @@ def verdicts(study: Study) -> pa.Table:
 
 def _print(study: Study) -> None:
     """Print the verdicts for people: one paragraph per claim."""
+    from ..text.print_table import printable
+
     _print_runs(study)
     for verdict in study.verdicts:
         _print_verdict(verdict)
     for drawn in study.drawn:
         if drawn.tree is not None:
-            say(f"\n{drawn.figure.title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
+            title = printable(drawn.figure.title)
+            say(f"\n{title}\n{drawn.tree.summary()}\n{drawn.tree.text()}")
         elif drawn.why_none and drawn.rows.num_rows:
-            say(f"\n{drawn.figure.title}\n  {drawn.why_none}")
+            say(f"\n{printable(drawn.figure.title)}\n  {printable(drawn.why_none)}")
     say()
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...collect.lab import estimate, scenario
 from ...probes.base.plurals import plural
+from .print_table import printable
 
 if TYPE_CHECKING:
     from ...collect.lab.scenario import Scenario
@@ -32,18 +33,18 @@ def description(loaded: Scenario) -> str:
     small = scenario.quick(loaded)
     full_values, quick_values = _values(loaded), _values(small)
     changed = {n: value for n, value in quick_values.items() if full_values[n] != value}
-    return "\n".join(
-        [
-            f"{loaded.name}: {loaded.title} ({loaded.source})",
-            *([f"  {loaded.about}"] if loaded.about else []),
-            f"full, {_run_count(loaded)}:",
-            *(f"  {name:12} {value}" for name, value in full_values.items()),
-            f"quick, {_run_count(small)}, where it differs:",
-            *(f"  {name:12} {value}" for name, value in changed.items()),
-            "claims:",
-            *(f"  {claim.text} ({claim.source})" for claim in loaded.claims),
-        ]
-    )
+    lines = [
+        f"{loaded.name}: {loaded.title} ({loaded.source})",
+        *([f"  {loaded.about}"] if loaded.about else []),
+        f"full, {_run_count(loaded)}:",
+        *(f"  {name:12} {value}" for name, value in full_values.items()),
+        f"quick, {_run_count(small)}, where it differs:",
+        *(f"  {name:12} {value}" for name, value in changed.items()),
+        "claims:",
+        *(f"  {claim.text} ({claim.source})" for claim in loaded.claims),
+    ]
+    # What a scenario says must not look like another line of this text.
+    return "\n".join(map(printable, lines))
 
 
 def _run_count(loaded: Scenario) -> str:

@@ -13,14 +13,32 @@ import click
 import pyarrow as pa
 import pytest
 from bbrscope.analyze.replay.replay_runs import FlowReplay
+from bbrscope.analyze.study.study import Study
 from bbrscope.collect.bundle.manifest_values import RUN_NAME
+from bbrscope.collect.lab import scenario
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports import cli
+from bbrscope.reports.commands import study
+from bbrscope.reports.text import lab_text
 from bbrscope.reports.text.agreement import AgreementText
 from bbrscope.reports.text.print_table import write_table
 from bbrscope.reports.text.screen import say
 
 REPORTS = Path(__file__).resolve().parents[3] / "reports"
+_HOSTILE_SCENARIO = """
+title = "t\\nclaims:\\u202e"
+source = "s\\nclaims:"
+about = "a\\nclaims:"
+duration = "1s"
+path = { rate = "10mbit", rtt = "40ms", buffer = "2bdp" }
+params = { cc = "bbr", x = "v\\nclaims:" }
+flow = [{ cc = "$cc" }]
+
+[[claim]]
+text = "c\\nclaims:"
+source = "s\\nclaims:"
+sql = "SELECT true AS reproduced, 'x' AS measured"
+"""
 HOSTILE = "a\x1b[2Jb\x1b]0;title\x07c\rd\x9b31me\x7f\u202ef\x1b[8mg"
 
 
@@ -44,6 +62,24 @@ def test_what_a_manifest_says_of_its_bbr_stays_in_its_line() -> None:
     AgreementText(lines.append, fields=False).run([cast(FlowReplay, flow)])
     assert len(lines) == 2
     assert all(r"\n  flow 1 step" in line and line.isprintable() for line in lines)
+
+
+def test_what_a_scenario_says_stays_in_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hostile.toml"
+    path.write_text(_HOSTILE_SCENARIO)
+    loaded = scenario.load(str(path))
+    text = lab_text.description(loaded)
+    assert text.count("claims:") - text.count("\\nclaims:") == 1
+    assert all(line.isprintable() for line in text.split("\n"))
+    drawn = SimpleNamespace(
+        figure=loaded, tree=None, why_none=loaded.title, rows=SimpleNamespace(num_rows=1)
+    )
+    chosen = SimpleNamespace(quick=False, run_ids=[], other_form=0, invalid=[])
+    judged = SimpleNamespace(scenario=loaded, chosen=chosen, verdicts=[], drawn=[drawn])
+    study._print(cast("Study", judged))
+    assert "\nclaims:" not in capsys.readouterr().out
 
 
 def test_styles_of_bbrscopes_own_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,6 +248,18 @@ def test_doctor_tells_an_account_that_makes_no_sense(
     assert "makes no sense" in err
 
 
+def test_doctor_keeps_what_a_manifest_says_in_its_line(
+    make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "bpftrace ended\nruns of the probes: 1; skipped: 0\x1b[1m\u202e"
+    said = {"ended": hostile, "settings_changed": [hostile], "notes": [f"{hostile} unloaded"]}
+    bundle = make_bundle(rows([0]), rung=hostile, **said)
+    status, out, err = ran(capsys, "doctor", "--bundle", str(bundle))
+    assert status == 1
+    assert all(line.isprintable() for line in (out + err).splitlines())
+    assert not [line for line in (out + err).splitlines() if line.startswith("runs of the probes")]
+
+
 def test_explain_says_that_rows_were_lost(
     make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
