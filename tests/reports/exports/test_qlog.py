@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.reports.cli import cli, main
 from click.testing import CliRunner
+
+from tests.truth import raw, wire
 
 RUN = "v2_single_1bdp"
 # What the drafts require of what is written; every key is known, and none is another. The current
@@ -200,3 +203,42 @@ def test_older_names_a_sequence_and_names_of_the_draft(
     with pytest.raises(SystemExit):
         main([*args, str(tmp_path / "two.sqlog")])
     assert "is of one flow, and this would be 2" in capsys.readouterr().err
+
+
+def marked_lost(bundle: Path) -> list[tuple[int, int]]:
+    """When each segment that the capture has was marked lost [ns], and its number there."""
+    (rows,) = raw.events(bundle).values()
+    most = max(wire.senders(bundle), key=lambda it: it.sent["payload"].sum())
+    sent = most.sent.filter((wire.pl.col("payload") > 0) & (wire.pl.col("ns") >= rows["ns"][0]))
+    passed: dict[int, list[tuple[int, int]]] = {}
+    for number, (begin, size, ns) in enumerate(sent.select("seq", "payload", "ns").iter_rows()):
+        passed.setdefault((begin + size) % wire.WRAP, []).append((number, ns))
+    lost = []
+    for ns, end in rows.filter(kind="L").select("ns", "skb.end_seq").iter_rows():
+        before = [number for number, then in passed.get(end, []) if then <= ns]
+        lost += [(ns, before[-1])] if before else []
+    return lost
+
+
+def test_packets_lost_are_those_that_the_kernel_marked_and_the_capture_has(
+    traces: Path, tmp_path: Path
+) -> None:
+    """An outage behind the capture: by the raw rows, and by the packets as they were captured."""
+    bundle = traces / "v3_outage_rto"
+    store = tmp_path / "s.duckdb"
+    with open_store(store) as opened:
+        ingest(opened, bundle)
+    expected = marked_lost(bundle)
+    assert len(expected) == 19
+    for dialect, name in (("current", "quic:packet_lost"), ("0.3", "recovery:packet_lost")):
+        path = tmp_path / f"{dialect}.qlog"
+        export(store, path, bundle.name, "--dialect", dialect)
+        log = json.loads(path.read_text())
+        (trace,) = log["traces"]
+        trace["events"] = [event for event in trace["events"] if event["name"] == name]
+        require_known_to_drafts(log, dialect)
+        said = [(data["header"]["packet_number"], time) for time, data in data_of(log, name)]
+        assert [number for number, _ in said] == [number for _, number in expected]
+        # All by one zero, the run's.
+        zeros = {ns - round(at * 1e6) for (ns, _), (_, at) in zip(expected, said, strict=True)}
+        assert len(zeros) == 1
