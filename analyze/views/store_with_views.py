@@ -19,6 +19,7 @@ from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
 from . import materialize
 from .registry import MACROS, RESULT_TABLES, VIEWS
+from .view_check import check_views
 
 # What such tables were called by bbrscope 0.1.0.
 _OLD_CACHE_PREFIX = "kept_"
@@ -85,6 +86,7 @@ def install(store: Store) -> None:
     installed = store.con.execute("SELECT value FROM meta WHERE key = 'views'").fetchall()
     if installed == [(digest,)]:
         check_tables(store.con, store.path, (*RESULT_TABLES, *materialize.TABLES))
+        store.checks = (*store.checks, check_views)
         return
     present = {
         row[0] for row in store.con.execute("SELECT table_name FROM duckdb_tables()").fetchall()

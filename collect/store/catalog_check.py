@@ -57,26 +57,26 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     texts = dict(con.execute(_VIEWS).fetchall())
     tables = {table.name for table in schema.TABLES}
     for name in tables & texts.keys():
-        raise _foreign(path, f"{name} is a view there, not a table")
+        raise foreign(path, f"{name} is a view there, not a table")
     names = con.execute(_NAMES).fetchall()
     own = {name.casefold() for internal, name in names if internal}
     for internal, name in names:
         if not internal and name.casefold() in own:
-            raise _foreign(path, f"its macro {name!r:.60} stands before DuckDB's own function")
+            raise foreign(path, f"its macro {name!r:.60} stands before DuckDB's own function")
     functions = con.execute(_FUNCTIONS).fetchall()
     refused = {name for name, _, internal, _ in functions if internal} - TABLE_FUNCTIONS
     texts |= {name: text for name, _, internal, text in functions if not internal}
     for name, text in texts.items():
         for called in _CALLED.findall(text):
             if called.casefold() in refused:
-                raise _foreign(path, f"{name!r:.60} there calls {called}")
+                raise foreign(path, f"{name!r:.60} there calls {called}")
     if con.execute(_TRIGGERS).fetchall()[0][0]:
-        raise _foreign(path, "it holds triggers")
+        raise foreign(path, "it holds triggers")
     check_tables(con, path, schema.TABLES)
     if first_row(con, _UNNAMED):
-        raise _foreign(path, "two runs there have one name, or one has none")
+        raise foreign(path, "two runs there have one name, or one has none")
     if unknown := first_row(con, _UNKNOWN, [*VERSIONS]):
-        raise _foreign(path, f"a run there is of version {unknown[0]!r:.20}")
+        raise foreign(path, f"a run there is of version {unknown[0]!r:.20}")
 
 
 def check_tables(
@@ -97,11 +97,12 @@ def check_tables(
         if text == f"CREATE TABLE {table.name}({listed});":
             continue
         if not text:
-            raise _foreign(path, f"it has no table {table.name}")
+            raise foreign(path, f"it has no table {table.name}")
         found = con.execute(_COLUMNS, [table.name]).fetchall()
         if found != wanted or "GENERATED ALWAYS" in text:
-            raise _foreign(path, f"table {table.name} there has other columns")
+            raise foreign(path, f"table {table.name} there has other columns")
 
 
-def _foreign(path: Path, why: str) -> StoreError:
+def foreign(path: Path, why: str) -> StoreError:
+    """Return the error that refuses a store which no bbrscope made as it is."""
     return StoreError(f"{path} is not a store as bbrscope makes them: {why}", _WAY_OUT)

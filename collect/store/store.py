@@ -46,10 +46,12 @@ class Store(Closing):
         read_only: whether it was opened so.
         created: the file's identity on its disk if opening made it, else None.
         filed_views: names of views whose rows it has of every run.
+        checks: what to look for in the file when a command failed over it.
         waiting: rows that the transaction under way inserts at its end.
     """
 
     filed_views: frozenset[str] = frozenset()
+    checks: tuple[Callable[[duckdb.DuckDBPyConnection, Path], None], ...] = (check_rows,)
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Store(Closing):
         self.con.close()
 
     def __exit__(self, *failure: object) -> None:
-        """Close the file; if what failed may be owed to rows of others, look for such rows.
+        """Close the file; if what failed may be owed to rows or views of others, look for such.
 
         Raises:
             StoreError: there are some.
@@ -78,7 +80,8 @@ class Store(Closing):
         try:
             error = failure[1]
             if isinstance(error, Exception) and may_be_of_rows(error):
-                check_rows(self.con, self.path)
+                for check in self.checks:
+                    check(self.con, self.path)
         finally:
             self.close()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import duckdb
+import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.views import materialize
 from bbrscope.analyze.views.registry import TABLES, VIEWS
 from bbrscope.analyze.views.store_with_views import open_for_loading, open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store import store as recorded
+from bbrscope.probes.base.errors import StoreError
 
 
 def names_in(path: Path) -> set[str]:
@@ -38,6 +41,28 @@ def test_a_store_of_recorded_tables_alone_gets_views_when_it_is_opened(tmp_path:
     assert path.read_bytes() == before
     with open_store(path) as store:
         assert store.con.execute("FROM phases").fetchall() == live
+
+
+def test_a_query_that_fails_over_a_strangers_view_says_so(tmp_path: Path) -> None:
+    path, copy = tmp_path / "s.duckdb", tmp_path / "copy.duckdb"
+    with open_store(path):
+        pass
+    asked = "SELECT r.run_id, p.run FROM phases p JOIN run_clocks r USING (run_id) WHERE no"
+    with pytest.raises(duckdb.BinderException, match='"no"'), open_store(path, True) as store:
+        store.con.execute(asked)
+    for statement, why in (
+        ("VIEW phases AS FROM duckdb_settings()", "phases has other columns"),
+        ("VIEW run_clocks AS SELECT 1 AS run_id", "run_clocks has other columns"),
+        ("VIEW states AS FROM gone", "states cannot be read"),
+        ("MACRO unset() AS (SELECT min(a) FROM gone)", "cannot be read"),
+    ):
+        shutil.copy(path, copy)
+        with duckdb.connect(str(copy)) as con:
+            con.execute("CREATE TABLE gone (a INTEGER)")
+            con.execute(f"CREATE OR REPLACE {statement}")
+            con.execute("DROP TABLE gone")
+        with pytest.raises(StoreError, match=why), open_store(copy, True) as store:
+            store.con.execute(asked)
 
 
 def test_a_deleted_run_leaves_no_row_in_any_table(shipped_path: Path, tmp_path: Path) -> None:
