@@ -144,10 +144,11 @@ def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Answer:
     column = BREAKDOWNS[by]
     rows = _table(
         con,
-        f'SELECT x."{column}" AS "{by}", f.name AS finding, {_sums("any_value(t.seconds)")}'
+        f'SELECT x."{column}" AS "{by}", f.name AS finding, any_value(f.title) AS title,'
+        f" {_sums('any_value(t.seconds)')}"
         f" FROM findings f JOIN fleet_flows x USING (run_id, flow)"
         f' JOIN (SELECT "{column}", sum(duration_s) AS seconds FROM fleet_flows GROUP BY ALL) t'
-        f' ON t."{column}" = x."{column}" GROUP BY ALL'
+        f' ON t."{column}" = x."{column}" GROUP BY x."{column}", f.name'
         f' ORDER BY cost_s DESC NULLS LAST, flows DESC, "{by}", finding LIMIT {most}',
     )
     about = f"share of time: of all seconds in which flows of the same {by} sent"
@@ -161,6 +162,9 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     shares = con.execute(_SHARES).fetchall()
     weeks = {week: [row for row in shares if row[0] == week][:MOST_RUNS] for week in (0, 1)}
     names = sorted({name for row in shares for name in row[3]})
+    titles = dict(
+        con.execute("SELECT name, any_value(title) FROM findings GROUP BY name").fetchall()
+    )
     compared = []
     for name in names:
         before, now = (
@@ -173,6 +177,7 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     rows = [
         {
             "finding": name,
+            "title": titles[name],
             "before": sum(before) / len(before),
             "now": sum(now) / len(now),
             "low": None if between is None else between[0],
@@ -185,6 +190,7 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     rows.sort(key=lambda row: (row["p"], -abs(row["now"] - row["before"]), row["finding"]))
     fields = [
         ("finding", pa.string()),
+        ("title", pa.string()),
         *((n, pa.float64()) for n in ("before", "now", "low", "high", "p")),
     ]
     table = pa.Table.from_pylist(rows[:most], pa.schema([*fields, ("verdict", pa.string())]))
@@ -229,7 +235,7 @@ def _worst(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     rows = _table(
         con,
         "SELECT x.run, x.flow, x.version, x.host, x.day, x.path_class, f.cost_s, f.cost_bytes,"
-        " f.cost_s / x.duration_s AS share_of_time, f.name AS finding"
+        " f.cost_s / x.duration_s AS share_of_time, f.name AS finding, f.title"
         " FROM findings f JOIN fleet_flows x USING (run_id, flow)"
         " QUALIFY row_number() OVER (PARTITION BY f.run_id, f.flow"
         " ORDER BY f.cost_s DESC NULLS LAST, f.rank) = 1"

@@ -93,6 +93,13 @@ def test_costs_are_sums_over_flows(tables: dict[str, Answer]) -> None:
     assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
 
 
+def test_a_finding_is_never_told_by_its_rule_s_name_alone(tables: dict[str, Answer]) -> None:
+    told = [answer for answer in tables.values() if "finding" in answer.rows.column_names]
+    assert {"findings", "by_path", "by_kernel", "changes", "worst"} <= {one.name for one in told}
+    for answer in told:
+        assert {row["title"] for row in answer.rows.to_pylist()} == {"Stuck"}, answer.name
+
+
 def test_flows_that_carried_next_to_nothing_are_left_out_and_counted() -> None:
     """A hundredth of the largest flow's bytes counts, less does not; nor do fewer than 50 ACKs."""
     con = lake(2)
