@@ -20,7 +20,7 @@ from ..panels.signals import Panel, Signal
 from ..panels.sources import SOURCES
 from .narrowed_views import narrow_views
 from .spans import Spans, coarse, spans
-from .thin import Points, outline, tallest, thin
+from .thin import Points, outline, spaced, tallest, thin
 
 if TYPE_CHECKING:
     import duckdb
@@ -345,6 +345,8 @@ def _points(
     if signal.shape == "range":
         down = np.ma.getdata(columns[f"{signal.key}_down"]).astype(np.int64)[chosen]
         return outline(t, data, down, run.columns, window)
+    if signal.breaks:
+        return thin(*spaced(t, data, UNSET), run.columns, window, signal.keep)
     return thin(t, np.where(masked, UNSET, data), run.columns, window, signal.keep)
 
 

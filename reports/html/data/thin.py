@@ -9,6 +9,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+# TCP_RTO_MIN: ACKs of data that flows are never that far apart on a path of less.
+SILENCE_US = 200_000
+
 
 @dataclass(frozen=True)
 class Points:
@@ -48,6 +51,19 @@ def thin(t: Array, v: Array, columns: int, window: tuple[int, int] | None, keep:
     if window is not None:
         chosen |= (t >= window[0]) & (t <= window[1])
     return Points(t[chosen], v[chosen], recorded, bool(chosen.all()))
+
+
+def spaced(t: Array, v: Array, unset: int) -> tuple[Array, Array]:
+    """Put an `unset` value where nothing was measured for long: no line is drawn across it.
+
+    Args:
+        t: times in us, not decreasing.
+        v: round trips in us.
+        unset: what says that there is no value.
+    """
+    silent = np.diff(t) > np.maximum(SILENCE_US, 2 * np.minimum(v[:-1], v[1:]))
+    places = np.flatnonzero(silent) + 1
+    return np.insert(t, places, t[places - 1] + 1), np.insert(v, places, unset)
 
 
 def tallest(t: Array, v: Array, columns: int, window: tuple[int, int] | None) -> Points:

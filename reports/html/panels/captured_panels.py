@@ -15,11 +15,11 @@ _IN_FLIGHT = replace(
         Signal(
             "pkt_inflight",
             "in flight",
-            "payload that had passed the capture point and was not acknowledged there (tshark)",
+            "payload that had passed the capture point and was not acknowledged there, when the"
+            " newest segment passed (tshark)",
             "in_flight",
             1e-3,
-            "line",
-            "in_flight IS NOT NULL",
+            where="in_flight IS NOT NULL",
             source="segments",
             colour="inflight",
         ),
@@ -72,6 +72,7 @@ _RTT = replace(
             source="echoes",
             width=1.0,
             colour="rtt",
+            breaks=True,
         ),
         *(signal for signal in RTT.signals if signal.source == "acks"),
     ),

@@ -181,6 +181,7 @@ RTT = Panel(
             "line",
             "rs_rtt_us > 0",
             width=1.0,
+            breaks=True,
         ),
         Signal(
             "srtt",
@@ -211,6 +212,7 @@ RTT = Panel(
             "rtt_us IS NOT NULL",
             width=1.0,
             source="acks",
+            breaks=True,
         ),
         Signal(
             "base_rtt",

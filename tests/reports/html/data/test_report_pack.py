@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from bbrscope.reports.html.data.pack import pack
 from bbrscope.reports.html.data.spans import Spans, coarse, spans
-from bbrscope.reports.html.data.thin import outline, tallest, thin
+from bbrscope.reports.html.data.thin import outline, spaced, tallest, thin
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +34,15 @@ def test_each_column_keeps_its_first_last_smallest_and_largest(
     assert len(points.t) <= 4 * columns
     assert {0, (len(values) - 1) * 7} <= kept.keys()
     assert {min(kept.values()), max(kept.values())} == {min(values), max(values)}
+
+
+def test_no_line_crosses_the_time_in_which_no_round_trip_was_seen() -> None:
+    """Two seconds of an outage between round trips of 50 ms; a second between those of 600 ms."""
+    t = np.array([0, 50_000, 2_080_000, 2_090_000, 3_100_000])
+    v = np.array([50_000, 50_000, 2_030_000, 600_000, 650_000])
+    times, values = spaced(t, v, -1)
+    assert times.tolist() == [0, 50_000, 50_001, 2_080_000, 2_090_000, 3_100_000]
+    assert values.tolist() == [50_000, 50_000, -1, 2_030_000, 600_000, 650_000]
 
 
 @given(
