@@ -7,8 +7,12 @@ from typing import Literal, TypedDict
 
 # Pixels of the plot, and of a letter in the page's small type.
 WIDTH, HEIGHT = 900, 300
+# The plot on a phone; what is inside there, and covers nothing, is and does so on any wider one.
+NARROW = 270
 LETTER = 6.2
 RADIUS = 6
+# So far beyond the plot a name may reach: the chart's padding there.
+PAST = 30
 
 
 class ScatterRow(TypedDict):
@@ -43,18 +47,17 @@ _SIDES = (
 )
 
 
-def sided(rows: list[ScatterRow]) -> list[tuple[ScatterRow, Side]]:
+def sided(rows: list[ScatterRow], wide: int = WIDTH) -> list[tuple[ScatterRow, Side]]:
     """Give each point's name the first side where it is in the chart and covers nothing.
 
-    Both axes begin at zero. Worked out for a chart of `WIDTH` pixels: on a narrower page names may
-    still cover each other.
+    Both axes begin at zero. Worked out for a chart `wide` pixels wide, and good for wider ones.
     """
-    places = _places(rows)
+    places = _places(rows, wide)
     taken = [(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS) for x, y in places]
     chosen = []
     for row, (x, y) in zip(rows, places, strict=True):
         boxes = {side: side.box(x, y, LETTER * len(row["label"])) for side in _SIDES}
-        inside = [side for side in _SIDES if boxes[side][0] > 0 and boxes[side][1] < WIDTH]
+        inside = [side for side in _SIDES if boxes[side][0] > 0 and boxes[side][1] < wide + PAST]
         free = [side for side in inside if not any(_meet(boxes[side], one) for one in taken)]
         side = next(iter([*free, *inside, *_SIDES]))
         taken.append(boxes[side])
@@ -62,11 +65,11 @@ def sided(rows: list[ScatterRow]) -> list[tuple[ScatterRow, Side]]:
     return chosen
 
 
-def _places(rows: list[ScatterRow]) -> list[tuple[float, float]]:
+def _places(rows: list[ScatterRow], wide: int) -> list[tuple[float, float]]:
     """Where the points are in the chart, in pixels from the left and from the top."""
     rtt = 1.1 * max(*(row["rtt"] for row in rows), 1e-9)
     goodput = 1.1 * max(*(row["goodput"] for row in rows), 1e-9)
-    return [(WIDTH * row["rtt"] / rtt, HEIGHT * (1 - row["goodput"] / goodput)) for row in rows]
+    return [(wide * row["rtt"] / rtt, HEIGHT * (1 - row["goodput"] / goodput)) for row in rows]
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -127,5 +127,5 @@ def _values(title: str, zero: bool, field: str = "v") -> alt.X:
     return alt.X(
         f"{field}:Q",
         scale=alt.Scale(zero=zero, nice=True),
-        axis=alt.Axis(title=title, format="~f", tickCount=8, grid=True),
+        axis=alt.Axis(title=title, format="~f", tickCount=charts.TICKS, grid=True),
     )

@@ -14,7 +14,7 @@ import altair as alt
 from ....analyze.views.phase_names import PHASES
 from ..panels.palette import AXIS, colour_of, variable
 from ..panels.signals import Panel, Signal
-from .beside import HEIGHT, ScatterRow, sided
+from .beside import HEIGHT, NARROW, PAST, WIDTH, ScatterRow, sided
 
 # Pixels around a plot; static/panels.js knows left and right, too.
 PADDING = {"left": 62, "right": 14, "top": 8, "bottom": 22}
@@ -26,6 +26,8 @@ GAP_OPACITY = 0.16
 AREA_OPACITY = 0.25
 QUIET = ["PROBE_BW_CRUISE", "PROBE_BW_1.0"]
 LANE_HEIGHT = 22
+# As many names of values as a chart of any width has room for.
+TICKS = alt.ExprRef("max(2, ceil(width / 90))")
 
 
 def panel_chart(panel: Panel, signals: list[Signal]) -> alt.LayerChart:
@@ -77,7 +79,7 @@ def scatter_chart(rows: list[ScatterRow]) -> alt.LayerChart:
     x = alt.X(
         "rtt:Q",
         scale=alt.Scale(zero=True, nice=True),
-        axis=alt.Axis(title="median RTT, ms", format="~f", tickCount=8),
+        axis=alt.Axis(title="median RTT, ms", format="~f", tickCount=TICKS),
     )
     y = alt.Y(
         "goodput:Q",
@@ -95,15 +97,24 @@ def scatter_chart(rows: list[ScatterRow]) -> alt.LayerChart:
             scale=alt.Scale(domain=places, range=[variable(name) for name in places]),
         ),
     )
-    named = sided(rows)
-    labels = [
-        alt.Chart(alt.InlineData(values=[row for row, side in named if side == each]))
-        .mark_text(align=each.align, dx=each.dx, dy=each.dy, color=variable("ink"), limit=260)
-        .encode(x=x, y=y, text="label:N")
-        for each in dict.fromkeys(side for _, side in named)
-    ]
+    labels = []
+    for wide, shown in ((WIDTH, f"width >= {WIDTH}"), (NARROW, f"width < {WIDTH}")):
+        named = sided(rows, wide)
+        labels += [
+            alt.Chart(alt.InlineData(values=[row for row, side in named if side == each]))
+            .mark_text(
+                align=each.align,
+                dx=each.dx,
+                dy=each.dy,
+                color=variable("ink"),
+                limit=min(260, wide),
+                opacity=alt.ExprRef(f"{shown} ? 1 : 0"),
+            )
+            .encode(x=x, y=y, text="label:N")
+            for each in dict.fromkeys(side for _, side in named)
+        ]
     layers = alt.layer(points, *labels)
-    return finish(layers, HEIGHT, {**PADDING, "right": 30, "bottom": 40})
+    return finish(layers, HEIGHT, {**PADDING, "right": PAST, "bottom": 40})
 
 
 def _label() -> alt.Chart:
@@ -116,7 +127,7 @@ def _time(field: str) -> alt.X:
         scale=alt.Scale(
             domainMin=alt.ExprRef("t0"), domainMax=alt.ExprRef("t1"), nice=False, zero=False
         ),
-        axis=alt.Axis(title=None, format="~f", tickCount=alt.ExprRef("max(2, ceil(width / 90))")),
+        axis=alt.Axis(title=None, format="~f", tickCount=TICKS),
     )
 
 
@@ -177,7 +188,7 @@ def _lines(panel: Panel, signals: list[Signal], shape: str) -> alt.Chart:
     interpolate: Literal["step-after", "linear"] = "step-after" if shape == "step" else "linear"
     layer: alt.Chart = (
         alt.Chart(alt.NamedData(f"{shape}s"))
-        .mark_line(clip=True, interpolate=interpolate, strokeJoin="round")
+        .mark_line(clip=True, interpolate=interpolate, strokeJoin="round", strokeCap="round")
         .encode(
             x=_time("t"),
             y=_value(panel),
@@ -285,7 +296,7 @@ def finish(
             labelFontSize=11,
             titleFontSize=11,
         )
-        .configure_axisX(grid=False, labelFlush=True, labelOverlap=True)
+        .configure_axisX(grid=False, labelFlush=True, labelOverlap=True, labelSeparation=6)
         .configure_text(font="inherit", fontSize=11)
     )
     return finished

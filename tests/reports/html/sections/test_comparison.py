@@ -162,6 +162,26 @@ def test_runs_of_samples_stand_beside_runs_of_events(sampled_path: Path) -> None
         assert {"srtt1", "inflight1"} <= {signal["key"] for signal in entry["signals"]}, name
 
 
+@pytest.mark.parametrize("wide", [beside.NARROW, 400, 700])
+def test_names_of_points_are_whole_on_a_phone_and_up(wide: int) -> None:
+    """Laid out for a phone, they reach past neither edge of a wider chart, and cover nothing."""
+    rows: list[beside.ScatterRow] = [
+        {"label": name, "rtt": rtt, "goodput": goodput, "c": "run-1"}
+        for name, rtt, goodput in (
+            ("v2_single_1bdp, flow 1", 44.2, 9.3),
+            ("v1_loss_1pct, flow 1", 50.6, 9.4),
+            ("v2_latecomer_2bdp, flow 1", 64.7, 14.0),
+            ("v2_latecomer_2bdp, flow 3", 46.0, 7.5),
+        )
+    ]
+    boxes = []
+    for row, side in beside.sided(rows, beside.NARROW):
+        x, y = wide * row["rtt"] / 71.17, beside.HEIGHT * (1 - row["goodput"] / 15.4)
+        boxes.append(side.box(x, y, beside.LETTER * len(row["label"])))
+    assert all(0 < left < right < wide + beside.PAST for left, right, _, _ in boxes)
+    assert not any(beside._meet(one, other) for n, one in enumerate(boxes) for other in boxes[:n])
+
+
 def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points() -> None:
     rows = [
         {"label": f"run_number_{n}, flow 1", "rtt": 40 + 3 * n, "goodput": 9.3 + 0.01 * n}
@@ -177,7 +197,7 @@ def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points()
         for spot, (row, side) in zip(spots, sides, strict=True)
     ]
     for place, (left, right, top, bottom) in enumerate(boxes):
-        assert 0 < left < right < beside.WIDTH
+        assert 0 < left < right < beside.WIDTH + beside.PAST
         assert not any(left < x < right and top < y < bottom for x, y in spots), sides
         for other in boxes[:place]:
             apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
