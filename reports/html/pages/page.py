@@ -140,6 +140,7 @@ def _render(
         "sections": sections,
         "others": [flow for flow in run.flows if not flow.main],
         "most_listed": MOST_LISTED,
+        "most_on_paper": listing.MOST_ON_PAPER,
         "title": about_run.title(con, run),
         "flow_table": flow_table(
             con, run, {section.flow.number: section.facts for section in sections}

@@ -20,6 +20,8 @@ from .links import fragment
 # Longer tables slow a browser down, so flows share as many rows; what is left out is in `bbrscope
 # explain`.
 MOST_ROWS, LEAST_ROWS = 1500, 150
+# Of these, as many are printed; page.css hides the others.
+MOST_ON_PAPER = 12
 _WITHOUT = {
     GAP: "The recording lacks events here: why it happened is not known.",
     SAMPLED: "Seen by sampling: why it happened is not recorded.",

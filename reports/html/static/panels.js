@@ -3,7 +3,8 @@
 const PADDING = { left: 62, right: 14 };
 
 class Panel {
-  // Width of a chart on paper, in CSS pixels: the layout of the page to come is not known before.
+  // Widths on paper, in CSS pixels: the layout of the page to come is not known before. Charts over
+  // time stand two in a row there.
   static printing = 0;
   // While the window moves, only charts in view are drawn, with half the detail: it must keep up
   // with the hand. The rest follows as soon as it stands still.
@@ -21,7 +22,7 @@ class Panel {
   }
 
   get width() {
-    const outer = Panel.printing || this.plot.clientWidth;
+    const outer = Panel.printing / 2 || this.plot.clientWidth;
     return Math.max(80, outer - PADDING.left - PADDING.right);
   }
 

@@ -15,6 +15,7 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.reports.html.pages import page
 from bbrscope.reports.html.sections import compared
+from bbrscope.reports.html.sections.listing import MOST_ON_PAPER
 
 pytestmark = pytest.mark.slow
 
@@ -315,11 +316,24 @@ def test_printing_draws_every_chart_to_fit_the_paper(browser: Any, url: str) -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert opened.run("document.documentElement.scrollWidth") <= 718
+    seen = ".filter((one) => one.getClientRects().length)"
+    lists = "[...document.querySelectorAll('.list:has(.why)')]"
+    rows = f"[...list.querySelectorAll('tr[data-a]')]{seen}.length"
+    listed = f"{lists}.map((list) => [{rows}, list.querySelectorAll('tr[data-a]').length])"
+    printed = opened.run(listed)
+    assert any(whole > MOST_ON_PAPER for _, whole in printed)
+    assert [part for part, _ in printed] == [min(whole, MOST_ON_PAPER) for _, whole in printed]
+    notes = opened.run(
+        f"[...document.querySelectorAll('.paper')]{seen}.map((one) => one.innerText)"
+    )
+    cut = [whole for _, whole in printed if whole > MOST_ON_PAPER]
+    said = [re.findall(r"first (\d+) of ([\d,]+) changes", note) for note in notes]
+    assert said == [[(f"{MOST_ON_PAPER}", f"{whole:,}")] for whole in cut]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     widths = opened.run("[...document.querySelectorAll('.plot svg')].map((s) => s.clientWidth)")
     assert len(widths) == len(PANELS)
-    assert max(widths) <= 700
+    assert max(widths) <= 350
     assert opened.run("document.querySelectorAll('details:not([open])').length") == 0
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert opened.run("document.querySelectorAll('details:not([open])').length") > 0
@@ -410,6 +424,19 @@ def test_zooming_one_run_zooms_all_of_them(browser: Any, comparison: str) -> Non
     assert opened.complaints() == []
 
 
+# Names of values on axes of x that touch their neighbours.
+_CLOSE_LABELS = """[...document.querySelectorAll('.plot svg .role-axis-label')].flatMap((axis) => {
+  const boxes = [...axis.querySelectorAll('text')].filter((one) => one.style.opacity !== '0'
+    && one.getAttribute('opacity') !== '0').map((one) => one.getBoundingClientRect());
+  return boxes.slice(1).filter((box, n) => Math.abs(box.top - boxes[n].top) < 2
+    && box.left - boxes[n].right < 3).map((box) => `${box.left}`);
+})"""
+# Names of points that reach past their chart.
+_CUT_NAMES = """[...document.querySelectorAll('[data-still=scatter] .mark-text.role-mark text')]
+  .filter((one) => one.getAttribute('opacity') !== '0' && one.getBoundingClientRect().right
+    > one.closest('svg').getBoundingClientRect().right).length"""
+
+
 def test_the_comparison_fits_a_phone_and_the_dark(browser: Any, comparison: str) -> None:
     size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -418,6 +445,8 @@ def test_the_comparison_fits_a_phone_and_the_dark(browser: Any, comparison: str)
         assert opened.run("document.documentElement.scrollWidth") <= 390
         runs = "document.querySelector('header .scroll')"
         assert opened.run(f"{runs}.scrollWidth - {runs}.clientWidth") == 0
+        assert opened.run(_CLOSE_LABELS) == []
+        assert opened.run(_CUT_NAMES) == 0
         before = opened.run("getComputedStyle(document.body).backgroundColor")
         browser.execute_script("document.querySelector('#theme').click()")
         assert opened.run("getComputedStyle(document.body).backgroundColor") != before
