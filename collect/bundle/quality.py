@@ -20,8 +20,8 @@ CODES = {
     "no_main": "{what}",
     "delivered_jump": "tp.delivered grew by {grown} since the main before, rs.acked_sacked is "
     "{acked}: calls in between went unseen",
-    "sequence_gap": "before this event {count:event of its socket is|events of its socket are} "
-    "missing, by their numbers",
+    "sequence_gap": "before this event {count:of its socket is|of its socket are} missing, "
+    "by their numbers",
     "lost_message": "the collector reports: {text}",
     "lost_declared": "the manifest says that {count:row was|rows were} lost",
     "probe_lost": "{probe}: the kernel counted {attempted:event|events}, {recorded:was|were} "
