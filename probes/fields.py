@@ -54,6 +54,10 @@ ROWS: dict[str, tuple[str, ...]] = {
 ROLES = frozenset({"input", "output", "state", "parameter", "context", "identity"})
 
 _OTHER_TYPES = {"bool": 1, "char": 8}
+# What the kernel itself keeps far below what the type holds. tcp_output.c tcp_sync_mss() stores
+# what __tcp_mtu_to_mss() lets through: no more than rx_opt.mss_clamp, a u16. Counts of packets are
+# multiplied by it all over: their products fit.
+_AT_MOST = {"tp.mss_cache": (1 << 16) - 1}
 _TYPE = re.compile(r"([us])(8|16|32|64)(?::(\d+))?")
 
 
@@ -183,8 +187,8 @@ class Field:
 
     @property
     def maximum(self) -> int:
-        """The largest value the kernel's own declaration can hold."""
-        return int((1 << (self.bits - self.signed)) - 1)
+        """The largest value that the kernel stores, or that its own declaration can hold."""
+        return _AT_MOST.get(self.name, int((1 << (self.bits - self.signed)) - 1))
 
     @property
     def minimum(self) -> int:

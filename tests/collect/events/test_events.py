@@ -328,6 +328,7 @@ BAD_ROWS = [
     ("M0,1,a,1,1,1448", "M0 has 5 columns, the header names 6"),
     ("M0,1,a,1,1,1448,10,9", "M0 has 7 columns, the header names 6"),
     ("M0,1,a,1,1,1448,4294967296", "tp.snd_cwnd of M0 is 4294967296, outside 0..4294967295"),
+    ("M0,1,a,1,1,65536,10", "tp.mss_cache of M0 is 65536, outside 0..65535"),
     ("M0,1,a,1,-1,1448,10", "rs.acked_sacked of M0 is -1, outside 0..4294967295"),
     ("M0,1,a,1,x,1448,10", "rs.acked_sacked of M0 is 'x', not a number"),
     ("M0,1,,1,1,1448,10", "sk of M0 is '', not a number"),

@@ -55,6 +55,7 @@ CASES = {
     "UPDATE events SET kind = NULL": "events.kind has no value",
     "UPDATE events SET bbr_cycle_idx = 200": "events.bbr_cycle_idx is out of range",
     "UPDATE events SET bbr_min_rtt_us = NULL WHERE seq = 9": "bbr_min_rtt_us has no value",
+    "UPDATE events SET tp_mss_cache = 65536 WHERE seq = 9": "events.tp_mss_cache is out of range",
     "UPDATE runs SET events = 9223372036854775807": "runs.events is out of range",
     "UPDATE replays SET exact = -1": "replays.exact is out of range",
     "UPDATE runs SET setup = 'x'": "runs.setup is no JSON",
@@ -116,7 +117,7 @@ def test_numbers_that_the_kernels_types_hold_are_exported(
     changed: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     most = (1 << 32) - 1
-    changed.execute(f"UPDATE events SET tp_snd_cwnd = {most}, tp_mss_cache = {most}")
+    changed.execute(f"UPDATE events SET tp_snd_cwnd = {most}, tp_mss_cache = 65535")
     changed.execute(f"UPDATE events SET tp_packets_out = {most}, exit_snd_cwnd = {most}")
     changed.execute(f"UPDATE materialized_states SET snd_cwnd = {most}, inflight = {most}")
     changed.close()
