@@ -66,6 +66,18 @@ def test_a_store_that_lacks_what_every_query_relies_on_is_refused(
         open_store(path, read_only)
 
 
+def test_a_store_with_a_trigger_is_refused(ingested: Path, tmp_path: Path) -> None:
+    path = tmp_path / "test.duckdb"
+    with duckdb.connect() as con:
+        # Files of the version that bbrscope makes cannot hold one.
+        con.execute(f"ATTACH '{path}' AS theirs (STORAGE_VERSION 'v2.0.0')")
+        con.execute(f"ATTACH '{ingested}' AS ours (READ_ONLY)")
+        con.execute("COPY FROM DATABASE ours TO theirs; USE theirs")
+        con.execute("CREATE TRIGGER t AFTER INSERT ON runs FOR EACH STATEMENT DELETE FROM events")
+    with pytest.raises(StoreError, match="it holds triggers"):
+        open_store(path)
+
+
 def test_a_table_that_duckdb_writes_in_other_words_is_taken() -> None:
     """What counts are its columns, not the text that this version of DuckDB has for them."""
     table = Table("t", "", (Column("a", "INTEGER", "", ""), Column("b", "VARCHAR[]", "", "")))
