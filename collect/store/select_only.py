@@ -116,7 +116,7 @@ def parsed(text: str) -> dict[str, Any]:
     with duckdb.connect() as parser:
         statements = parser.extract_statements(text)
         if len(statements) != 1:
-            count = plural(len(statements), "statement") if statements else "no statement"
+            count = plural(len(statements), "statement") if statements else "no statements"
             raise BbrscopeError(f"{count} where one is wanted", _WAY_OUT)
         name = _kind(statements[0])
         if name == "MULTI":

@@ -261,10 +261,8 @@ def _print(
             f"... and {plural(len(differing) - len(shown), 'more decision')}; --all prints"
             " everything"
         )
-    say(
-        f"\n{plural(len(differing), 'difference')} in"
-        f" {plural(len(differences), 'quantity', 'quantities')}"
-    )
+    all_of_them = plural(len(differences), "quantity differs", "quantities differ")
+    say(f"\n{len(differing)} of {all_of_them}")
 
 
 def _most_telling(differences: list[Difference]) -> list[Difference]:
