@@ -108,7 +108,7 @@ WITH counted AS (
     {_growth("tp_delivered")} AS delivered, {_growth("tp_lost")} AS lost,
     {_growth("tp_delivered_ce")} AS ce, {_growth("tp_snd_una")} AS acked_bytes,
     coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
-    greatest(bbr_extra_acked_0, bbr_extra_acked_1)::BIGINT AS extra_acked,
+    {_after("greatest(bbr_extra_acked_0, bbr_extra_acked_1)")}::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
     new_state, event,
     nullif(sk_max_pacing_rate, 18446744073709551615)::DOUBLE AS max_pacing,
