@@ -17,17 +17,20 @@ from typing import Any
 
 import polars as pl
 
-from tests.truth import raw
+from tests.truth import raw, wire
 
 CWR, LOSS = 2, 4
 PROBE_RTT = 3
 TLP_RECOVERY = 6
 UNSET = raw.WRAP - 1
+# Ethernet, IPv4, TCP and timestamps, around a segment's payload.
+HEADERS = 66
+Numbers = dict[str, Any]
 # A silence is longer than the least retransmission timeout, and than four usual round trips.
 LEAST_SILENCE_S = 0.2
 
 
-@dataclass
+@dataclass(eq=False)
 class Recording:
     """A bundle's set-up and flows."""
 
@@ -65,10 +68,12 @@ class Recording:
 
     def changed(self, what: str) -> list[tuple[int, float]]:
         """When [ns of the events' clock] something of a lab's path became what."""
+        if "changes" not in self.lab:
+            return []
         start = raw.manifest(self.folder).get("traffic_start_uptime_s", 0) * 1e9 - self.ahead_ns
         return [
             (int(start + each["at_s"] * 1e9), float(each["value"]))
-            for each in self.lab.get("changes", [])
+            for each in self.lab["changes"]
             if each["what"] == what
         ]
 
@@ -98,13 +103,35 @@ class Recording:
             found.append((at, int(row["backlog_bytes"]) * 8e6 / rate))
         return found
 
+    @property
+    def waits_of_run(self) -> list[tuple[int, float]]:
+        """Those from the first event of a flow to the last."""
+        ends = self.flows[0].zero, max(int(flow.rows["ns"][-1]) for flow in self.flows)
+        return [(at, us) for at, us in self.waits if ends[0] <= at <= ends[1]]
+
+    @cached_property
+    def connections(self) -> list[wire.Connection]:
+        """Senders of the capture, of a recording that has more than one."""
+        return wire.senders(self.folder) if int(self.setup.get("n", 1)) > 1 else []
+
+    @property
+    def unrecorded(self) -> list[wire.Connection]:
+        """Those of them whose events were not recorded."""
+        begun = [flow.rows.filter(kind="I") for flow in self.flows]
+        ports = [(_port(row["sport"][0]), _port(row["dport"][0])) for row in begun]
+        return [
+            one
+            for one in self.connections
+            if (one.sent["sport"][0], one.sent["dport"][0]) not in ports
+        ]
+
     def dropped(self) -> int | None:
         """What the bottleneck's queue dropped, by its last sample."""
         rows = [row for _, row in raw.queue(self.folder)]
         return max(int(row["dropped"]) for row in rows) if rows else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Flow:
     """One flow's rows, in the order of time."""
 
@@ -137,11 +164,68 @@ class Flow:
         return self.at(self.rows["ns"][-1])
 
     @cached_property
+    def spans(self) -> pl.DataFrame:
+        """The time from each row to the next, d [ns]: what the row brought, its TCP state, and
+        BBR's after it, which the next row found."""
+        rows = self.after_init
+        after = [pl.col(name).shift(-1) for name in rows.columns if name.startswith("bbr.")]
+        return rows.with_columns(
+            *after,
+            d=pl.col("ns").shift(-1) - pl.col("ns"),
+            srtt=pl.col("tp.srtt_us") / 8,
+            cwnd=pl.coalesce("out.tp.snd_cwnd", pl.col("tp.snd_cwnd").shift(-1)),
+            pacing=pl.coalesce("out.sk.sk_pacing_rate", "sk.sk_pacing_rate").cast(pl.Float64),
+            acked=raw.grown(rows, "tp.snd_una"),
+            lost=raw.grown(rows, "tp.lost"),
+            delivered=raw.grown(rows, "tp.delivered"),
+        ).with_columns(d=pl.col("d").fill_null(0))
+
+    def waited(self, spans: pl.DataFrame, base_us: float | None = None) -> float:
+        """Seconds that packets waited: what of the smoothed RTT is beyond the path's."""
+        base = self.base_us if base_us is None else base_us
+        return float(((1 - base / spans["srtt"]).clip(0) * spans["d"]).sum()) / 1e9
+
+    def between(self, begin: Any, end: Any) -> pl.DataFrame:
+        """Those of `spans` that begin at a time [ns] or later, and before another."""
+        return self.spans.filter((pl.col("ns") >= int(begin)) & (pl.col("ns") < int(end)))
+
+    @cached_property
     def seconds(self) -> float:
         return self.at(self.after_init["ns"][-1]) - self.at(self.after_init["ns"][0])
 
     def total(self, name: str) -> int:
         return int(raw.grown(self.after_init, name).sum())
+
+    @cached_property
+    def believed(self) -> pl.Series:
+        """The maximum of bandwidth [bytes/s] that each row found."""
+        fields = ("bbr.bw.s[0].v", "bbr.bw_hi[0]", "bbr.bw_hi[1]")
+        most = pl.max_horizontal(*(name for name in fields if name in self.rows.columns))
+        return self.after_init.select(most * pl.col("tp.mss_cache") * 1e6 / (1 << 24)).to_series()
+
+    @cached_property
+    def carries(self) -> pl.Series:
+        """What the link carries of payload [bytes/s] at each row; null: its rate is not known."""
+        rows, size = self.after_init, pl.col("tp.mss_cache")
+        rate = pl.lit(None, dtype=pl.Float64)
+        for ns, bits in self.of.rates:
+            rate = pl.when(pl.col("ns") >= ns).then(pl.lit(bits)).otherwise(rate)
+        return rows.select(rate / 8 * size / (size + HEADERS)).to_series()
+
+    @cached_property
+    def believed_after(self) -> pl.Series:
+        """The same after each row, which the next one found."""
+        return self.believed.shift(-1, fill_value=float(self.believed[-1]))
+
+    @property
+    def rate(self) -> float:
+        """The most that the link carries of payload [bytes/s], or that it believed in."""
+        return float(self.carries.max() or self.believed.max())  # type: ignore[arg-type]
+
+    @property
+    def bdp(self) -> float:
+        """The path's product of rate and round trip [packets]."""
+        return self.rate * self.base_us / 1e6 / max(self.segment_sizes)
 
     @property
     def goodput(self) -> float:
@@ -291,17 +375,17 @@ class Flow:
         first = self.at(self.after_init["ns"][0])
         return max(0.0, min(self.ends, second + 1) - max(first, second))
 
-    @property
-    def bloated(self) -> float:
-        """Seconds in which the median RTT was half as long again as the path takes, and 5 ms; and
+    @cached_property
+    def bloated_seconds(self) -> list[int]:
+        """Those in which the median RTT was half as long again as the path takes, and 5 ms; and
         most of that the queue's, where it was sampled."""
         base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
-        return sum(
-            max(0, self.covered(second) - self.paused.get(second, 0))
+        return [
+            int(second)
             for second, us, path in high.select("second", "us", "base").iter_rows()
-            if self.waited.get(second, us) >= 0.75 * (us - path)
-        )
+            if self.waited_in.get(second, us) >= 0.75 * (us - path)
+        ]
 
     @cached_property
     def paused(self) -> dict[int, float]:
@@ -313,7 +397,7 @@ class Flow:
         return dict(rows.group_by("second").agg(pl.col("silent").sum()).iter_rows())
 
     @cached_property
-    def waited(self) -> dict[int, float]:
+    def waited_in(self) -> dict[int, float]:
         """Each second's mean wait in the queue [us], as packets found it that were then told of."""
         samples = [each for each in self.of.waits if self.zero <= each[0]]
         if not samples:
@@ -347,30 +431,43 @@ class Flow:
         usual = float(self.rtts.median())  # type: ignore[arg-type]
         return max(self.base_us, usual - statistics.median(waits)) if waits else self.base_us
 
-    @property
-    def min_rtt_high(self) -> float:
-        """Seconds with bbr.min_rtt_us over 1.1 of the path's, set by a packet that had to wait.
+    @cached_property
+    def inflated(self) -> pl.DataFrame:
+        """Those of `spans` with min_rtt over 1.1 of the path's, set by a packet that had to wait.
+
+        Also `set` [ns], when it became min_rtt, and `wait` [us] of the packet in the queue.
 
         The queue explains it where three quarters of the excess were there before and after the
         packet was sent whose ACK set min_rtt.
         """
         times, waits = [at for at, _ in self.of.waits], [us for _, us in self.of.waits]
-        rows = self.after_init.select("ns", "bbr.min_rtt_us").rows()
         came = dict[int, list[int]]()
         for ns, us in self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows():
             came.setdefault(us, []).append(ns)
-        held, set_ns = 0, rows[0][0]
-        for (ns, before), (next_ns, rtt) in pairwise(rows):
-            set_ns = ns if rtt != before else set_ns
-            if not 1.1 * self.path_us < rtt < UNSET:
+        waited: list[float | None] = []
+        sets, found, before, set_ns = [], [], None, 0
+        for ns, rtt in self.spans.select("ns", "bbr.min_rtt_us").iter_rows():
+            set_ns, before = ns if rtt != before else set_ns, rtt
+            sets.append(set_ns)
+            waited.append(None)
+            if rtt is None or not 1.1 * self.path_us < rtt < UNSET:
+                found.append(False)
                 continue
             # v3 adopts a sample of the PROBE_RTT before.
             seen = max((ns for ns in came.get(rtt, ()) if ns <= set_ns), default=set_ns)
             after = bisect_left(times, seen - 1000 * rtt)
             near = waits[max(after - 1, 0) : after + 1]
-            if not near or min(near) >= 0.75 * (rtt - self.base_us):
-                held += next_ns - ns
-        return held / 1e9
+            waited[-1] = min(near, default=None)
+            found.append(not near or min(near) >= 0.75 * (rtt - self.base_us))
+        named = self.spans.with_columns(
+            set=pl.Series(sets), wait=pl.Series(waited, dtype=pl.Float64)
+        )
+        return named.filter(pl.Series(found))
+
+    @property
+    def of_marks(self) -> pl.Series:
+        """By how much tp.delivered_ce grew."""
+        return raw.grown(self.after_init, "tp.delivered_ce")
 
     @property
     def marked(self) -> float:
@@ -428,18 +525,23 @@ class Flow:
         rows = self.after_init.select("ns", "bbr.lt_use_bw").rows()
         return [self.at(ns) for (ns, was), (_, now) in pairwise(rows) if now and not was]
 
-    @property
-    def probe_rtts(self) -> list[float]:
-        """How long each time in PROBE_RTT lasted [s], from the event that began it to the one that
-        ended it."""
+    @cached_property
+    def probe_rtt_spans(self) -> list[tuple[int, int]]:
+        """Each time in PROBE_RTT, from the event that began it to the one that ended it [ns]."""
         rows = self.after_init.select("ns", "bbr.mode").rows()
-        found, since = [], None
+        found: list[tuple[int, int]] = []
+        since = None
         for (ns, _), (_, mode) in pairwise(rows):
             if mode == PROBE_RTT and since is None:
                 since = ns
             elif mode != PROBE_RTT and since is not None:
-                found, since = [*found, (ns - since) / 1e9], None
-        return found if since is None else [*found, (rows[-1][0] - since) / 1e9]
+                found, since = [*found, (since, ns)], None
+        return found if since is None else [*found, (since, rows[-1][0])]
+
+    @property
+    def probe_rtts(self) -> list[float]:
+        """How long each time in PROBE_RTT lasted [s]."""
+        return [(end - begin) / 1e9 for begin, end in self.probe_rtt_spans]
 
     @property
     def lost_of_initial_window(self) -> int:

@@ -13,22 +13,14 @@ import numpy.typing as npt
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import Flow
+from tests.truth.facts import HEADERS, Flow
+from tests.truth.limits import held_by, in_flight
 
 Numbers = dict[str, float | None]
 MODES = {0: "STARTUP", 1: "DRAIN", 3: "PROBE_RTT"}
 CYCLE = {0: "PROBE_BW_UP", 1: "PROBE_BW_DOWN", 2: "PROBE_BW_CRUISE", 3: "PROBE_BW_REFILL"}
 GAINS = {0: "PROBE_BW_1.25", 1: "PROBE_BW_0.75"}
-# Ethernet, IPv4, TCP and timestamps, around a segment's payload.
-HEADERS = 66
-TX_START = 0
 BITS = {"": 1.0, "bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def in_flight() -> pl.Expr:
-    """tcp_packets_in_flight()."""
-    left = pl.col("tp.sacked_out") + pl.col("tp.lost_out")
-    return pl.col("tp.packets_out") - left + pl.col("tp.retrans_out")
 
 
 def phases(rows: pl.DataFrame) -> list[str]:
@@ -136,94 +128,13 @@ def _both(
 
 
 def limits(flow: Flow) -> Numbers:
-    """Shares of time in which the application, or the receiver's window, held the flow back.
-
-    Asked where a row ends the time since the one before, in the order in which the kernel would
-    stop: cwnd, the receiver's window, no data, pacing (see analyze/views/events/binding_views.py
-    for what says so; this is written from its text).
-    """
-    rows = flow.after_init
-    mss = pl.col("tp.mss_cache")
-    grown = (pl.col("tp.snd_nxt").shift(-1) - pl.col("tp.snd_nxt")) % raw.WRAP
-    resent = (pl.col("tp.retrans_out").shift(-1) - pl.col("tp.retrans_out")).clip(lower_bound=0)
-    begins = ((pl.col("kind") == "E") & (pl.col("event") == TX_START)).fill_null(value=False)
-    estimated = in_flight() + resent + (grown + mss - 1) // mss
-    left = pl.col("tp.snd_una") + pl.col("tp.snd_wnd") - pl.col("tp.snd_nxt").shift(-1)
-    left = (left + raw.WRAP // 2) % raw.WRAP - raw.WRAP // 2
-    at_exit = pl.coalesce("out.tp.app_limited", "tp.app_limited")
-    asked = rows.select(
-        d=pl.col("ns").shift(-1) - pl.col("ns"),
-        flight=pl.when(pl.col("kind").shift(-1) == "M")
-        .then(pl.col("rs.prior_in_flight").shift(-1))
-        .otherwise(pl.max_horizontal(begins.cast(pl.Int64), estimated)),
-        cwnd=pl.coalesce("out.tp.snd_cwnd", pl.col("tp.snd_cwnd").shift(-1)),
-        left=left,
-        mss=mss,
-        burst=bursts(flow),
-        third=pl.col("tp.snd_wnd") // 3,
-        quiet=(grown == 0) & (resent == 0),
-        resend=(pl.col("tp.lost_out") > pl.col("tp.retrans_out")).shift(-1),
-        mark=pl.col("tp.app_limited").shift(-1),
-        old=at_exit,
-        sent=(pl.col("tp.delivered") + in_flight()).shift(-1) % raw.WRAP,
-        probing=(pl.col("bbr.mode") == 3).shift(-1),
-        limited=cwnd_limited(flow),
-        paced=(pl.col("tp.tcp_wstamp_ns") > pl.col("tp.tcp_clock_cache")).shift(-1),
-    ).drop_nulls("d")
-    whole = float(asked["d"].sum())
-    full, new = asked["flight"] >= asked["cwnd"], asked["mark"] != asked["old"]
-    free = (asked["cwnd"] - asked["flight"]) * asked["mss"]
-    short = asked.select(
-        pl.min_horizontal("burst", "third", pl.col("cwnd") * pl.col("mss") // 3)
-    ).to_series()
-    closed = (asked["left"] < asked["mss"]) | ((asked["left"] <= free) & (asked["left"] < short))
-    marked = ~asked["resend"] & (asked["mark"] != 0) & (new | (asked["mark"] == asked["sent"]))
-    marked &= new | ~asked["probing"]
-    empty = ~asked["paced"] & (asked["flight"] <= 0) & ~asked["resend"]
-    rwnd, app = ~full & closed, ~full & ~closed & (marked | empty)
-    within = asked["limited"] & (free < asked["burst"])
-    app |= pauses(
-        asked, held=full | closed | app | asked["paced"] | within, ends=app & marked & new
-    )
+    """Shares of time in which the application, or the receiver's window, held the flow back."""
+    held = held_by(flow)
+    whole = float(held["d"].sum())
     return {
-        "app_limited_share": float(asked.filter(app)["d"].sum()) / whole,
-        "rwnd_limited_share": float(asked.filter(rwnd)["d"].sum()) / whole,
+        "app_limited_share": float(held.filter(by="application")["d"].sum()) / whole,
+        "rwnd_limited_share": float(held.filter(by="receive_window")["d"].sum()) / whole,
     }
-
-
-def bursts(flow: Flow) -> pl.Expr:
-    """Bytes of the TSO burst that the kernel would send next: tcp_tso_autosize()."""
-    by_rate = (
-        pl.col("sk.sk_pacing_rate").shift(-1).cast(pl.Int64, strict=False)
-        // 2 ** pl.col("sk.sk_pacing_shift").shift(-1)
-    ).cast(pl.Int64)
-    if "bbr.lt_use_bw" not in flow.rows.columns:
-        times = pl.col("bbr.min_rtt_us").shift(-1) // 512
-        whole = pl.min_horizontal(pl.col("sk.sk_gso_max_size").shift(-1), 65536)
-        by_rate += pl.when(times < 32).then(whole // 2 ** times.clip(upper_bound=32)).otherwise(0)
-    return pl.max_horizontal((by_rate // pl.col("tp.mss_cache")).cast(pl.Int64), 2) * pl.col(
-        "tp.mss_cache"
-    )
-
-
-def cwnd_limited(flow: Flow) -> pl.Expr:
-    """What v2 and v3 say of snd_cwnd: it held a burst back that the kernel would not split.
-
-    Rows of v1 do not say it: where this is asked, nothing else is left that could hold it.
-    """
-    if "tp.is_cwnd_limited" not in flow.rows.columns:
-        return pl.lit(value=True)
-    return (pl.col("tp.is_cwnd_limited").shift(-1) == 1).fill_null(value=False)
-
-
-def pauses(asked: pl.DataFrame, held: pl.Series, ends: pl.Series) -> pl.Series:
-    """Rows without any sending and nothing else that held, up to a mark that all was sent."""
-    loose = asked["quiet"] & ~held & ~asked["resend"]
-    found, idle = [], False
-    for is_loose, is_end in zip(reversed(loose.to_list()), reversed(ends.to_list()), strict=True):
-        idle = idle if is_loose else bool(is_end)
-        found.append(bool(is_loose) and idle)
-    return pl.Series(reversed(found), dtype=pl.Boolean)
 
 
 def link(bundle: Path) -> list[tuple[int, float]]:

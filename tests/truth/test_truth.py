@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bbrscope import fixtures
-from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, diagnose
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
 
 from tests.analyze.diagnosis.test_diagnosis_fires import HOSTS, PUT
-from tests.truth.facts import LEAST_SILENCE_S, Flow, Recording, shares
+from tests.truth.facts import Flow, Recording, shares
 from tests.truth.judged import HERE, Score, problems, truth
+from tests.truth.readers import EXCUSED, READERS
+from tests.truth.recomputed import Recomputed
 from tests.truth.test_explanations import check_run as stories_are_raw
 from tests.truth.test_metrics import Told
 from tests.truth.test_metrics import check as metrics_are_raw
@@ -48,8 +49,10 @@ def judge(store: Store, runs: Sequence[str]) -> tuple[Score, dict[str, Diagnosis
 def test_the_shipped_recordings_are_judged_rightly(shipped: Store) -> None:
     score, made = judge(shipped, shipped.runs())
     assert (score.wrong, score.unreported) == ([], [])
+    numbers = Recomputed(READERS, EXCUSED)
     for run, diagnosis in made.items():
-        check_numbers(diagnosis, Recording(fixtures.path(run)))
+        numbers.check(diagnosis, Recording(fixtures.path(run)))
+    assert numbers.missing == set()
 
 
 @pytest.mark.slow
@@ -64,17 +67,22 @@ def test_every_recording_is_judged_rightly(
     assert score.precision >= LEAST_PRECISION
     assert score.recall >= LEAST_RECALL
     assert set(score.found) | FIRES_ELSEWHERE == {rule.name for rule in rules()}
-    compared, told = 0, Told(all_compared)
+    compared, told, numbers = 0, Told(all_compared), Recomputed(READERS, EXCUSED)
     for run, diagnosis in made.items():
-        if run not in LACKING:
+        if run in LACKING:
+            numbers.leave_out(diagnosis)
+        else:
             recording = Recording(traces / run)
-            check_numbers(diagnosis, recording)
+            numbers.check(diagnosis, recording)
             check_truth(run, recording)
             compared += metrics_are_raw(told, recording)
             if int(recording.setup.get("n", 1)) > 1:
                 compared += packets_are_raw(told, recording)
             if run not in NO_STORY:
                 compared += stories_are_raw(all_compared, recording)
+    with capsys.disabled():
+        print(numbers.table())
+    assert numbers.missing == set()
     assert compared > 8_000
 
 
@@ -127,108 +135,3 @@ def check_truth(run: str, of: Recording) -> None:
         parts = shares(of)
         for part, reviewed in zip(parts, truth(run)["flows"], strict=False):
             assert (2 * part < 0.8) == ("unequal" in reviewed["problems"]), f"{run}: {parts}"
-
-
-# Rule -> its numbers, by the raw rows of the flow; times are seconds of the run's clock.
-NUMBERS: dict[str, Callable[[Flow], dict[str, Any]]] = {
-    "outage": lambda flow: {
-        "timeouts_count": len(flow.timeouts),
-        "timeouts_at": flow.timeouts,
-        "silences_count": len(flow.outages),
-        "total_s": sum(lasted for _, lasted in flow.outages),
-        "silence_s": max(lasted for _, lasted in flow.outages),
-        "silence_at": max(flow.outages, key=lambda outage: outage[1])[0],
-        "undone_count": flow.undo_count,
-        "srtt_us": flow.usual_us,
-        "limit_s": max(LEAST_SILENCE_S, 4e-6 * flow.usual_us),
-    },
-    "heavy_loss": lambda flow: {
-        "lost_packets": flow.without_timeouts()[0],
-        "part_share": flow.without_timeouts()[0] / sum(flow.without_timeouts()),
-        "base_us": flow.base_us,
-    },
-    "loss_near_gain_cliff": lambda flow: {
-        "loss_share": flow.loss_share,
-        "carried_bps": flow.goodput,
-    },
-    "loss_above_threshold": lambda flow: {
-        "loss_share": flow.loss_share,
-        "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
-    },
-    "probes_overflow": lambda flow: {"loss_share": flow.loss_share},
-    "stuck_at_lower_bounds": lambda flow: {
-        "loss_share": flow.loss_share,
-        "goodput_bps": flow.goodput,
-    },
-    "loss_outside_bottleneck": lambda flow: {
-        "lost_packets": flow.without_timeouts()[0],
-        "dropped_packets": flow.of.dropped(),
-        "elsewhere_packets": flow.without_timeouts()[0] - (flow.of.dropped() or 0),
-        "elsewhere_share": (flow.without_timeouts()[0] - (flow.of.dropped() or 0))
-        / (flow.total("tp.lost") + flow.total("tp.delivered")),
-        "undone_count": flow.undo_count,
-    },
-    "policer": lambda flow: {
-        "held_s": flow.frozen,
-        "loss_share": flow.loss_share,
-        "entries_at": flow.frozen_from,
-    },
-    "initial_window_loss": lambda flow: {
-        "lost_packets": flow.lost_of_initial_window,
-        "window_packets": flow.after_init["tp.snd_cwnd"][0],
-        "base_us": flow.base_us,
-    },
-    "tail_loss": lambda flow: {
-        "probes_count": len(flow.tail_probes),
-        "probes_at": flow.tail_probes,
-        "timeouts_count": len(flow.tail_timeouts),
-        "timeouts_at": flow.tail_timeouts,
-        "tails_count": len(flow.tail_probes) + len(flow.tail_timeouts),
-        "base_us": flow.base_us,
-    },
-    "reordering": lambda flow: {
-        "spells_count": flow.reordered,
-        "lost_packets": flow.total("tp.lost"),
-        "undone_count": flow.undo_count,
-    },
-    "probe_rtt_long": lambda flow: {
-        "probes_count": len(flow.probe_rtts),
-        "total_s": sum(flow.probe_rtts),
-        "longest_s": max(flow.probe_rtts),
-        "total_share": sum(flow.probe_rtts) / flow.seconds,
-    },
-    "inflight_cap": lambda flow: {"base_us": flow.base_us},
-    "ack_aggregation": lambda flow: {"most_packets": flow.most_extra},
-    "bufferbloat": lambda flow: {"bloated_s": flow.bloated, "base_us": flow.base_us},
-    "standing_queue": lambda flow: {"base_us": flow.base_us},
-    "min_rtt_inflated": lambda flow: {"held_s": flow.min_rtt_high, "base_us": flow.base_us},
-    "ecn_ignored": lambda flow: {
-        "ce_share": flow.marked,
-        "ce_packets": flow.total("tp.delivered_ce"),
-        "lost_packets": flow.total("tp.lost"),
-        "base_us": flow.base_us,
-    },
-    "application_limited": lambda flow: {"goodput_bps": flow.goodput},
-}
-
-
-def check_numbers(made: Diagnosis, of: Recording) -> None:
-    """Each number of a finding that raw rows have is what they have."""
-    numbers = sorted(made.flows, key=lambda number: made.flows[number].first_ns)
-    flows = dict(zip(numbers, of.flows, strict=True))
-    for finding in made.findings:
-        if finding.rule.name in NUMBERS:
-            flow = flows[numbers[0] if finding.flow is None else finding.flow]
-            for name, number in NUMBERS[finding.rule.name](flow).items():
-                number_in_text = on_the_clock(finding, name, made.zero_ns)
-                where = f"{made.run}: {finding.rule.name}.{name}"
-                assert number_in_text == pytest.approx(number, rel=1e-6, abs=2e-6), where
-
-
-def on_the_clock(finding: Finding, name: str, zero_ns: int) -> Any:
-    value = finding.values[name]
-    if not name.endswith("_at"):
-        return value
-    if isinstance(value, list):
-        return [(ns - zero_ns) / 1e9 for ns in value]
-    return (value - zero_ns) / 1e9

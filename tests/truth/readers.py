@@ -1,0 +1,15 @@
+"""The numbers of findings by raw rows: rule -> what works them out of a flow's."""
+
+from __future__ import annotations
+
+from tests.truth import readers_bounds, readers_loss, readers_queue, readers_shares
+from tests.truth.recomputed import Reader
+
+READERS: dict[str, Reader] = {
+    **readers_loss.READERS,
+    **readers_queue.READERS,
+    **readers_bounds.READERS,
+    **readers_shares.READERS,
+}
+# Numbers of findings that are none of the recording: rule -> name -> why.
+EXCUSED = {"ecn_ignored": {"marks": "the number of an RFC"}}

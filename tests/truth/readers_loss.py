@@ -1,0 +1,251 @@
+"""Numbers of findings about losses, timeouts and reordering, by raw rows."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import pairwise
+
+import polars as pl
+
+from tests.truth.facts import LEAST_SILENCE_S, Flow, Numbers
+from tests.truth.limits import PROBE_BW, in_flight
+from tests.truth.seconds import SECOND, missing, number, of_flow
+
+DISORDER, OPEN = 1, 0
+# bbr_pacing_gain[] of a probe, 1.25 in 1/256.
+PROBE_GAIN = 320
+
+
+def resent(flow: Flow, packets: int) -> Numbers:
+    """The price of sending packets again: their bytes, and the time that these take."""
+    size = packets * max(flow.segment_sizes)
+    return {"cost_bytes": size, "cost_s": size / flow.rate}
+
+
+def span(flow: Flow, rows: pl.DataFrame) -> Numbers:
+    return {"begins_at": flow.at(rows["ns"][0]), "ends_at": flow.at(rows["ns"][-1])}
+
+
+def outage(flow: Flow) -> Numbers:
+    outages = flow.outages
+    total = sum(lasted for _, lasted in outages)
+    silence_at, silence_s = max(outages, key=lambda outage: outage[1])
+    return {
+        "timeouts_count": len(flow.timeouts),
+        "timeouts_at": flow.timeouts,
+        "silences_count": len(outages),
+        "total_s": total,
+        "silence_s": silence_s,
+        "silence_at": silence_at,
+        "undone_count": flow.undo_count,
+        "srtt_us": flow.usual_us,
+        "limit_s": max(LEAST_SILENCE_S, 4e-6 * flow.usual_us),
+        "begins_at": outages[0][0],
+        "ends_at": sum(outages[-1]),
+        "cost_s": total,
+    }
+
+
+def heavy_loss(flow: Flow) -> Numbers:
+    lost, delivered = flow.without_timeouts()
+    assert not flow.timeouts, "which packets timeouts marked is counted, not when"
+    rows = flow.spans.with_columns(second=number(flow.of))
+    marked, others = rows.filter(pl.col("lost") > 0), rows.filter(lost=0, kind="M")
+    seconds = rows.group_by("second").agg(
+        pl.col("ns").min(), part=pl.col("lost").sum() / (pl.col("lost") + pl.col("delivered")).sum()
+    )
+    worst = seconds.sort("part", "second").tail(1)
+    return {
+        "lost_packets": lost,
+        "part_share": lost / (lost + delivered),
+        "base_us": flow.base_us,
+        "t0_at": flow.at(marked["ns"][0]),
+        "t1_at": flow.at(marked["ns"][-1]),
+        "worst_at": flow.at(worst["ns"][0]),
+        "worst_share": worst["part"][0],
+        "lost_us": marked["srtt"].median(),
+        "rtt_us": others["srtt"].median(),
+        **span(flow, marked),
+        **resent(flow, lost),
+    }
+
+
+def loss_near_gain_cliff(flow: Flow) -> Numbers:
+    """The maximum of bandwidth, from the event that began PROBE_BW to the last in it."""
+    after = flow.spans.with_columns(bw=flow.believed_after)
+    rows = after.filter(pl.col("bbr.mode").fill_null(PROBE_BW) == PROBE_BW)
+    short = sum(it.short for it in of_flow(flow).values())
+    ends = span(flow, rows)
+    return {
+        "loss_share": flow.loss_share,
+        "carried_bps": flow.goodput,
+        "cliff_share": 1 - 1 / 1.25,
+        "first_bps": 8 * rows["bw"][0],
+        "last_bps": 8 * rows["bw"][-1],
+        "t0_at": ends["begins_at"],
+        "t1_at": ends["ends_at"],
+        **ends,
+        "cost_bytes": short,
+        "cost_s": short / flow.rate,
+    }
+
+
+def loss_outside_bottleneck(flow: Flow) -> Numbers:
+    lost, dropped = flow.without_timeouts()[0], flow.of.dropped() or 0
+    rows = flow.spans
+    marked, others = rows.filter(pl.col("lost") > 0), rows.filter(lost=0, kind="M")
+    return {
+        "lost_packets": lost,
+        "dropped_packets": dropped,
+        "elsewhere_packets": lost - dropped,
+        "elsewhere_share": (lost - dropped) / (flow.total("tp.lost") + flow.total("tp.delivered")),
+        "undone_count": flow.undo_count,
+        "srtt_lost_us": marked["srtt"].mean(),
+        "srtt_us": others["srtt"].mean(),
+        **span(flow, marked),
+        **resent(flow, lost - dropped),
+    }
+
+
+def initial_window_loss(flow: Flow) -> Numbers:
+    rows, first = flow.spans, flow.after_init
+    window = int(first["tp.snd_cwnd"][0]) * int(first["tp.mss_cache"][0])
+    acked = rows.with_columns(done=pl.col("acked").cum_sum(), flight=in_flight())
+    marked = acked.filter((pl.col("lost") > 0) & (pl.col("done") < window))
+    begins = int(marked["ns"][0])
+    ends = int(acked.filter(pl.col("done") >= window)["ns"][0])
+    return {
+        "lost_packets": flow.lost_of_initial_window,
+        "window_packets": first["tp.snd_cwnd"][0],
+        "base_us": flow.base_us,
+        "t0_at": flow.at(begins),
+        "t1_at": flow.at(ends),
+        "begins_at": flow.at(begins),
+        "ends_at": flow.at(ends),
+        "inflight_packets": marked["flight"][0],
+        "cost_s": (ends - begins) / SECOND,
+    }
+
+
+def tail_loss(flow: Flow) -> Numbers:
+    probes, timeouts = flow.tail_probes, flow.tail_timeouts
+    repairs = sorted([*probes, *timeouts])
+    heard = [flow.at(ns) for ns in flow.acks["ns"]]
+    waits = [at - max(ack for ack in heard if ack < at) for at in repairs]
+    return {
+        "probes_count": len(probes),
+        "probes_at": probes,
+        "timeouts_count": len(timeouts),
+        "timeouts_at": timeouts,
+        "tails_count": len(repairs),
+        "base_us": flow.base_us,
+        "begins_at": repairs[0],
+        "ends_at": repairs[-1],
+        "cost_s": sum(max(0.0, wait - flow.base_us / 1e6) for wait in waits),
+    }
+
+
+def reordering(flow: Flow) -> Numbers:
+    """Holes: from when TCP_CA_Disorder was entered to when it ended in TCP_CA_Open."""
+    opened, holes = 0, []
+    states = flow.after_init.filter(kind="S").select("ns", "icsk_ca_state", "new_state")
+    for ns, was, now in states.iter_rows():
+        if now == DISORDER:
+            opened = ns
+        elif (was, now) == (DISORDER, OPEN):
+            holes.append((opened, ns))
+    lasted = [(b - a) / 1e3 for a, b in holes]
+    ends = flow.at(holes[0][0]), flow.at(holes[-1][1])
+    return {
+        "spells_count": flow.reordered,
+        "lost_packets": flow.total("tp.lost"),
+        "undone_count": flow.undo_count,
+        "longest_us": max(lasted),
+        "usual_us": statistics.median(lasted),
+        **dict(zip(("t0_at", "t1_at"), ends, strict=True)),
+        **dict(zip(("begins_at", "ends_at"), ends, strict=True)),
+    }
+
+
+def probes_overflow(flow: Flow) -> Numbers:
+    """A probe is from the row that began it to the one that ended it, which it brings, too."""
+    probing = ((pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.pacing_gain") == PROBE_GAIN)).alias
+    found = flow.after_init.select("ns", probing("on")).rows()
+    probes: list[list[int]] = []
+    for (ns, was), (_, now) in pairwise(found):
+        if now and not was:
+            probes.append([ns, int(flow.after_init["ns"][-1])])
+        elif was and not now:
+            probes[-1][1] = ns
+    # What an ACK brings, it brings in the phase that it finds.
+    rows = flow.after_init.select("bbr.mode").with_columns(flow.spans.select("ns", "lost", "srtt"))
+    marked = rows.filter((pl.col("lost") > 0) & (pl.col("bbr.mode") == PROBE_BW))
+    lost, own, lossy = int(marked["lost"].sum()), 0, set()
+    for ns, packets, srtt in marked.select("ns", "lost", "srtt").iter_rows():
+        last = max(((a, b) for a, b in probes if a < ns), default=None)
+        if last and ns <= last[1] + 1500 * srtt:
+            own, lossy = own + packets, lossy | {last[0]}
+    starts = [a for a, _ in probes]
+    most = flow.after_init.filter(pl.col("bbr.mode") == PROBE_BW)["rs.rtt_us"].max()
+    return {
+        "lost_packets": lost,
+        "aligned_share": own / lost,
+        "lossy_count": len(lossy),
+        "probes_count": len(probes),
+        "first_at": [flow.at(ns) for ns in sorted(lossy)],
+        "every_s": (starts[-1] - starts[0]) / SECOND / (len(starts) - 1),
+        "loss_share": flow.loss_share,
+        "rtt_us": most,
+        "buffer_share": float(most) / flow.base_us - 1,  # type: ignore[arg-type]
+        **span(flow, marked),
+        **resent(flow, lost),
+    }
+
+
+def policer(flow: Flow) -> Numbers:
+    """The long-term rate, by what was paced and acknowledged while it held."""
+    rows = flow.after_init.with_columns(
+        begins=pl.col("ns").shift(1),
+        d=pl.col("ns").diff().fill_null(0),
+        **{name: flow.spans[name] for name in ("acked", "lost", "delivered")},
+        pacing=flow.spans["pacing"].shift(1),
+        carries=flow.carries.shift(1),
+    )
+    held = rows.filter((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") != 3))
+    entries = [round(at * 1e9) + flow.zero for at in flow.frozen_from]
+    near = [(pl.col("ns") >= ns - 3 * SECOND // 2) & (pl.col("ns") <= ns) for ns in entries]
+    before = rows.filter(pl.any_horizontal(near))
+    lost, lasted = int(before["lost"].sum()), int(held["d"].sum())
+    carried = int(held["acked"].sum())
+    if flow.of.rates:
+        rate = float((held["carries"] * held["d"]).sum()) / lasted
+        short = missing(flow, "policer")
+    else:
+        rate = float(max(it.bytes for it in of_flow(flow).values()))
+        short = max(0.0, rate * lasted / SECOND - carried)
+    return {
+        "rate_bps": 8 * rate,
+        "cost_bytes": short,
+        "cost_s": short / flow.rate,
+        "held_s": flow.frozen,
+        "entries_at": flow.frozen_from,
+        "loss_share": flow.loss_share,
+        "before_share": lost / (lost + int(before["delivered"].sum())),
+        "lt_bps": 8 * float((held["pacing"] * held["d"]).sum()) / int(held["d"].sum()),
+        "carried_bps": int(held["acked"].sum()) * 8e9 / int(held["d"].sum()),
+        "begins_at": flow.at(held["begins"][0]),
+        "ends_at": flow.at(held["ns"][-1]),
+    }
+
+
+READERS = {
+    "outage": outage,
+    "heavy_loss": heavy_loss,
+    "loss_near_gain_cliff": loss_near_gain_cliff,
+    "loss_outside_bottleneck": loss_outside_bottleneck,
+    "initial_window_loss": initial_window_loss,
+    "tail_loss": tail_loss,
+    "reordering": reordering,
+    "probes_overflow": probes_overflow,
+    "policer": policer,
+}

@@ -1,0 +1,130 @@
+"""Numbers of findings about queues and round trips, by raw rows."""
+
+from __future__ import annotations
+
+import statistics
+
+import polars as pl
+
+from tests.truth.facts import Flow, Numbers
+from tests.truth.seconds import SECOND, number, of_flow
+
+
+def bufferbloat(flow: Flow) -> Numbers:
+    """Seconds whose median RTT is half as long again as the path's, and 5 ms."""
+    seconds = flow.bloated_seconds
+    covered = {n: max(0.0, flow.covered(n) - flow.paused.get(n, 0)) for n in seconds}
+    medians = {int(n): us for n, us in flow.by_second.select("second", "us").iter_rows()}
+    rows = flow.acks.filter(pl.col("rs.rtt_us") > 0).with_columns(second=number(flow.of))
+    rows = rows.filter(pl.col("second").is_in(seconds))
+    usual = pl.Series([medians[n] for n in seconds]).median()
+    senders = max(of_flow(flow)[n].senders for n in seconds)
+    waits = [flow.waited_in[n] for n in seconds if n in flow.waited_in]
+    ends = flow.at(rows["ns"][0]), flow.at(rows["ns"][-1])
+    return {
+        "bloated_s": sum(covered.values()),
+        "base_us": flow.base_us,
+        "rtt_us": usual,
+        "rtt_ratio": float(usual) / flow.base_us,  # type: ignore[arg-type]
+        "most_us": rows["rs.rtt_us"].max(),
+        "senders": [senders],
+        "queue": [sum(waits) / len(waits) / 1e3] if waits else [],
+        **dict(zip(("t0_at", "t1_at"), ends, strict=True)),
+        **dict(zip(("begins_at", "ends_at"), ends, strict=True)),
+        "cost_s": sum((1 - flow.base_us / medians[n]) * covered[n] for n in seconds),
+    }
+
+
+def ecn_ignored(flow: Flow) -> Numbers:
+    marked = flow.spans.filter(flow.of_marks > 0)
+    return {
+        "ce_share": flow.marked,
+        "ce_packets": flow.total("tp.delivered_ce"),
+        "lost_packets": flow.total("tp.lost"),
+        "base_us": flow.base_us,
+        "first_at": flow.at(marked["ns"][0]),
+        "begins_at": flow.at(marked["ns"][0]),
+        "ends_at": flow.at(marked["ns"][-1]),
+        "srtt_us": flow.spans.filter(kind="M")["srtt"].mean(),
+        "cost_s": flow.waited(flow.spans),
+    }
+
+
+def min_rtt_inflated(flow: Flow) -> Numbers:
+    rows = flow.inflated
+    lasted = int(rows["d"].sum())
+    typical = float((rows["bbr.min_rtt_us"] * rows["d"]).sum()) / lasted
+    begins, ends = int(rows["ns"][0]), int(rows["ns"][-1] + rows["d"][-1])
+    told = {"t0_at": flow.at(begins), "t1_at": flow.at(ends)}
+    # One wait for each min_rtt that held, of the one that held longest.
+    longest = rows.group_by("set", "wait").agg(pl.col("d").sum()).sort("d").row(-1, named=True)
+    probes = [(a, b) for a, b in flow.probe_rtt_spans if begins <= b <= ends]
+    rtts = flow.acks.filter(pl.col("rs.rtt_us") > 0)
+    least = [rtts.filter(pl.col("ns").is_between(a, b))["rs.rtt_us"].min() for a, b in probes]
+    return {
+        "held_s": lasted / SECOND,
+        "most_us": rows["bbr.min_rtt_us"].max(),
+        "typical_us": typical,
+        "typical_ratio": typical / flow.base_us,
+        "base_us": flow.base_us,
+        **told,
+        "begins_at": told["t0_at"],
+        "ends_at": told["t1_at"],
+        "queue": [longest["wait"] / 1e3] if longest["wait"] is not None else [],
+        "probes": [len(probes), min(us for us in least if us is not None) / 1e3] if probes else [],  # type: ignore[operator,type-var]
+        "cost_s": float(((1 - flow.base_us / rows["bbr.min_rtt_us"]) * rows["d"]).sum()) / SECOND,
+    }
+
+
+def standing_queue(flow: Flow) -> Numbers:
+    """Seconds of which not even the two before and after had a short round trip, by the queue."""
+    seconds, base = of_flow(flow), flow.base_us
+    rtts = {int(n): us for n, us in flow.by_second.select("second", "least").iter_rows()}
+    drained: dict[int, float] = {}
+    for at, us in flow.of.waits_of_run:
+        passed = (at + round(1e3 * base) - flow.zero) // SECOND
+        drained[passed] = min(us, drained.get(passed, us))
+    ratios: dict[int, float] = {}
+    for n in seconds:
+        least, waits = (
+            [of[m] for m in range(n - 2, n + 3) if m in of and m in seconds]
+            for of in (rtts, drained)
+        )
+        if min(least) > 1.25 * base and min(waits) >= 0.5 * (min(least) - base):
+            ratios[n] = min(least) / base
+    a, b = min(ratios), max(ratios)
+    rows = flow.between(flow.zero + a * SECOND, flow.zero + (b + 1) * SECOND)
+    waits = [us for at, us in flow.of.waits_of_run if (at - flow.zero) // SECOND in ratios]
+    believed: dict[int, float] = {}
+    for one in flow.of.flows:
+        after = one.spans.with_columns(bw=one.believed_after)
+        means = after.group_by(second=number(flow.of)).agg(pl.col("bw").mean())
+        for n, bw in means.iter_rows():
+            believed[int(n)] = believed.get(int(n), 0) + bw
+    counts = [
+        max(it.senders for it in seconds.values()),
+        len(flow.of.flows),
+        len(flow.of.unrecorded),
+    ]
+    return {
+        "standing_s": sum(seconds[n].covered for n in ratios),
+        "least_ratio": statistics.median(ratios.values()),
+        "base_us": base,
+        "srtt_us": rows["srtt"].mean(),
+        "t0_at": max(a, flow.at(flow.after_init["ns"][0])),
+        "begins_at": max(a, flow.at(flow.after_init["ns"][0])),
+        "ends_at": min(b + 1, flow.ends),
+        "believed_bps": 8 * statistics.median(believed[n] for n in ratios),
+        "rate_bps": 8 * flow.rate,
+        "senders": counts,
+        "queue": [float(pl.Series(waits).quantile(0.1, "linear") or 0) / 1e3],
+        "cost_s": flow.waited(rows),
+    }
+
+
+READERS = {
+    "standing_queue": standing_queue,
+    "bufferbloat": bufferbloat,
+    "ecn_ignored": ecn_ignored,
+    "min_rtt_inflated": min_rtt_inflated,
+}

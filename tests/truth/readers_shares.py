@@ -1,0 +1,152 @@
+"""Numbers of findings about flows beside others, by raw rows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import polars as pl
+
+from tests.truth.facts import UNSET, Flow, Numbers
+from tests.truth.limits import held_by
+from tests.truth.readers_bounds import priced
+from tests.truth.seconds import SECOND, everyone, number, of_flow
+
+HI = ("inflight_hi", "inflight_hi_headroom")
+
+
+def together(flow: Flow) -> tuple[int, int, int]:
+    """How many senders there were, and from which whole second to which all were there."""
+    begins, ends = [], []
+    for one in flow.of.flows:
+        begins.append(int(one.rows["ns"][0]))
+        ends.append(one.at(one.rows["ns"][-1]))
+    first = [flow.at(ns) for ns in begins]
+    for connection in flow.of.unrecorded:
+        first.append(flow.at(connection.sent["ns"][0]))
+        ends.append(flow.at(connection.sent["ns"][-1]))
+    return len(first), -int(-max(first) + 1e-3 - 1), int(min(ends) + 1e-3) - 1
+
+
+def not_converged(flow: Flow) -> Numbers:
+    whole = everyone(flow)
+    mine = of_flow(flow)
+    senders, a, b = together(flow)
+    seconds = [
+        n for n in range(a, b + 1) if n in mine and mine[n].senders > 1 and mine[n].covered > 0.99
+    ]
+
+    def share(some: list[int]) -> float:
+        return sum(mine[n].bytes for n in some) / sum(whole[n] for n in some)
+
+    parts = len(seconds)
+    quarters = [[n for k, n in enumerate(seconds) if k * 4 // parts == q] for q in range(4)]
+    return {
+        "half_share": share(seconds[: parts // 2]),
+        "whole_share": share(seconds),
+        "senders_count": senders,
+        "shared_s": parts,
+        "t0_at": seconds[0],
+        "t1_at": seconds[-1] + 1,
+        "begins_at": seconds[0],
+        "ends_at": seconds[-1] + 1,
+        "quarters": [100 * share(some) for some in quarters],
+    }
+
+
+def inflight_hi_ratchet(flow: Flow) -> Numbers:
+    """The longest row of cuts of inflight_hi that each left less than the one before."""
+    rows = flow.after_init.select("ns", "bbr.inflight_hi", "bbr.prev_probe_too_high").rows()
+    chains: list[list[tuple[int, int, int]]] = []
+    for (ns, old, _), (_, new, too_high) in pairwise(rows):
+        if new < old and too_high:
+            if chains and new < chains[-1][-1][2]:
+                chains[-1].append((ns, old, new))
+            else:
+                chains.append([(ns, old, new)])
+    chain = max(chains, key=len)
+    begun = chain[0][1] if chain[0][1] != UNSET else chain[0][2]
+    raised = sum(b[1] - a[2] for a, b in pairwise(chain))
+    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
+    mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
+    third = (b - a) / 3
+    before = [it.bytes for n, it in mine.items() if n <= a + third]
+    after = [it.bytes for n, it in mine.items() if n >= b - third]
+    fell = sum(before) / len(before) - sum(after) / len(after)
+    short = sum(it.short for it in mine.values())
+    return {
+        "cuts_count": len(chain),
+        "cuts_at": [flow.at(ns) for ns, _, _ in chain],
+        "from_packets": begun,
+        "to_packets": chain[-1][2],
+        "raised_packets": raised,
+        "before_bps": 8 * sum(before) / len(before),
+        "after_bps": 8 * sum(after) / len(after),
+        "begins_at": flow.at(chain[0][0]),
+        "ends_at": flow.at(chain[-1][0]),
+        "others": [max(it.senders for it in mine.values()) - 1],
+        **priced(flow, max(short, fell * len(mine) / 2)),
+    }
+
+
+def startup_hi_starves(flow: Flow) -> Numbers:
+    rows = flow.after_init.select("ns", "bbr.inflight_hi").rows()
+    (ns, first) = next((a[0], b[1]) for a, b in pairwise(rows) if a[1] == UNSET != b[1])
+    whole, mine = everyone(flow), of_flow(flow)
+    shared = [
+        n for n, it in mine.items() if it.senders > 1 and it.covered > 0.99 and n > flow.at(ns)
+    ]
+    got = sum(mine[n].bytes for n in shared)
+    part = sum(mine[n].full / mine[n].covered for n in shared) / len(shared)
+    link = sum(mine[n].full / mine[n].covered * mine[n].senders for n in shared)
+    held = held_by(flow).with_columns(second=number(flow.of)).filter(pl.col("second").is_in(shared))
+    bound = int(held.filter(pl.col("by").is_in(HI))["d"].sum())
+    until = flow.spans.filter(
+        (number(flow.of) <= shared[-1]) & (pl.col("bbr.inflight_hi") != UNSET)
+    )
+    _, a, b = together(flow)
+    halves = [[n for n in range(a, b + 1) if (n > (a + b) / 2) == late] for late in (False, True)]
+    return {
+        "first_packets": first,
+        "share_share": got / link,
+        "part_share": got / sum(mine[n].full for n in shared),
+        "t0_at": flow.at(ns),
+        "begins_at": flow.at(ns),
+        "ends_at": min(shared[-1] + 1, flow.ends),
+        "bdp_packets": part * flow.base_us / 1e6 / max(flow.segment_sizes),
+        "most_packets": until["bbr.inflight_hi"].max(),
+        "bound_s": bound / SECOND,
+        "bound_share": bound / int(held["d"].sum()),
+        "others": [sum(one is not flow and one.begins < flow.at(ns) for one in flow.of.flows)],
+        "halves": [
+            100 * sum(mine[n].bytes for n in half) / sum(whole[n] for n in half) for half in halves
+        ],
+        **priced(flow, sum(mine[n].short for n in shared)),
+    }
+
+
+def startup_too_early(flow: Flow) -> Numbers:
+    rows = flow.after_init.select("ns", "bbr.full_bw_reached").rows()
+    place = next(n for n, (a, b) in enumerate(pairwise(rows)) if b[1] and not a[1])
+    ns, believed = rows[place][0], float(flow.believed[place + 1])
+    at, mine = flow.at(ns), of_flow(flow)
+    part = float(flow.carries[place]) / mine[int(at)].senders
+    caught = [n for n, it in mine.items() if n > at and it.bytes >= 0.8 * it.full]
+    ends = min(caught) + 1 if caught else flow.ends
+    return {
+        "exit_bps": 8 * believed,
+        "exit_share": believed / part,
+        "t0_at": at,
+        "t1_at": ends,
+        "begins_at": at,
+        "ends_at": ends,
+        "others": [mine[int(at)].senders - 1],
+        **priced(flow, sum(it.short for n, it in mine.items() if at < n < ends)),
+    }
+
+
+READERS = {
+    "not_converged": not_converged,
+    "inflight_hi_ratchet": inflight_hi_ratchet,
+    "startup_hi_starves": startup_hi_starves,
+    "startup_too_early": startup_too_early,
+}

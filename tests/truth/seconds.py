@@ -1,0 +1,131 @@
+"""Each second of a run: who was there, what they carried, and what was missing to their parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import polars as pl
+
+from tests.truth.facts import Flow, Recording
+from tests.truth.limits import held_by, in_flight
+
+SECOND = 1_000_000_000
+
+
+@dataclass
+class Second:
+    """A flow's second of the run's clock; a link is divided among those that are there.
+
+    Attributes:
+        bytes: acknowledged; covered: how much of it the flow was there [s].
+        senders: who sent then; full: what its part of the link carries meanwhile [bytes].
+    """
+
+    bytes: int
+    covered: float
+    senders: int
+    full: float
+
+    @property
+    def short(self) -> float:
+        return max(0.0, self.full - self.bytes)
+
+
+def number(of: Recording) -> pl.Expr:
+    """The second of the run's clock that a row is in."""
+    return (pl.col("ns") - of.flows[0].zero) // SECOND
+
+
+@lru_cache(maxsize=8)
+def others(of: Recording) -> list[dict[int, int]]:
+    """Payload of each second, of each sender whose events were not recorded."""
+    zero, last = of.flows[0].zero, max(int(flow.rows["ns"][-1]) for flow in of.flows)
+    found = []
+    for connection in of.unrecorded:
+        sent = connection.sent.filter(pl.col("payload") > 0)
+        sent = sent.filter((pl.col("ns") >= zero) & (pl.col("ns") <= last))
+        sums = sent.group_by(second=(pl.col("ns") - zero) // SECOND).agg(pl.col("payload").sum())
+        found.append({int(second): int(size) for second, size in sums.iter_rows()})
+    return found
+
+
+@lru_cache(maxsize=8)
+def of_run(of: Recording) -> list[dict[int, Second]]:
+    """The seconds of each flow, by their numbers."""
+    carried, rates, waits = [], [], []
+    for flow in of.flows:
+        rows = flow.spans.with_columns(
+            carries=flow.carries.fill_null(flow.believed.max()),
+            flight=in_flight(),
+        )
+        sums = rows.group_by(second=number(of)).agg(
+            pl.col("acked").sum(), pl.col("carries").mean(), pl.col("flight").max()
+        )
+        by = {int(row[0]): row[1:] for row in sums.iter_rows()}
+        carried.append({second: int(it[0]) for second, it in by.items()})
+        rates.append({second: float(it[1]) for second, it in by.items()})
+        waits.append({second for second, it in by.items() if it[2] > 0})
+    beside = others(of)
+    whole: dict[int, int] = {}
+    for sums_of in [*carried, *beside]:
+        for second, size in sums_of.items():
+            whole[second] = whole.get(second, 0) + size
+
+    def senders(second: int) -> int:
+        there = sum(
+            carried[n].get(second, 0) > 0 or (second in waits[n] and flow.covered(second) > 0.99)
+            for n, flow in enumerate(of.flows)
+        )
+        return there + sum(sums_of.get(second, 0) > 0 for sums_of in beside)
+
+    found = []
+    for n, flow in enumerate(of.flows):
+        first, last = (flow.at(flow.after_init["ns"][place]) for place in (0, -1))
+        seconds = {}
+        for second in range(int(first), int(last) + 1):
+            count, rate = senders(second) or 1, rates[n].get(second, flow.rate)
+            if of.rates:
+                part = rate / count
+            else:
+                part = min(rate, max(whole.values()) / count) if count > 1 else rate
+            covered = flow.covered(second)
+            seconds[second] = Second(carried[n].get(second, 0), covered, count, covered * part)
+        found.append(seconds)
+    return found
+
+
+def of_flow(flow: Flow) -> dict[int, Second]:
+    return of_run(flow.of)[flow.of.flows.index(flow)]
+
+
+def everyone(flow: Flow) -> dict[int, int]:
+    """What all senders carried in each second [bytes]."""
+    found: dict[int, int] = {}
+    for seconds in of_run(flow.of):
+        for second, it in seconds.items():
+            found[second] = found.get(second, 0) + it.bytes
+    for sums in others(flow.of):
+        for second, size in sums.items():
+            found[second] = found.get(second, 0) + size
+    return found
+
+
+def limited(flow: Flow) -> pl.DataFrame:
+    """How long [ns] each limit held in each second (columns second, by, d), as `held_by` has it."""
+    named = held_by(flow).with_columns(second=number(flow.of))
+    return named.group_by("second", "by").agg(pl.col("d").sum())
+
+
+def missing(flow: Flow, *limits: str) -> float:
+    """What was missing [bytes] in seconds, by how much of them some limits held."""
+    seconds, found = of_flow(flow), 0.0
+    for (second,), rows in limited(flow).group_by("second"):
+        held = rows.filter(pl.col("by").is_in(limits))["d"].sum()
+        found += seconds[int(second)].short * held / (rows["d"].sum() or 1)
+    return found
+
+
+def held(flow: Flow, *limits: str) -> float:
+    """For how long [s] some limits held."""
+    return int(held_by(flow).filter(pl.col("by").is_in(limits))["d"].sum()) / 1e9
