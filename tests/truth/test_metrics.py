@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import zstandard
 from bbrscope import fixtures
+from bbrscope.analyze.compare import run_metrics, run_windows
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -17,6 +18,9 @@ from bbrscope.collect.store.store import Store
 from tests.conftest import ss_text, write_bundle
 from tests.truth import raw, slices, wire
 from tests.truth.facts import Flow, Recording
+
+# enum bbr_mode.
+STARTUP, DRAIN = 0, 1
 
 
 def numbers(flow: Flow) -> dict[str, float | None]:
@@ -257,3 +261,27 @@ def test_metrics_of_the_shipped_recordings_are_the_raw_rows(shipped: Store) -> N
         assert check(told, recording) > 30
         if (recording.folder / "packets.pcap.zst").is_file():
             assert check_packets(told, recording) > 7_000
+
+
+def test_metrics_of_the_steady_state_are_the_raw_rows(shipped: Store) -> None:
+    """From the event after which a flow has left STARTUP and DRAIN to its last one."""
+    ids = [shipped.run_id(run) for run in shipped.runs()]
+    told = run_metrics.table(shipped.con, ids, "flow", run_windows.steady(shipped.con, ids))
+    for run in shipped.runs():
+        (flow,) = Recording(fixtures.path(run)).flows
+        modes = flow.spans.filter(~pl.col("bbr.mode").is_in([STARTUP, DRAIN]))
+        rows = flow.between(modes["ns"][0], flow.spans["ns"][-1] + 1)
+        lost, delivered = int(rows["lost"].sum()), int(rows["delivered"].sum())
+        acked, rtts = int(rows["acked"].sum()), rows.filter(pl.col("rs.rtt_us") > 0)["rs.rtt_us"]
+        wanted = {
+            "acked_bytes": acked,
+            "delivered_packets": delivered,
+            "lost_packets": lost,
+            "loss_rate": lost / (lost + delivered),
+            "goodput_mbps": acked * 8e3 / int(rows["ns"][-1] - rows["ns"][0]),
+            "rtt_mean_us": rtts.mean(),
+            "rtt_p95_us": rtts.cast(pl.Float64).quantile(0.95, "linear"),
+            "inflight_packets": held(rows)["inflight_packets"],
+        }
+        (row,) = (row for row in told.to_pylist() if row["acked_bytes"] == acked)
+        assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-9), run
