@@ -57,7 +57,8 @@ class Code:
         change: True if it changed that, False if it deliberately kept it.
         function: kernel function (v2alpha prefixes some with bbr2_, see citations.kernel_function).
         draft: section title of draft-ietf-ccwg-bbr (revision: citations.DRAFT), or why there is none.
-        sentence: template; the braces name the evidence.
+        sentence: template; the braces name the evidence, and the words for 1 of it or more:
+            see probes.base.plurals.worded().
         units: name and unit of each number of evidence, in the order of note()'s arguments.
     """
 

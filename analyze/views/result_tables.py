@@ -52,7 +52,7 @@ DECISION_CODES = Table(
         Column("change", "BOOLEAN", "", "it changed that; false: deliberately kept it"),
         Column("function", "VARCHAR", "", "kernel function (v2alpha adds a bbr2_ prefix to some)"),
         Column("draft", "VARCHAR", "", "section of draft-ietf-ccwg-bbr"),
-        Column("sentence", "VARCHAR", "", "template; braces name the evidence"),
+        Column("sentence", "VARCHAR", "", "template: {evidence}, or {evidence:one|many}"),
         Column("evidence", "VARCHAR[]", "", "names of e0 to e3"),
     ),
 )

@@ -69,7 +69,7 @@ DECISION_LOG = View(
         Column("change", "BOOLEAN", "", "it changed that; false: deliberately kept it"),
         *EVIDENCE,
         Column("evidence", "VARCHAR[]", "", "names of e0 to e3"),
-        Column("sentence", "VARCHAR", "", "template; braces name the evidence"),
+        Column("sentence", "VARCHAR", "", "template: {evidence}, or {evidence:one|many}"),
         Column("function", "VARCHAR", "", "kernel function"),
         Column("draft", "VARCHAR", "", "section of draft-ietf-ccwg-bbr"),
     ),
