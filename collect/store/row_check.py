@@ -65,10 +65,10 @@ def may_be_of_rows(error: Exception) -> bool:
     """Tell whether rows that are not as ingest makes them may have led to an error."""
     import duckdb
 
-    kinds = (duckdb.DataError, duckdb.ProgrammingError, duckdb.InternalError)
     if isinstance(error, BbrscopeError):
-        return isinstance(error.__cause__, kinds)
+        return isinstance(error.__cause__, duckdb.DataError)
     if isinstance(error, duckdb.Error):
+        kinds = (duckdb.DataError, duckdb.ProgrammingError, duckdb.InternalError)
         return isinstance(error, kinds)
     return not isinstance(error, OSError)
 

@@ -209,7 +209,7 @@ def test_a_sweep_of_gigabytes_is_refused_at_once(small: scenario.Scenario, tmp_p
     axes = f"buffer = [{values}]\nsize = [{values}]\nother = [{values}]\n"
     wide = SMALL.replace("[params]", '[params]\nsize = "1kB"\nother = "1kB"')
     before = time.process_time()
-    with pytest.raises(ScenarioError, match="the sweep is 27000000 runs"):
+    with pytest.raises(ScenarioError, match="the sweep is 27,000,000 runs"):
         load(tmp_path, wide.replace("[sweep]\n", f"[sweep]\n{axes}#"))
     many = {name: [f"{n}ms" for n in range(1, 1001)] for name in ("rtt", "jitter", "aggregation")}
     with pytest.raises(ScenarioError, match="the sweep is"):
@@ -220,7 +220,7 @@ def test_a_sweep_of_gigabytes_is_refused_at_once(small: scenario.Scenario, tmp_p
 @pytest.mark.parametrize(
     ("sweep", "fact"),
     [
-        ("buffer = [" + '"1kB", ' * 1001 + "]", "axis buffer has 1001 values"),
+        ("buffer = [" + '"1kB", ' * 1001 + "]", "axis buffer has 1,001 values"),
         ("\n".join(f'a{n} = ["1"]' for n in range(17)), "the sweep has 17 axes"),
         ("# " + "x" * (1 << 20), "larger than 1 MiB"),
     ],
