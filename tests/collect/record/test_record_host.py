@@ -405,7 +405,7 @@ class TestTracepoint:
         out = tmp_path / "run"
         limit = ("-d", "60", "--max-size", "2k")
         ran("--rung", "tcp_probe", *limit, "--port", str(traffic.port), "-o", str(out))
-        assert "size cap of 2000 bytes" in str(manifest(out)["ended"])
+        assert "size cap of 2,000 bytes" in str(manifest(out)["ended"])
         assert check.check(out / "events.csv.zst").events > 0
 
 
