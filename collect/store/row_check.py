@@ -33,10 +33,12 @@ _NUMBERED = frozenset("run_id flow seq generation exact compared".split())
 _WHOLE = frozenset(
     "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT".split()
 )
-# A stranger's own tables may have any name: such as would end the quotes are left out.
+# A stranger's own tables may have any name: such as would end the quotes are left out. So are the
+# tables that a command makes beside the file for itself.
 _COLUMNS = r"""
 SELECT table_name, list(column_name), list(data_type) FROM duckdb_columns()
-WHERE (table_name IN (SELECT table_name FROM duckdb_tables()) OR list_contains(?, table_name))
+WHERE (list_contains(?, table_name)
+    OR table_name IN (SELECT table_name FROM duckdb_tables() WHERE NOT temporary))
   AND regexp_full_match(table_name || column_name, '\w+')
 GROUP BY table_name
 """

@@ -108,6 +108,16 @@ def test_names_of_a_strangers_tables_are_not_run(changed: duckdb.DuckDBPyConnect
     assert changed.execute("SELECT count(*) > 0 FROM meta").fetchall() == [(True,)]
 
 
+def test_what_a_command_keeps_beside_the_file_is_not_looked_at(
+    changed: duckdb.DuckDBPyConnection,
+) -> None:
+    changed.execute("CREATE TEMPORARY TABLE point_flows AS SELECT NULL::INTEGER AS flow")
+    check_rows(changed, Path("s.duckdb"))
+    changed.execute("CREATE TABLE kept AS FROM point_flows")
+    with pytest.raises(StoreError, match=r"kept\.flow has no value"):
+        check_rows(changed, Path("s.duckdb"))
+
+
 def test_a_mistake_of_bbrscopes_own_stays_one(replayed: Path) -> None:
     with pytest.raises(LookupError), open_store(replayed, read_only=True):
         raise LookupError
