@@ -455,6 +455,16 @@ def test_a_min_rtt_is_of_the_time_when_its_packet_was_sent_not_of_when_it_was_ad
     assert finding.values["queue"].endswith("show a wait of 80.0 ms or more.")
 
 
+def test_what_a_packet_takes_to_be_sent_is_no_longer_path(alter: Alter) -> None:
+    """60.5 ms, of which 40 are the path's, 19.3 the queue's, and 1.2 the packet's own."""
+    waits = [
+        "UPDATE events SET rs_rtt_us = 60500 WHERE {run} AND rs_rtt_us > 0",
+        "UPDATE queue_samples SET backlog_bytes = 24125 WHERE {run}",
+    ]
+    finding = ask(alter(HEALTHY, waits), HEALTHY, "bufferbloat")
+    assert "held 19.3 ms on average" in finding.values["queue"]
+
+
 def test_a_second_of_pauses_is_none_in_a_queue(alter: Alter) -> None:
     """A burst a second that fills a queue for 0.2 s: two seconds in ten, not ten."""
     run, put = PUT["bufferbloat"]
