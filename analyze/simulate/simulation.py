@@ -24,7 +24,8 @@ Take = Callable[[Array, Array, Array], None]
 class Simulated:
     """What a run came to: arrays of records as the engine left them, see world/places.py.
 
-    `reached` is [seconds, flows].
+    `reached` is [seconds, flows]; `began` are the places in the set-up of those flows whose events
+    were written, as they began: a store numbers them in this order.
     """
 
     setup: Setup
@@ -32,6 +33,7 @@ class Simulated:
     events: Array
     samples: Array
     reached: Array
+    began: tuple[int, ...] = ()
 
 
 def simulate(setup: Setup, take: Take | None = None) -> Simulated:

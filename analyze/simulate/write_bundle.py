@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def _write(
         ):
             writer = EventWriter(out, version, parameters_of(flow))
             outcome = simulate(setup, writer.take)
+        outcome = replace(outcome, began=tuple(writer.began))
         rows = dict(writer.rows)
     _write_queue(outcome, aside)
     for number, rate in enumerate(goodput_mbps(outcome), 1):

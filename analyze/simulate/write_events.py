@@ -63,6 +63,9 @@ class EventWriter:
         self.rows: Counter[str] = Counter()
         self.first_ns = 0
         self.last_ns = 0
+        self.began: list[
+            int
+        ] = []  # places of flows in the set-up, in the order that ingest numbers
         self._entry = self._fields("entry")
         self._main = self._fields("main")
         self._init = self._fields("init")
@@ -133,6 +136,7 @@ class EventWriter:
             self.rows["X"] += len(part.ns)
             text = text + "\n" + self._line("X", part, 1)
         elif tag == "I":
+            self.began += part.rows["flow"].tolist()
             self.rows["IX0"] += len(part.ns)
             text = text + "\n" + self._line("IX0", part, 1)
             if self._params:

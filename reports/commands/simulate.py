@@ -124,8 +124,9 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
         say(json.dumps(document))
         return
     for flow in flows:
+        who = f"flow {flow['flow']} ({flow['cc']})" if flow["flow"] else f"beside ({flow['cc']})"
         say(
-            f"flow {flow['flow']} ({flow['cc']}): {flow['goodput_mbps']:.2f} Mbit/s, "
+            f"{who}: {flow['goodput_mbps']:.2f} Mbit/s, "
             f"{flow['lost']} {words_after(flow['lost'], 'packet|packets')} lost,"
             f" {flow['retransmitted']} sent again"
         )

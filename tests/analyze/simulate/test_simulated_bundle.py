@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from bbrscope.analyze.simulate import write_bundle, write_events
+from bbrscope.analyze.simulate import summary, write_bundle, write_events
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.world.world_size import window_bits
 from bbrscope.analyze.simulate.write_events import EventWriter
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BbrscopeError, ScenarioError
 from bbrscope.probes.fields import FIELDS, Field, recorded_in
 
@@ -43,6 +45,22 @@ def bbrscope_both(*words: str, store: Path, plain: bool = True) -> tuple[str, st
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+def test_flows_have_the_numbers_that_a_store_gives_them(tmp_path: Path) -> None:
+    """Those that start at once begin in any order; one without BBR has no events, and no number."""
+    path = PathSetup(10_000_000, 30_000, limit_bytes=75_000)
+    setup = Setup(
+        path, tuple(FlowSetup(cc, 0, 400_000) for cc in ("v3", "cubic", "v3")), 400_000, 3
+    )
+    outcome = write_bundle.write_bundle(setup, tmp_path / "three")
+    told = {row["flow"]: place for place, row in enumerate(summary.flows_of(outcome))}
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, tmp_path / "three")
+        ports = dict(store.con.execute("SELECT flow, local_port FROM flows").fetchall())
+    assert told.pop(None) == 1
+    assert ports == {flow: write_events.local_port(place) for flow, place in told.items()}
+    assert ports[1] == write_events.local_port(2)
 
 
 @pytest.mark.parametrize("version", WORLDS)
