@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
@@ -120,7 +121,9 @@ def fitted_path(
         changes = changes[:1]
     begun = changes[0][2]
     queue = _queue_packets(every, begun, changes, base_us + together_us, frame)
-    lost, at_random = float(np.nansum(every["lost"])), random_loss(every, base_us)
+    at_random = random_loss(every, base_us)
+    # What timeouts marked lost in a silence says nothing of the buffer.
+    lost = float(np.nansum(np.delete(every["lost"], _silences(every, base_us))))
     is_full = lost - at_random * every["acked"].sum() > LEAST_LOSSES
     path = PathSetup(
         round(begun),
@@ -134,6 +137,7 @@ def fitted_path(
         reorder_us=round(wait_us),
         marks_us=_marks_us(every, base_us),
         ecn=bool((every["marked"] > 0).any()),
+        unresolved=_is_unresolved(con, info, base_us),
     )
     times = tuple(changes[1:])
     outages = tuple(_outages(every, base_us)) if len(flows) == 1 else ()
@@ -141,6 +145,17 @@ def fitted_path(
     limited_bps = _limited_bps(every, mss) if len(flows) == 1 else 0
     uncovered = tuple(_uncovered(every, base_us, others_us)) if len(flows) == 1 else ()
     return FittedPath(path, limited_bps, bool(is_full), others_us, uncovered)
+
+
+def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float) -> bool:
+    """Whether the first SYN took two round trips: ARP's question and answer take the other."""
+    row = first_row(
+        con,
+        "SELECT first(tp_srtt_us ORDER BY ns) FILTER (kind = 'init' AND tp_delivered <= 1) >> 3"
+        " FROM events WHERE run_id = ?",
+        info.run_id,
+    )
+    return bool(row and row[0] and row[0] >= 2 * base_us)
 
 
 def _policed(policer: Policer, base_us: float) -> PathSetup:
@@ -356,12 +371,25 @@ def _marks_us(every: Columns, base_us: float) -> int:
     return max(1, round(float(tried[int(np.argmin(wrong))])))
 
 
-def _outages(every: Columns, base_us: float) -> Iterator[Change]:
-    """Silences with packets on their way that outlast two timeouts."""
+def _silences(every: Columns, base_us: float) -> Array:
+    """Which ACKs end a silence with packets on their way that outlasts two timeouts."""
     silent = np.where(every["out"] > 0, np.nan_to_num(every["silent_us"]), 0.0)
-    for place in np.flatnonzero(silent > 3 * _RTO_MIN_US + 2 * base_us):
-        begun = every["t_us"][place] - silent[place]
-        yield max(0, int(begun)), "down", _OF_SILENCE * float(silent[place])
+    return np.flatnonzero(silent > 3 * _RTO_MIN_US + 2 * base_us)
+
+
+def _outages(every: Columns, base_us: float) -> Iterator[Change]:
+    """What was lost in each silence: all, or the ACKs.
+
+    Where the first ACK after it is for all of them, data arrived: ACKs alone were lost, from the
+    round trip before on, in which the last that arrived was made.
+    """
+    for place in _silences(every, base_us):
+        silent_us = float(every["silent_us"][place])
+        begun, lasted = every["t_us"][place] - silent_us, _OF_SILENCE * silent_us
+        if not every["out"][place + 1 : place + 2].any():
+            yield max(0, int(begun - base_us)), "acks", lasted
+        else:
+            yield max(0, int(begun)), "down", lasted
 
 
 def _limited_bps(every: Columns, mss: int) -> int:

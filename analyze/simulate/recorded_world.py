@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError, ScenarioError
-from ..bbr.records import TCP_ECN_LOW
+from ..bbr.records import CA_EVENT_TX_START, TCP_ECN_LOW
 from ..bbr.variants.own_variant import digest_of
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
@@ -104,8 +104,8 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     if fit and fit.others_us is not None:
         end_us = max(flow.stop_us for flow in flows)
         flows.append(FlowSetup("cubic", fit.others_us, end_us, unseen=True))
-    # A flow's first event comes when its SYN is answered; the world begins with the SYN.
-    flows = [replace(flow, stop_us=flow.stop_us + path.rtt_us) for flow in flows]
+    # A flow's first event comes when its SYN is answered; the world begins when it connects.
+    flows = [replace(flow, stop_us=flow.stop_us + path.opening_us) for flow in flows]
     duration_us = max(flow.stop_us for flow in flows)
     setup = Setup(path, tuple(flows), duration_us)
     fitted = {
@@ -212,8 +212,8 @@ def _path(
     else:
         fit, source = fitted_path(con, info, busy, first_ns, mss, headers), FROM_RECORDING
         path = replace(fit.path, mss=mss, headers=headers)
-        origin = first_ns - path.rtt_us * 1000
-        changes = tuple((at + path.rtt_us, what, value) for at, what, value in path.changes)
+        origin = first_ns - path.opening_us * 1000
+        changes = tuple((at + path.opening_us, what, value) for at, what, value in path.changes)
     path = replace(path, changes=changes)
     check_path(path)
     # ACKs that come together do not tell how busy hosts are.
@@ -251,6 +251,7 @@ def _flows(
     ).fetchall()
     spans = {flow: (first, last) for flow, first, last, _ in rows}
     low = {flow for flow, _, _, heeds in rows if heeds}
+    openings = _openings(con, info)
     busy = busy_flows(con, info)
     if not busy:
         raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
@@ -268,6 +269,7 @@ def _flows(
                 ecn_low=info.version == "v3" and flow in low,
                 parameters=parameters,
                 variant=variant,
+                **openings.get(flow, {}),
             )
         )
     end_us = max(flow.stop_us for flow in flows)
@@ -279,6 +281,23 @@ def _flows(
             seconds = report["end"]["sum_received"]["seconds"] if report else 0
             flows.append(FlowSetup(name, start, start + round(seconds * 1e6) or end_us))
     return flows, origin
+
+
+def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[str, Any]]:
+    """Of each flow that had no cookie out at init(), as iperf3's have: when data followed."""
+    rows = con.execute(
+        "SELECT flow, first(tp_packets_out ORDER BY seq) FILTER (kind = 'init') > 0, (first(ns"
+        " ORDER BY seq) FILTER (kind = 'cwnd_event' AND event = ? AND seq > begun)::BIGINT -"
+        " first(ns ORDER BY seq) FILTER (kind = 'init')::BIGINT) // 1000 FROM (SELECT *, min(seq)"
+        " FILTER (kind = 'init') OVER (PARTITION BY flow) AS begun FROM events WHERE run_id = ?)"
+        " GROUP BY flow",
+        [CA_EVENT_TX_START, info.run_id],
+    ).fetchall()
+    return {
+        flow: {"cookie": False, "begins_us": max(int(after_us), 1)}
+        for flow, is_out, after_us in rows
+        if is_out is False and after_us is not None
+    }
 
 
 def _report(con: duckdb.DuckDBPyConnection, run_id: int, number: int) -> dict[str, Any] | None:

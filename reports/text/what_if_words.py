@@ -30,7 +30,7 @@ def path_words(fitted: Mapping[str, Any]) -> str:
     words += [
         f"{what} {value / 1e6:.3g} {'Mbit/s' if what == 'rate' else 's'} from {at / 1e6:.1f} s on"
         for at, what, value in fitted["changes"][:MOST_CHANGES]
-        if what in ("rate", "down", "outage")
+        if what in ("rate", "down", "outage", "acks")
     ]
     if (more := len(fitted["changes"]) - MOST_CHANGES) > 0:
         words.append(f"{plural(more, 'more change')}")

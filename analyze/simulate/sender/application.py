@@ -47,7 +47,7 @@ def open_flow(s: Sim, i: int) -> None:
     """The SYN is answered: the cookie goes, BBR begins, and data follow.
 
     The other end reads the cookie and says on the control connection that the test begins: that
-    takes another round trip, and about half of one for the hosts.
+    takes another round trip, and about half of one for the hosts, where it is not known.
     """
     f, w, tp = flow_of(s, i), world_of(s), event_of(s, i).tp
     if f.state:
@@ -61,12 +61,26 @@ def open_flow(s: Sim, i: int) -> None:
     tp.delivered_mstamp = f.first_tx
     tp.tcp_wstamp_ns = EPOCH_NS + w.now
     f.acked_stamp = w.now - w.rtt_ns // 2
-    f.written = 1
-    tcp_write_xmit(s, i, 0)
+    if f.cookie:
+        f.written = 1
+        tcp_write_xmit(s, i, 0)
+    else:
+        _leave_out_cookie(s, i)
     f.state = 1
     call_init(s, i)
     loss_based_init(s, i)
-    schedule(s, w.now + rtt_us * US + (w.rtt_ns + f.extra_ns) // 2, EV_APP, i)
+    usual_ns = rtt_us * US + (w.rtt_ns + f.extra_ns) // 2
+    schedule(s, w.now + (f.begins_ns if f.begins_ns else usual_ns), EV_APP, i)
+
+
+@jit
+def _leave_out_cookie(s: Sim, i: int) -> None:
+    """The sequence begins with the first full segment, on both sides."""
+    f = flow_of(s, i)
+    f.una = f.nxt = f.written = f.high_seq = 1
+    f.rcv_nxt = f.rcv_wup = f.rcv_copied = 1
+    f.wnd_end += 1
+    f.rcv_right += 1
 
 
 @jit

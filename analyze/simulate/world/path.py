@@ -11,6 +11,7 @@ from ....probes.base.jit import jit
 from .coming import draw, free_packet, schedule, take_packet
 from .places import Sim, change_of, flow_of, packet_of, seg_of, world_of
 from .world_records import (
+    CHANGE_ACKS,
     CHANGE_DOWN,
     CHANGE_LOSS,
     CHANGE_OUTAGE,
@@ -100,7 +101,7 @@ def send_syn(s: Sim, i: int) -> None:
 def enter_queue(s: Sim, k: int) -> None:
     """A packet reaches the bottleneck: it is queued, or dropped."""
     w, packet = world_of(s), packet_of(s, k)
-    if w.down_until and (is_cut_off(s, k) or _is_unresolved(s, k)):
+    if (w.down_until or w.resolved_at) and (is_cut_off(s, k) or _is_unresolved(s, k)):
         return
     full = w.limit_packets and w.queue_packets >= w.limit_packets
     full = full or (w.limit_bytes and w.queue_bytes + packet.size > w.limit_bytes)
@@ -194,7 +195,7 @@ def _empty_queue(s: Sim) -> None:
 
 @jit
 def _is_unresolved(s: Sim, k: int) -> bool:
-    """Does the packet wait for ARP? A link that was down has forgotten its neighbour."""
+    """Does the packet wait for ARP? Who was not asked for yet, or before the link was down, is."""
     w = world_of(s)
     if w.resolved_at < 0:
         w.resolved_at = w.now + w.rtt_ns
@@ -231,6 +232,8 @@ def change_path(s: Sim) -> None:
     elif what == CHANGE_DOWN:
         w.down_until, w.resolved_at = w.now + value, -1
         _empty_queue(s)
+    elif what == CHANGE_ACKS:
+        w.acks_until = w.now + value
     else:
         w.rtt_ns = value
     w.next_change += 1

@@ -277,7 +277,10 @@ def send_ack(s: Sim, i: int) -> None:
     f.ack_now = 0
     if f.quick:
         f.quick -= 1
-    schedule(s, ack_delay(s, i), EV_ACK, k)
+    if w.acks_until > w.now:
+        free_packet(s, k)
+    else:
+        schedule(s, ack_delay(s, i), EV_ACK, k)
 
 
 @jit

@@ -38,7 +38,7 @@ TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
 # How a receiver echoes CE marks: until the sender says CWR, or each change of it.
 ECN_NONE, ECN_CLASSIC, ECN_PRECISE = range(3)
 # What of a path changes.
-CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE, CHANGE_DOWN = range(5)
+CHANGE_RATE, CHANGE_RTT, CHANGE_LOSS, CHANGE_OUTAGE, CHANGE_DOWN, CHANGE_ACKS = range(6)
 # TCPCB_*: flags of a segment on the scoreboard.
 SACKED, RETRANS_OUT, LOST, EVER_RETRANS = 1, 2, 4, 8
 # FLAG_*: what an ACK brought.
@@ -83,7 +83,8 @@ class World(Protocol):
     in_skbs: int  # 1: packets of an skb are lost, or overtaken, together
     outage_until: int  # the sender's skbs are lost
     down_until: int  # the link is down: queue, data and delayed ACKs are lost
-    resolved_at: int  # when ARP has an answer after that, -1: not asked yet
+    acks_until: int  # ACKs made before are lost
+    resolved_at: int  # when ARP has an answer, -1: not asked yet, 0: it had before
     jitter_ns: int
     reorder_ppb: int
     reorder_ns: int
@@ -146,6 +147,8 @@ class SimFlow(Protocol):
     start_ns: int
     stop_ns: int
     extra_ns: int
+    cookie: int  # 1: iperf3's goes before BBR begins
+    begins_ns: int  # when the application does, after BBR; 0: as iperf3
     grows: int  # 1: the kernel fills up an skb from the next before it sends it, as 6.11 and later
     is_on: int
     syns: int  # sent so far

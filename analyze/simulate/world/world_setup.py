@@ -35,6 +35,7 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
     "loss": rec.CHANGE_LOSS,
     "outage": rec.CHANGE_OUTAGE,
     "down": rec.CHANGE_DOWN,
+    "acks": rec.CHANGE_ACKS,
 }
 Array = np.ndarray[Any, Any]
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
@@ -47,7 +48,9 @@ RECORDED_ROWS = 1 << 14
 _MOST_BUFFER = 10**12
 _MOST_US = 7200 * 10**6
 # What a path's rate, round trip ... may change to, in CHANGES' units.
-_MOST = {"rate": 1e11, "rtt": 1e7, "loss": 1.0, "outage": _MOST_US, "down": _MOST_US}
+_MOST = {"rate": 1e11, "rtt": 1e7, "loss": 1.0} | dict.fromkeys(
+    ("outage", "down", "acks"), _MOST_US
+)
 _RCVBUF = 131_072
 _WINDOW = 65_535  # a receiver's first
 
@@ -61,7 +64,7 @@ class PathSetup:
     the share of packets that overtake others: these wait `reorder_us` of the round trip (0: half of
     it). `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do something
     else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). A full segment
-    has `mss` bytes after `headers` bytes on the wire.
+    has `mss` bytes after `headers` bytes on the wire. `unresolved`: the first packet waits for ARP.
     """
 
     rate_bps: int
@@ -78,6 +81,7 @@ class PathSetup:
     policer: bool = False
     marks_us: int = 0
     peeks: bool = False
+    unresolved: bool = False
     ecn: bool = False
     memory_bytes: int = 0
     mss: int = rec.MSS
@@ -85,6 +89,11 @@ class PathSetup:
     busy_every_us: int = 0
     busy_us: int = 0
     changes: tuple[tuple[int, str, float], ...] = ()
+
+    @property
+    def opening_us(self) -> int:
+        """What the first SYN takes on an empty path, with the question for the neighbour."""
+        return (1 + self.unresolved) * self.rtt_us
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,8 @@ class FlowSetup:
     on_us: int = 0
     off_us: int = 0
     extra_rtt_us: int = 0
+    cookie: bool = True  # iperf3's goes before BBR begins
+    begins_us: int = 0  # how long after BBR the application does; 0: as iperf3
     hz: int = 0
     ecn_low: bool = False  # v3's route feature, without which it takes no notice of marks
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -254,7 +265,7 @@ def parameters_of(flow: FlowSetup) -> dict[str, Any]:
 
 
 def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
-    scaled = {"rate": 1, "rtt": US, "outage": US, "down": US, "loss": _PPB}[what]
+    scaled = {"rate": 1, "loss": _PPB}.get(what, US)
     return at_us * US, CHANGES[what], round(value * scaled)
 
 
@@ -282,6 +293,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "policer": int(path.policer),
         "ce_ns": path.marks_us * US,
         "peeks": int(path.peeks),
+        "resolved_at": -int(path.unresolved),
         "aggregate_ns": path.aggregation_us * US,
         "host_ns": HOST_US * US,
         "noise_ns": 10_000,
@@ -333,6 +345,8 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "start_ns": flow.start_us * US,
         "stop_ns": flow.stop_us * US,
         "extra_ns": flow.extra_rtt_us * US,
+        "cookie": int(flow.cookie),
+        "begins_ns": flow.begins_us * US,
         "wnd_end": _WINDOW // path.mss,
         "rto_us": 1_000_000,
         "reordering": 3,

@@ -37,6 +37,7 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
         ("v3", replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000, in_skbs=True)),
         ("v1", replace(PLAIN, changes=((3_000_000, "rate", 8e6),))),
         ("v2", replace(PLAIN, changes=((3_000_000, "down", 1.2e6),))),
+        ("v3", replace(PLAIN, changes=((3_000_000, "acks", 1.2e6),))),
     ],
 )
 def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> None:
@@ -55,6 +56,28 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
     for (at, _, value), (true_at, _, true_value) in zip(found.changes, path.changes, strict=True):
         assert at == pytest.approx(true_at, abs=250_000)
         assert value == pytest.approx(true_value, rel=0.25)
+
+
+def test_how_a_flow_began_is_found(tmp_path: Path) -> None:
+    """Whether ARP came first, whether iperf3's cookie did, and when data followed."""
+    path = replace(PLAIN, unresolved=True)
+    flow = FlowSetup("v2", 0, 3_000_000, cookie=False, begins_us=15_000)
+    world = fitted(path, tmp_path, flow)
+    found = world.setup.flows[0]
+    assert world.setup.path.unresolved
+    assert (found.cookie, found.begins_us) == (False, pytest.approx(15_000, abs=1000))
+    own = intervals(outcomes_of(world.setup, 3))
+    assert own["goodput_mbps"][1] == pytest.approx(world.recorded["goodput_mbps"], rel=0.02)
+    (tmp_path / "iperf3").mkdir()
+    world = fitted(PLAIN, tmp_path / "iperf3", FlowSetup("v2", 0, 3_000_000))
+    assert not world.setup.path.unresolved
+    assert (world.setup.flows[0].cookie, world.setup.flows[0].begins_us) == (True, 0)
+
+
+def test_timeouts_where_acks_alone_were_lost_say_nothing_of_the_buffer(tmp_path: Path) -> None:
+    path = replace(PLAIN, limit_packets=5000, changes=((3_000_000, "acks", 1.2e6),))
+    flow = FlowSetup("v1", 0, 6_000_000)
+    assert not fitted(path, tmp_path, flow).is_buffer_known
 
 
 @pytest.mark.parametrize(
