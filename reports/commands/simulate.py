@@ -126,7 +126,7 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
     for flow in flows:
         who = f"flow {flow['flow']} ({flow['cc']})" if flow["flow"] else f"beside ({flow['cc']})"
         say(
-            f"{who}: {flow['goodput_mbps']:.2f} Mbit/s, "
+            f"{who}: {flow['goodput_mbps']:.2f} Mbit/s received, "
             f"{flow['lost']} {words_after(flow['lost'], 'packet|packets')} lost,"
             f" {flow['retransmitted']} sent again"
         )
