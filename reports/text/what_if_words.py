@@ -15,6 +15,13 @@ QUANTITY_WORDS = {
 }
 
 MOST_CHANGES = 4
+# What changes on a path while it is simulated: a new value, or what is lost for how long.
+_CHANGES = {
+    "rate": "rate {:.3g} Mbit/s",
+    "down": "link down for {:.3g} s",
+    "outage": "data lost for {:.3g} s",
+    "acks": "ACKs lost for {:.3g} s",
+}
 
 
 def path_words(fitted: Mapping[str, Any]) -> str:
@@ -28,9 +35,9 @@ def path_words(fitted: Mapping[str, Any]) -> str:
         f"random loss {100 * fitted['loss_share']:.3g} %",
     ]
     words += [
-        f"{what} {value / 1e6:.3g} {'Mbit/s' if what == 'rate' else 's'} from {at / 1e6:.1f} s on"
+        f"{_CHANGES[what].format(value / 1e6)} from {at / 1e6:.1f} s on"
         for at, what, value in fitted["changes"][:MOST_CHANGES]
-        if what in ("rate", "down", "outage", "acks")
+        if what in _CHANGES
     ]
     if (more := len(fitted["changes"]) - MOST_CHANGES) > 0:
         words.append(f"{plural(more, 'more change')}")
