@@ -7,7 +7,8 @@ Looking at every value takes longer than opening a store may: it is done when a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,12 @@ _PARTS_OF = (
     ("decisions", "code", "decision_codes"),
     ("replays", "run_id, flow", "flows"),
 )
+# Columns with JSON, all of them objects but for a list of changes.
+_JSON = {
+    table.name: {column.name for column in table.columns if column.unit == "JSON"}
+    for table in schema.TABLES
+}
+_LISTS = {"changes": list}
 _REPLAYED_AS_NONE = "SELECT 1 FROM runs SEMI JOIN decisions USING (run_id) WHERE version IS NULL"
 
 
@@ -68,7 +75,7 @@ def may_be_of_rows(error: Exception) -> bool:
     import duckdb
 
     if isinstance(error, BbrscopeError):
-        return isinstance(error.__cause__, duckdb.DataError)
+        return isinstance(error.__cause__, (duckdb.DataError, duckdb.InvalidInputException))
     if isinstance(error, duckdb.Error):
         kinds = (duckdb.DataError, duckdb.ProgrammingError, duckdb.InternalError)
         return isinstance(error, kinds)
@@ -108,6 +115,7 @@ def _unsound(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
             for (what, _), count in zip(wrong, row, strict=True):
                 if count:
                     yield f"{table}.{what} in {count:,} of them"
+        yield from _unreadable(con, table, columns.keys() & _JSON.get(table, set()))
     for table, key, other in _PARTS_OF:
         if {table, other} <= kinds.keys():
             query = f'SELECT 1 FROM "{table}" ANTI JOIN "{other}" USING ({key}) LIMIT 1'
@@ -132,8 +140,6 @@ def _conditions(table: str, columns: dict[str, str]) -> Iterator[tuple[str, str]
         column = described.get(name, Column(name, kind, "", ""))
         if name in always and "NULL" not in column.meaning:
             yield f"{name} has no value", f'"{name}" IS NULL'
-        if column.unit == "JSON":
-            yield f"{name} is no JSON", f'NOT json_valid("{name}")'
         if kind not in _WHOLE:
             continue
         if table == "events" and name in _BOUNDS:
@@ -145,6 +151,19 @@ def _conditions(table: str, columns: dict[str, str]) -> Iterator[tuple[str, str]
         else:
             continue
         yield f"{name} is out of range", f'"{name}" NOT BETWEEN {low} AND {high}'
+
+
+def _unreadable(con: duckdb.DuckDBPyConnection, table: str, columns: Set[str]) -> Iterator[str]:
+    """Yield columns with JSON that Python does not read: DuckDB's own reads any depth."""
+    for name in sorted(columns):
+        query = f'SELECT DISTINCT "{name}" FROM "{table}" WHERE "{name}" IS NOT NULL'
+        for (text,) in con.execute(query).fetchall():
+            try:
+                is_meant = isinstance(json.loads(text), _LISTS.get(name, dict))
+            except (ValueError, RecursionError):
+                is_meant = False
+            if not is_meant:
+                yield f"{table}.{name} is no JSON as bbrscope writes it"
 
 
 def _partly_recorded(con: duckdb.DuckDBPyConnection, fields: list[str]) -> Iterator[str]:

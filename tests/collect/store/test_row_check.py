@@ -59,6 +59,8 @@ CASES = {
     "UPDATE runs SET events = 9223372036854775807": "runs.events is out of range",
     "UPDATE replays SET exact = -1": "replays.exact is out of range",
     "UPDATE runs SET setup = 'x'": "runs.setup is no JSON",
+    "UPDATE runs SET setup = '5'": "runs.setup is no JSON",
+    "UPDATE runs SET setup = repeat('[', 100000) || repeat(']', 100000)": "runs.setup is no JSON",
     "UPDATE runs SET version = NULL": "was replayed has no version",
     "UPDATE events SET seq = seq // 3": "decisions has a run_id, flow, seq that",
     "UPDATE events SET seq = seq + 1; DELETE FROM decisions": "not numbered from 0",
@@ -99,6 +101,19 @@ def test_a_command_that_fails_for_them_says_so(
     assert (
         "s.duckdb holds rows that no bbrscope put there: flows.first_ns is out of range" in done.err
     )
+
+
+@pytest.mark.parametrize("words", [("replay",), ("report", "short", "-o")])
+@pytest.mark.parametrize("setup", ["x", "5", f"{'[' * 100_000}{']' * 100_000}"])
+def test_a_setup_that_no_bbrscope_wrote_is_named(
+    words: tuple[str, ...], setup: str, changed: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    changed.execute("UPDATE runs SET setup = ?", [setup])
+    changed.close()
+    more = (tmp_path / "p.html",) if words[-1] == "-o" else ()
+    done = run(*words, *more, "--store", tmp_path / "s.duckdb")
+    assert done.failure == ""
+    assert done.status == 0 or "runs.setup is no JSON" in done.err, done.err
 
 
 def test_names_of_a_strangers_tables_are_not_run(changed: duckdb.DuckDBPyConnection) -> None:
