@@ -24,7 +24,7 @@ from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
 from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
-from .recorded_policer import Policer, recorded_policer
+from .recorded_policer import recorded_policer
 from .world.world_setup import HOST_US, PathSetup
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def fitted_path(
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
     if policer:
-        return FittedPath(_policed(policer, base_us), 0, True, None)
+        rate, bucket = round(policer.rate_bps), round(policer.burst_bytes)
+        path = PathSetup(rate, round(base_us), policer=True, burst_bytes=bucket)
+        return FittedPath(path, 0, True, None)
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
     if not windows:
@@ -156,11 +158,6 @@ def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float
         info.run_id,
     )
     return bool(row and row[0] and row[0] >= 2 * base_us)
-
-
-def _policed(policer: Policer, base_us: float) -> PathSetup:
-    rate, bucket = round(policer.rate_bps), round(policer.burst_bytes)
-    return PathSetup(rate, round(base_us), policer=True, burst_bytes=bucket)
 
 
 def _uncovered(every: Columns, base_us: float, others_us: int | None) -> Iterator[str]:
