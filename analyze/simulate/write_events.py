@@ -63,9 +63,8 @@ class EventWriter:
         self.rows: Counter[str] = Counter()
         self.first_ns = 0
         self.last_ns = 0
-        self.began: list[
-            int
-        ] = []  # places of flows in the set-up, in the order that ingest numbers
+        # Places of flows in the set-up, in the order in which ingest numbers them.
+        self.began: list[int] = []
         self._entry = self._fields("entry")
         self._main = self._fields("main")
         self._init = self._fields("init")

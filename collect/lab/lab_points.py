@@ -173,7 +173,7 @@ def point_of(scenario: Scenario, params: Mapping[str, str], rep: int) -> LabPoin
     for given in scenario.flows:
         flows += _flows(_Values(params, duration_us, given), len(flows) + 1, link)
     if len(flows) > MOST_FLOWS:
-        raise ScenarioError(f"{plural(len(flows), 'flow')}", f"{MOST_FLOWS} at most")
+        raise ScenarioError(plural(len(flows), "flow"), f"{MOST_FLOWS} at most")
     changes = [_change(_Values(params, duration_us, given), link) for given in scenario.changes]
     return LabPoint(
         scenario=scenario.name,

@@ -66,7 +66,7 @@ _JSON = {
     table.name: {column.name for column in table.columns if column.unit == "JSON"}
     for table in schema.TABLES
 }
-_LISTS = {"changes": list}
+_LISTS = frozenset({"changes"})
 _REPLAYED_AS_NONE = "SELECT 1 FROM runs SEMI JOIN decisions USING (run_id) WHERE version IS NULL"
 
 
@@ -157,9 +157,10 @@ def _unreadable(con: duckdb.DuckDBPyConnection, table: str, columns: Set[str]) -
     """Yield columns with JSON that Python does not read: DuckDB's own reads any depth."""
     for name in sorted(columns):
         query = f'SELECT DISTINCT "{name}" FROM "{table}" WHERE "{name}" IS NOT NULL'
+        wanted = list if name in _LISTS else dict
         for (text,) in con.execute(query).fetchall():
             try:
-                is_meant = isinstance(json.loads(text), _LISTS.get(name, dict))
+                is_meant = isinstance(json.loads(text), wanted)
             except (ValueError, RecursionError):
                 is_meant = False
             if not is_meant:

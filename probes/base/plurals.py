@@ -26,7 +26,7 @@ def worded(template: str, **values: object) -> str:
     may be text already.
 
     Raises:
-        KeyError: the template names none of `values`.
+        KeyError: the template names a value that is not given.
 
     >>> worded("{lost:packet is|packets are} lost of {sent}", lost=1, sent=7)
     '1 packet is lost of 7'

@@ -106,9 +106,8 @@ def add(request: AddRequest) -> None:
     say(f"{request.lake}: {', '.join(f'{count} {what}' for what, count in counts.items())}")
     if counts["refused"]:
         raise BbrscopeError(
-            f"{counts['refused']} of {plural(len(request.bundles), 'bundle')} not added, for"
-            " what is"
-            " said above",
+            f"{counts['refused']} of {plural(len(request.bundles), 'bundle')} not added,"
+            " for what is said above",
             "the others are in the lake",
         )
 

@@ -42,6 +42,7 @@ class AgreementText:
         result, counts = flow.passes[mode], flow.counts[mode]
         share = f"{100 * result.exact / result.compared:.2f} %" if result.compared else "-"
         whole = sum(compared == exact for compared, exact in counts.values())
+        # The shorter word ends in a space: columns of several flows stay below each other.
         self.say(
             f"  flow {flow.flow} {mode:8}  {result.exact:>9,} of {result.compared:>9,} "
             f"{words_after(result.compared, 'event exact |events exact')}  {share}, {whole} of"

@@ -40,7 +40,7 @@ def path_words(fitted: Mapping[str, Any]) -> str:
         if what in _CHANGES
     ]
     if (more := len(fitted["changes"]) - MOST_CHANGES) > 0:
-        words.append(f"{plural(more, 'more change')}")
+        words.append(plural(more, "more change"))
     optional = {
         "reordered_share": "{:.1%} of packets overtake others",
         "aggregation_ms": "ACKs come every {:g} ms",

@@ -184,7 +184,7 @@ def _is_possible(at_us: int, what: str, value: float) -> bool:
 def _check(setup: Setup) -> None:
     check_path(setup.path)
     if not setup.flows or len(setup.flows) > 512:
-        raise ScenarioError(f"{plural(len(setup.flows), 'flow')}", "from 1 to 512")
+        raise ScenarioError(plural(len(setup.flows), "flow"), "from 1 to 512")
     if not 0 < setup.duration_us <= _MOST_US:
         raise ScenarioError(
             f"a run of {setup.duration_us / 1e6:g} s", "more than 0 s, up to 7200 s"

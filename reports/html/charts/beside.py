@@ -7,11 +7,11 @@ from typing import Literal, TypedDict
 
 # Pixels of the plot, and of a letter in the page's small type.
 WIDTH, HEIGHT = 900, 300
-# The plot on a phone; what is inside there, and covers nothing, is and does so on any wider one.
+# Width of the plot on a phone. A name that fits there, and covers no other, does so on wider ones.
 NARROW = 270
 LETTER = 6.2
 RADIUS = 6
-# So far beyond the plot a name may reach: the chart's padding there.
+# How far a name may reach past the plot's right side: the chart's padding is that wide.
 PAST = 30
 
 

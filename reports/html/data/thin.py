@@ -9,7 +9,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# TCP_RTO_MIN: ACKs of data that flows are never that far apart on a path of less.
+# TCP_RTO_MIN. While data flows, two ACKs are closer together, unless the round trip is longer.
 SILENCE_US = 200_000
 
 

@@ -31,8 +31,8 @@ class Signal:
         dash: lengths of dash and space; none: solid.
         width: of the line, in pixels.
         colour: its name in palette.py, if it is not the key.
-        breaks: a round trip in us, of which there is one at least every other round trip while data
-            flows: no line across longer silence (see `spaced` of thin.py).
+        breaks: the values are round trips in us, and the line ends where none was seen for longer
+            than data in flight allows (`spaced` of thin.py says how long).
         against: key of the signal that the read-out tells beside it, as its difference from this.
     """
 
