@@ -70,7 +70,7 @@ def text(name: str) -> str:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    made = jinja2.Environment(
         autoescape=True,
         finalize=_shown,
         undefined=jinja2.StrictUndefined,
@@ -78,6 +78,13 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(text),
     )
+    made.filters["arrows"] = _with_arrows
+    return made
+
+
+def _with_arrows(sentence: str) -> str:
+    """A sentence with the arrow that the terminal writes as two characters."""
+    return sentence.replace("->", "\u2192")
 
 
 def _shown(value: object) -> object:
