@@ -20,6 +20,10 @@ from .prepare import FlowEvents
 from .written_fields import EVERYTHING
 
 
+# A gap in which no event is missing: the kernel cleared what it knew, which no callback tells.
+CLEARED = "disconnected"
+
+
 @dataclass(frozen=True)
 class Gap:
     """Something is missing between event `index` and the next one.
@@ -51,7 +55,7 @@ def _disconnected(flow: FlowEvents) -> list[Sign]:
     empty = ~np.any(flow.states[: len(flow.columns["kind"])], axis=1)
     cleared = ~empty[:-1] & empty[1:] & (flow.columns["tp_delivered"][1:] == 0)
     detail = "tcp_disconnect() cleared struct bbr and tp.delivered"
-    return [Sign(int(i), "disconnected", detail, EVERYTHING) for i in np.flatnonzero(cleared)]
+    return [Sign(int(i), CLEARED, detail, EVERYTHING) for i in np.flatnonzero(cleared)]
 
 
 def _detached(flow: FlowEvents) -> list[Sign]:

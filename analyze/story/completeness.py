@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...collect.store.schema.recorded_tables import ROWS_LOST
+from ..replay.gaps import CLEARED
 
 if TYPE_CHECKING:
     import duckdb
@@ -17,7 +18,8 @@ class RunCompleteness:
     """What is known to be missing in a run, and what was odd when it was loaded.
 
     Attributes:
-        gaps: places where events are missing; known once the run was replayed.
+        gaps: places where events are missing; known once the run was replayed. Where the kernel
+            cleared a flow's state (tcp_disconnect()) none is.
         lost: rows lost while recording.
         halves: events of which a part is missing, so that they were dropped.
         salvaged: it was read from a damaged file.
@@ -67,7 +69,8 @@ def completeness_of_many(
         noted[run_id][kind] = count
     simulated = simulated_of_many(con, run_ids)
     lacks = con.execute(
-        "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id),"
+        "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id"
+        f" AND gaps.kind <> '{CLEARED}'),"
         f" {ROWS_LOST},"
         " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false),"
         " (SELECT list_sort(list_distinct(flatten(list(string_split(missing, ', ')))))"

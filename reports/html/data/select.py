@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare.run_metrics import scoped_stored
+from ....analyze.replay.gaps import CLEARED
 from ....analyze.story.clock import flows_with_data, run_zero
 from ....collect.bundle.rungs import CAPTURE, SAMPLED
 from ....collect.store.query import Row, one, rows
@@ -234,7 +235,8 @@ def _gaps(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> list[tu
     """From when to when the recording lacks events of a flow, in us on the axis."""
     gaps = rows(
         con,
-        "SELECT ns, next_ns FROM gaps WHERE run_id = ? AND flow = ? ORDER BY seq",
+        "SELECT ns, next_ns FROM gaps WHERE run_id = ? AND flow = ?"
+        f" AND kind <> '{CLEARED}' ORDER BY seq",
         run.row["run_id"],
         flow.number,
     )
@@ -345,8 +347,9 @@ def _points(
     if signal.shape == "range":
         down = np.ma.getdata(columns[f"{signal.key}_down"]).astype(np.int64)[chosen]
         return outline(t, data, down, run.columns, window)
-    if signal.breaks:
-        return thin(*spaced(t, data, UNSET), run.columns, window, signal.keep)
+    if signal.round_trip:
+        rtt_us = np.ma.getdata(columns[f"{signal.key}_rtt"]).astype(np.int64)[chosen]
+        return thin(*spaced(t, data, rtt_us, UNSET), run.columns, window, signal.keep)
     return thin(t, np.where(masked, UNSET, data), run.columns, window, signal.keep)
 
 

@@ -53,17 +53,21 @@ def thin(t: Array, v: Array, columns: int, window: tuple[int, int] | None, keep:
     return Points(t[chosen], v[chosen], recorded, bool(chosen.all()))
 
 
-def spaced(t: Array, v: Array, unset: int) -> tuple[Array, Array]:
-    """Put an `unset` value where nothing was measured for long: no line is drawn across it.
+def spaced(t: Array, v: Array, rtt_us: Array, unset: int) -> tuple[Array, Array]:
+    """Put `unset` values where nothing was measured for long: no line is drawn across it.
+
+    There is one at either end of it, so that no time in it has a value.
 
     Args:
         t: times in us, not decreasing.
-        v: round trips in us.
+        v: values.
+        rtt_us: the round trip at each time, in us.
         unset: what says that there is no value.
     """
-    silent = np.diff(t) > np.maximum(SILENCE_US, 2 * np.minimum(v[:-1], v[1:]))
+    silent = np.diff(t) > np.maximum(SILENCE_US, 2 * np.minimum(rtt_us[:-1], rtt_us[1:]))
     places = np.flatnonzero(silent) + 1
-    return np.insert(t, places, t[places - 1] + 1), np.insert(v, places, unset)
+    ends = np.stack((t[places - 1] + 1, t[places] - 1), axis=1).ravel()
+    return np.insert(t, places.repeat(2), ends), np.insert(v, places.repeat(2), unset)
 
 
 def tallest(t: Array, v: Array, columns: int, window: tuple[int, int] | None) -> Points:

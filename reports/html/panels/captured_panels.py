@@ -72,7 +72,7 @@ _RTT = replace(
             source="echoes",
             width=1.0,
             colour="rtt",
-            breaks=True,
+            round_trip="rtt_us",
         ),
         *(signal for signal in RTT.signals if signal.source == "acks"),
     ),

@@ -17,6 +17,9 @@ def _bound(column: str) -> str:
     return f"{column} IS NOT NULL AND {column} <> unset()"
 
 
+# What a row knows of its round trip: its own sample, else the smoothed one (of retransmitted data
+# there is no sample). Between two rows further apart than that nothing was seen.
+_ROUND_TRIP = "CASE WHEN rs_rtt_us > 0 THEN rs_rtt_us ELSE tp_srtt_us / 8 END"
 _MAX_BW = "max_bw(bbr_bw_hi_0, bbr_bw_hi_1, bbr_bw_s_0_v)"
 
 RATES = Panel(
@@ -33,6 +36,7 @@ RATES = Panel(
             "line",
             "rs_delivered > 0 AND rs_interval_us > 0",
             width=1.0,
+            round_trip=_ROUND_TRIP,
         ),
         Signal(
             "pacing",
@@ -113,6 +117,7 @@ VOLUMES = Panel(
             1.0,
             "line",
             width=1.2,
+            round_trip=_ROUND_TRIP,
         ),
         Signal(
             "cwnd",
@@ -181,7 +186,7 @@ RTT = Panel(
             "line",
             "rs_rtt_us > 0",
             width=1.0,
-            breaks=True,
+            round_trip="rs_rtt_us",
         ),
         Signal(
             "srtt",
@@ -212,7 +217,7 @@ RTT = Panel(
             "rtt_us IS NOT NULL",
             width=1.0,
             source="acks",
-            breaks=True,
+            round_trip="rtt_us",
         ),
         Signal(
             "base_rtt",

@@ -31,8 +31,9 @@ class Signal:
         dash: lengths of dash and space; none: solid.
         width: of the line, in pixels.
         colour: its name in palette.py, if it is not the key.
-        breaks: the values are round trips in us, and the line ends where none was seen for longer
-            than data in flight allows (`spaced` of thin.py says how long).
+        round_trip: SQL, the round trip in us at each of a line's values; the line ends where none
+            was seen for longer than data in flight allows (`spaced` of thin.py says how long).
+            None: it goes on until the next value.
         against: key of the signal that the read-out tells beside it, as its difference from this.
     """
 
@@ -51,7 +52,7 @@ class Signal:
     base: str = ""
     wraps: bool = False
     colour: str = ""
-    breaks: bool = False
+    round_trip: str = ""
     against: str = ""
 
     @property
@@ -61,12 +62,17 @@ class Signal:
 
     @property
     def column(self) -> str:
-        """The value as a column `key`; of a range, `key`_down is how far down it reaches."""
+        """The value as a column `key`, and what goes with it.
+
+        `key`_down is how far down a range reaches, `key`_rtt the round trip at a line's value.
+        """
         value = f"round({self.sql})::BIGINT"
         if "OVER (" in self.sql:
             # Differences reach across rows, so they may not be restricted first.
             return f"{value} AS {self.key}"
         column = f"CASE WHEN {self.where} THEN {value} END AS {self.key}"
+        if self.round_trip:
+            column += f", coalesce({self.round_trip}, 0)::BIGINT AS {self.key}_rtt"
         return f"{column}, ({self.base})::BIGINT AS {self.key}_down" if self.base else column
 
 

@@ -39,10 +39,11 @@ def test_each_column_keeps_its_first_last_smallest_and_largest(
 def test_no_line_crosses_the_time_in_which_no_round_trip_was_seen() -> None:
     """Two seconds of an outage between round trips of 50 ms; a second between those of 600 ms."""
     t = np.array([0, 50_000, 2_080_000, 2_090_000, 3_100_000])
-    v = np.array([50_000, 50_000, 2_030_000, 600_000, 650_000])
-    times, values = spaced(t, v, -1)
-    assert times.tolist() == [0, 50_000, 50_001, 2_080_000, 2_090_000, 3_100_000]
-    assert values.tolist() == [50_000, 50_000, -1, 2_030_000, 600_000, 650_000]
+    round_trips = np.array([50_000, 50_000, 2_030_000, 600_000, 650_000])
+    in_flight = np.array([33, 40, 10, 12, 14])
+    times, values = spaced(t, in_flight, round_trips, -1)
+    assert times.tolist() == [0, 50_000, 50_001, 2_079_999, 2_080_000, 2_090_000, 3_100_000]
+    assert values.tolist() == [33, 40, -1, -1, 10, 12, 14]
 
 
 @given(

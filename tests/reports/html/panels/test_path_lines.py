@@ -6,13 +6,14 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.reports.html.data.narrowed_views import run_views
-from bbrscope.reports.html.data.select import load_flow, load_run
+from bbrscope.reports.html.data.select import UNSET, load_flow, load_run
 from bbrscope.reports.html.data.shares import load
 from bbrscope.reports.html.pages import page
-from bbrscope.reports.html.panels.flow_panels import RATES, RTT, SEGMENT_SIZE
+from bbrscope.reports.html.panels.flow_panels import RATES, RTT, SEGMENT_SIZE, VOLUMES
 from bbrscope.reports.html.panels.path_panels import WIRE
 
 RUN = "v2_single_1bdp"
@@ -46,6 +47,33 @@ def test_a_cap_is_drawn_and_a_change_of_segments(shipped_path: Path, tmp_path: P
         drawn = signals(store)
     assert drawn["pacing_cap"] == {4_800}
     assert drawn["mss"] == {1448, 1000}
+
+
+def test_no_measurement_is_drawn_through_a_silence(shipped_path: Path, tmp_path: Path) -> None:
+    """Three seconds in which no event came: neither rates, nor data in flight, nor round trips."""
+    path = tmp_path / "silent.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run = load_run(store.con, store.run_id(RUN))
+        (flow,) = run.main
+        place = [store.run_id(RUN), flow.number]
+        store.con.execute(
+            "UPDATE events SET ns = ns + 3000000000 WHERE run_id = ? AND flow = ? AND seq > 5000",
+            place,
+        )
+        before, after = store.con.execute(
+            "SELECT max(ns) FILTER (seq <= 5000), min(ns) FILTER (seq > 5000) FROM events"
+            " WHERE run_id = ? AND flow = ?",
+            place,
+        ).fetchall()[0]
+        with run_views(store.con, run.row):
+            load_flow(store.con, run, flow, None, (RATES, VOLUMES, RTT))
+        # What is half way through is seen at neither end of the line that would cross it.
+        between = (run.us(before) + run.us(after)) // 2
+    for key in ("sample", "inflight", "rtt"):
+        points = flow.signals[key]
+        at = int(np.searchsorted(points.t, between))
+        assert points.v[at - 1 : at + 1].tolist() == [UNSET, UNSET], key
 
 
 def test_goodput_is_never_more_than_the_link_carries(shipped: Store) -> None:
