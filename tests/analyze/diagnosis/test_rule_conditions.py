@@ -382,13 +382,24 @@ def test_a_cap_counts_from_a_twentieth_of_the_time(asked: Ask) -> None:
     life = (events["ns"][-1] - events["ns"][0]) / 1e9
     while_capped = events.filter(pl.col("sk_max_pacing_rate") == 600_000)
     held = while_capped["held"].sum() / 1e9
-    most = float(while_capped["max_bw"].max())  # type: ignore[arg-type]
+    inside = while_capped.with_columns(next=pl.col("acked").shift(-1)).filter(pl.col("held") > 0)
     assert 0.05 * life < finding.values["capped_s"] <= held
     assert finding.values["capped_share"] == pytest.approx(finding.values["capped_s"] / life)
     assert finding.values["cap_bps"] == 8 * 600_000
-    assert finding.values["goodput_bps"] == pytest.approx(8 * events["acked"].sum() / life)
-    assert finding.values["max_bps"] == pytest.approx(8 * most, rel=1e-6)
+    assert finding.values["average"] == ""
+    # Held in nearly all of that time: probes of 0.75 ask for less.
+    assert finding.values["acked_bps"] == pytest.approx(8 * inside["next"].sum() / held, rel=0.05)
+    for key, row in (("first_bps", 0), ("last_bps", -1)):
+        assert finding.values[key] == pytest.approx(8 * while_capped["max_bw"][row], rel=0.02)
     assert asked(["pacing_capped"], capped(0.04 * life))[0] == []
+
+
+def test_a_cap_that_was_changed_is_told_with_both_of_its_values(asked: Ask) -> None:
+    """600 kB/s for two seconds, then 900 kB/s for two more, of 1.2 MB/s that the link carries."""
+    later = capped(4).replace("600000", "900000").replace("+ 10000000000", "+ 12000000000")
+    (finding,), _ = asked(["pacing_capped"], capped(2), later)
+    assert finding.values["average"] == " on average (4.8 to 7.2 Mbit/s)"
+    assert 8 * 600_000 < finding.values["cap_bps"] < 8 * 900_000
 
 
 def test_a_cap_at_what_bbr_believes_in_holds_it_below_the_margin(asked: Ask) -> None:
