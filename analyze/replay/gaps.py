@@ -19,7 +19,6 @@ from .passes import Array, Pass
 from .prepare import FlowEvents
 from .written_fields import EVERYTHING
 
-
 # A gap in which no event is missing: the kernel cleared what it knew, which no callback tells.
 CLEARED = "disconnected"
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...probes.base.errors import BundleError
 from ..bundle.quality import QualityNote
 from .batch import Assembler
+from .cleared import without_cleared
 from .connections import Connections, Endpoints
 from .lines import header
 from .lines.header import SINGLE, Header
@@ -313,8 +314,9 @@ class EventReader:
         self._add_notes(slot_notes(batch, finished, plan, self.header, memory))
         self._batch = fresh
         state[SLOTS] = carried
-        if finished.record_batch.num_rows:
-            yield finished.record_batch
+        events = without_cleared(finished.record_batch, flows)
+        if events.num_rows:
+            yield events
 
     def _add_notes(self, notes: list[QualityNote]) -> None:
         """Add the notes on a batch, and remember the first row that makes no whole event."""
