@@ -324,12 +324,22 @@ class Flow:
 
     @cached_property
     def silences(self) -> list[tuple[float, float]]:
-        """When ACKs stopped for long, and how long; the flow's end counts as one."""
+        """When ACKs stopped for long, and how long; the flow's end counts as one.
+
+        Where nothing was outstanding the time counts from the next packet that was sent.
+        """
         heard = self.acks.filter(pl.col("rs.acked_sacked") > 0)
+        started = (pl.col("kind") == "E") & (pl.col("event") == 0) & (pl.col("tp.packets_out") == 0)
+        sent = self.after_init.filter(started)
         usual = float(self.acks["tp.srtt_us"].median()) / 8e6  # type: ignore[arg-type]
-        times = [self.at(ns) for ns in heard["ns"]] + [self.ends]
+        times = [(self.at(ns), True) for ns in heard["ns"]] + [(self.ends, True)]
+        times += [(self.at(ns), False) for ns in sent["ns"]]
         limit = max(LEAST_SILENCE_S, 4 * usual)
-        return [(a, b - a) for a, b in pairwise(times) if b - a > limit]
+        return [
+            (a, b - a)
+            for (a, _), (b, is_ack) in pairwise(sorted(times))
+            if is_ack and b - a > limit
+        ]
 
     @property
     def outages(self) -> list[tuple[float, float]]:
