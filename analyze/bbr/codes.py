@@ -530,7 +530,7 @@ CWND_GROW = _code(208, "CWND_GROW", "123", "cwnd", "bbr_set_cwnd", _CWND,
     "cwnd {old}->{new}: {acked} acknowledged, target {target}.",
     old=PACKETS, new=PACKETS, acked=PACKETS, target=PACKETS)
 CWND_TO_TARGET = _code(209, "CWND_TO_TARGET", "123", "cwnd", "bbr_set_cwnd", _CWND,
-    "cwnd {old}->{new}: the target (BDP {bdp} + aggregation {agg}, in whole TSO bursts).",
+    "cwnd {old}->{new}: the target (BDP {bdp} + aggregation {agg}, with room for TSO bursts).",
     old=PACKETS, new=PACKETS, bdp=PACKETS, agg=PACKETS)
 CWND_HOLD = _code(210, "CWND_HOLD", "123", "cwnd", "bbr_set_cwnd", _CWND,
     "=STARTUP holds cwnd {cwnd}: it is not below the target {target}.",

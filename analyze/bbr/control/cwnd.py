@@ -29,11 +29,10 @@ from ..tcp import tcp_packets_in_flight
 
 
 @jit
-def _note_growth(old: int, new: int, acked: int, target: int, bdp: int, log: Log) -> None:
+def _note_growth(old: int, new: int, acked: int, target: int, bdp: int, agg: int, log: Log) -> None:
     if new == old:
         return
     if new == target:
-        agg = target - bdp if target > bdp else 0
         note(log, codes.CWND_TO_TARGET, old, new, bdp, agg)
     else:
         note(log, codes.CWND_GROW, old, new, acked, target)
@@ -63,13 +62,6 @@ def _floor(cwnd: int, p: Params, log: Log) -> int:
     return cwnd
 
 
-@jit
-def _target_of(bbr: Bbr, tp: Socket, bdp: int, p: Params) -> int:
-    """The window that `bdp` asks for: plus aggregated ACKs, in whole TSO bursts."""
-    target = u32(bdp + bbr_ack_aggregation_cwnd(bbr, p))
-    return bbr_quantization_budget(bbr, tp, target, p)
-
-
 # v2 bbr_set_cwnd(); v3 bbr_set_cwnd()
 @jit
 def bbr_set_cwnd(
@@ -82,9 +74,10 @@ def bbr_set_cwnd(
         _apply_caps(bbr, tp, tp.snd_cwnd, p, log)
         return
     bdp = bbr_bdp(bbr, bw, gain, p)
-    target = _target_of(bbr, tp, bdp, p)
+    agg = bbr_ack_aggregation_cwnd(bbr, p)
+    target = bbr_quantization_budget(bbr, tp, u32(bdp + agg), p)
     bbr.debug_target_cwnd = target
-    cwnd = _grow_to_target(bbr, tp, acked, target, bdp, log)
+    cwnd = _grow_to_target(bbr, tp, acked, target, bdp, agg, log)
     if p.usage_based_cwnd:  # v2, off by default
         old, new = cwnd, max(u32(2 * tp.max_packets_out), tp.snd_cwnd)
         if new < old:
@@ -94,7 +87,9 @@ def bbr_set_cwnd(
 
 
 @jit
-def _grow_to_target(bbr: Bbr, tp: Socket, acked: int, target: int, bdp: int, log: Log) -> int:
+def _grow_to_target(
+    bbr: Bbr, tp: Socket, acked: int, target: int, bdp: int, agg: int, log: Log
+) -> int:
     """The new cwnd; once it has arrived, the fast path may be tried."""
     old = tp.snd_cwnd
     cwnd = old
@@ -104,10 +99,10 @@ def _grow_to_target(bbr: Bbr, tp: Socket, acked: int, target: int, bdp: int, log
         if cwnd >= target:
             cwnd = target
             bbr.try_fast_path = 1
-        _note_growth(old, cwnd, acked, target, bdp, log)
+        _note_growth(old, cwnd, acked, target, bdp, agg, log)
     elif cwnd < target or cwnd < 2 * bbr.init_cwnd:
         cwnd = u32(cwnd + acked)
-        _note_growth(old, cwnd, acked, target, bdp, log)
+        _note_growth(old, cwnd, acked, target, bdp, agg, log)
     else:
         bbr.try_fast_path = 1
         note(log, codes.CWND_HOLD, cwnd, target)
@@ -205,14 +200,15 @@ def set_cwnd_with_conservation(
         return
 
     bdp = bbr_bdp(bbr, bw, gain, p)
-    target = _target_of(bbr, tp, bdp, p)
+    agg = bbr_ack_aggregation_cwnd(bbr, p)
+    target = bbr_quantization_budget(bbr, tp, u32(bdp + agg), p)
     old = cwnd
     if bbr.full_bw_reached:
         cwnd = min(u32(cwnd + acked), target)
-        _note_growth(old, cwnd, acked, target, bdp, log)
+        _note_growth(old, cwnd, acked, target, bdp, agg, log)
     elif cwnd < target or tp.delivered < TCP_INIT_CWND:
         cwnd = u32(cwnd + acked)
-        _note_growth(old, cwnd, acked, target, bdp, log)
+        _note_growth(old, cwnd, acked, target, bdp, agg, log)
     else:
         note(log, codes.CWND_HOLD, cwnd, target)
     _apply_caps(bbr, tp, _floor(cwnd, p, log), p, log)
