@@ -13,13 +13,14 @@ import numpy.typing as npt
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import HEADERS, Flow
+from tests.truth.facts import HEADERS, Flow, Recording
 from tests.truth.limits import held_by, in_flight
 
 Numbers = dict[str, float | None]
 MODES = {0: "STARTUP", 1: "DRAIN", 3: "PROBE_RTT"}
 CYCLE = {0: "PROBE_BW_UP", 1: "PROBE_BW_DOWN", 2: "PROBE_BW_CRUISE", 3: "PROBE_BW_REFILL"}
 GAINS = {0: "PROBE_BW_1.25", 1: "PROBE_BW_0.75"}
+SECOND = 1_000_000_000
 BITS = {"": 1.0, "bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -58,62 +59,131 @@ def begun(flow: Flow, by: str) -> tuple[npt.NDArray[np.int64], list[Hashable]]:
     return np.array(ns, dtype=np.int64), list(named)
 
 
-def brought(rows: pl.DataFrame, labels: pl.Series) -> dict[object, Numbers]:
-    """What the rows of each slice brought: counters that grew, and RTTs."""
-    rtt = pl.when((pl.col("kind") == "M") & (pl.col("rs.rtt_us") > 0)).then("rs.rtt_us")
-    table = pl.DataFrame(
-        {
-            "label": labels,
-            "acked_bytes": raw.grown(rows, "tp.snd_una"),
-            "delivered_packets": raw.grown(rows, "tp.delivered"),
-            "lost_packets": raw.grown(rows, "tp.lost"),
-            "rtt": rows.select(rtt.cast(pl.Float64).alias("rtt"))["rtt"],
-        }
+def brought(flow: Flow, labels: pl.Series) -> dict[object, Numbers]:
+    """What the rows of each slice brought: counters that grew, RTTs and rate samples."""
+    rows = flow.after_init
+    is_ack = pl.col("kind") == "M"
+    sampled = is_ack & (pl.col("rs.delivered") > 0) & (pl.col("rs.interval_us") > 0)
+    mbps = pl.col("rs.delivered") * pl.col("tp.mss_cache") * 8 / pl.col("rs.interval_us")
+    counters = {"acked": "snd_una", "delivered": "delivered", "lost": "lost"}
+    marked = "tp.delivered_ce" in rows.columns
+    if marked:
+        counters["ce"] = "delivered_ce"
+    table = rows.select(
+        label=labels,
+        rtt=pl.when(is_ack & (pl.col("rs.rtt_us") > 0)).then("rs.rtt_us").cast(pl.Float64),
+        mbps=pl.when(sampled).then(mbps),
+        kind="kind",
+        **{name: raw.grown(rows, f"tp.{field}") for name, field in counters.items()},
     )
-    sums = ("acked_bytes", "delivered_packets", "lost_packets")
+    rtt, lost, delivered = pl.col("rtt"), pl.col("lost").sum(), pl.col("delivered").sum()
     aggregates = table.group_by("label").agg(
-        *(pl.col(name).sum() for name in sums),
-        rtt_min_us=pl.col("rtt").min(),
-        rtt_mean_us=pl.col("rtt").mean(),
-        rtt_p95_us=pl.col("rtt").quantile(0.95, "linear"),
+        acked_bytes=pl.col("acked").sum(),
+        delivered_packets=delivered,
+        lost_packets=lost,
+        loss_rate=pl.when(lost + delivered > 0).then(lost / (lost + delivered)),
+        ce_rate=pl.when(delivered > 0).then(pl.col("ce").sum() / delivered if marked else None),
+        rtt_min_us=rtt.min(),
+        rtt_mean_us=rtt.mean(),
+        queue_delay_us=rtt.mean() - flow.rtts.min(),
+        delivery_rate_mbps=pl.col("mbps").median(),
+        delivery_rate_max_mbps=pl.col("mbps").max(),
+        acks=is_ack.sum(),
+        **{f"rtt_p{n}_us": rtt.quantile(n / 100, "linear") for n in (50, 95, 99)},
     )
     return {row.pop("label"): row for row in aggregates.to_dicts()}
 
 
-def held(rows: pl.DataFrame, labels: pl.Series) -> dict[object, Numbers]:
+def held(flow: Flow, labels: pl.Series) -> dict[object, Numbers]:
     """What held from each row to the next, the last one's slice included, weighted with time."""
-    cwnd = pl.coalesce("out.tp.snd_cwnd", "tp.snd_cwnd")
+    rows, by = flow.after_init, held_by(flow)["by"]
     spans = rows.select(
-        d=pl.col("ns").shift(-1) - pl.col("ns"), flight=in_flight(), cwnd=cwnd
-    ).with_columns(label=labels)
-    spans = spans.drop_nulls("d")
+        label=labels,
+        d=pl.col("ns").shift(-1) - pl.col("ns"),
+        inflight_packets=in_flight(),
+        cwnd_packets=pl.coalesce("out.tp.snd_cwnd", "tp.snd_cwnd"),
+        pacing_mbps=pl.coalesce("out.sk.sk_pacing_rate", "sk.sk_pacing_rate").cast(pl.Float64)
+        * 8e-6,
+        inflight_minus_bdp_packets=above_bdp(flow),
+    ).drop_nulls("d")
+    limited = {"app_limited_share": "application", "rwnd_limited_share": "receive_window"}
+    spans = spans.with_columns(**{name: by == what for name, what in limited.items()})
+    means = (name for name in spans.columns if name not in ("label", "d"))
     aggregates = spans.group_by("label").agg(
         duration_s=pl.col("d").sum() / 1e9,
-        inflight_packets=(pl.col("flight") * pl.col("d")).sum() / pl.col("d").sum(),
-        cwnd_packets=(pl.col("cwnd") * pl.col("d")).sum() / pl.col("d").sum(),
+        **{name: (pl.col(name) * pl.col("d")).sum() / pl.col("d").sum() for name in means},
     )
-    return {row.pop("label"): row for row in aggregates.to_dicts()}
+    found = {row.pop("label"): row for row in aggregates.to_dicts()}
+    if not link(flow.of.folder):
+        for numbers in found.values():
+            numbers["inflight_minus_bdp_packets"] = None
+    return found
+
+
+def above_bdp(flow: Flow) -> pl.Series:
+    """What is in flight at each row above what the link carries in the flow's smallest RTT."""
+    rows, steps = flow.after_init, link(flow.of.folder) or [(0, 0.0)]
+    starts = np.array([at for at, _ in steps], dtype=np.int64)
+    rates = np.array([rate for _, rate in steps])
+    at_row: npt.NDArray[np.float64] = rates[np.searchsorted(starts, rows["ns"], "right") - 1]
+    least = float(flow.rtts.min())  # type: ignore[arg-type]
+    bdp = pl.Series(at_row) * least / 8e6 / (rows["tp.mss_cache"] + HEADERS)
+    return rows.select(in_flight()).to_series() - bdp
 
 
 def by_phase(flow: Flow) -> dict[object, Numbers]:
     """Columns of metrics_by_phase: an ACK counts for the phase that it found."""
-    rows = flow.after_init
-    found = pl.Series(phases(rows))
-    return _both(brought(rows, found), held(rows, found.shift(-1)))
+    found = pl.Series(phases(flow.after_init))
+    both = _both(brought(flow, found), held(flow, found.shift(-1)))
+    return _with(both, sampled(flow, "phase"))
 
 
 def by_round(flow: Flow) -> dict[object, Numbers]:
     """Columns of metrics_by_round; number 0 begins with the recording, before init."""
     rows = flow.after_init
     labels = pl.Series(rounds(rows))
-    found = held(rows, labels)
+    found = held(flow, labels)
     if 0 in found:
         earlier = int(rows["ns"][0]) - int(flow.rows["ns"][0])
         found[0]["duration_s"] = (found[0]["duration_s"] or 0) + earlier / 1e9
-    both = _both(brought(rows, labels), found)
+    both = _both(brought(flow, labels), found)
     # The metrics' row goes on to the first packet, which may be earlier.
     both.get(0, {}).pop("duration_s", None)
-    return both
+    return _with(both, sampled(flow, "round"))
+
+
+def by_second(flow: Flow) -> dict[object, Numbers]:
+    """Columns of metrics_by_second: of the run's clock; a row counts for the second it is in."""
+    labels = (flow.after_init["ns"] - flow.zero) // SECOND
+    found = _both(brought(flow, labels), held(flow, labels))
+    begins, ends = flow.begins, flow.ends
+    for second, numbers in found.items():
+        assert isinstance(second, int)
+        covered = min(ends, second + 1) - max(begins, second)
+        # The metrics' row begins with the first packet, which may be earlier.
+        del numbers["duration_s"]
+        numbers["goodput_mbps"] = (numbers["acked_bytes"] or 0) * 8e-6 / covered
+    return found
+
+
+def sampled(flow: Flow, by: str) -> dict[object, Numbers]:
+    """The bottleneck queue's mean backlog at the link's rate [us] in each phase or round."""
+    starts, labels = begun(flow, by)
+    waits = [(at, us) for at, us in flow.of.waits if starts[0] <= at < int(flow.rows["ns"][-1])]
+    found: dict[object, list[float]] = {label: [] for label in labels}
+    for at, us in waits:
+        found[labels[int(np.searchsorted(starts, at, "right")) - 1]].append(us)
+    # The metrics' first round goes on to the first packet, which may be earlier.
+    return {
+        label: {}
+        if label == 0
+        else {"queue_sampled_us": sum(those) / len(those) if those else None}
+        for label, those in found.items()
+    }
+
+
+def _with(found: dict[object, Numbers], more: Mapping[object, Numbers]) -> dict[object, Numbers]:
+    return {label: numbers | more[label] for label, numbers in found.items()}
 
 
 def _both(
@@ -121,6 +191,8 @@ def _both(
 ) -> dict[object, Numbers]:
     found = {label: {**brought.get(label, {}), **numbers} for label, numbers in held.items()}
     for numbers in found.values():
+        if not numbers.pop("acks", 0):
+            numbers["rwnd_limited_share"] = None  # no ACK told of a window
         acked, seconds = numbers.get("acked_bytes"), numbers["duration_s"]
         if acked is not None and seconds:
             numbers["goodput_mbps"] = acked * 8 / 1e6 / seconds
@@ -176,14 +248,31 @@ def of_link(flow: Flow, a: int, b: int) -> Numbers:
     frames = raw.grown(rows, "tp.delivered") * (rows["tp.mss_cache"] + HEADERS)
     seconds = (int(flow.rows["ns"][-1]) - int(flow.rows["ns"][0])) / 1e9
     mean_rate = capacity(steps, a, b) / ((b - a) / 1e9)
-    starts = np.array([at for at, _ in steps], dtype=np.int64)
-    rates = np.array([rate for _, rate in steps])
-    at_row: npt.NDArray[np.float64] = rates[np.searchsorted(starts, rows["ns"], "right") - 1]
-    least = float(flow.rtts.min())  # type: ignore[arg-type]
-    bdp = pl.Series(at_row) * least / 8e6 / (rows["tp.mss_cache"] + HEADERS)
-    above = (rows.select(in_flight()).to_series() - bdp)[:-1]
     spans = rows["ns"].diff()[1:]
     return {
         "utilisation": float(frames.sum()) * 8 / seconds / mean_rate,
-        "inflight_minus_bdp_packets": float((above * spans).sum()) / float(spans.sum()),
+        "inflight_minus_bdp_packets": float((above_bdp(flow)[:-1] * spans).sum())
+        / float(spans.sum()),
+    }
+
+
+def of_queue(of: Recording, a: int, b: int) -> Numbers:
+    """What the bottleneck queue's samples between two times say, and what it sent until the next.
+
+    Nothing where it was not sampled: those are columns without a value.
+    """
+    samples = [(round(at * 1e9) - of.ahead_ns, row) for at, row in raw.queue(of.folder)]
+    inside = [place for place, (ns, _) in enumerate(samples) if a <= ns <= b]
+    if not inside or not of.rates:
+        return {}
+    backlogs = np.array([int(samples[place][1]["backlog_bytes"]) for place in inside])
+    first, last = samples[inside[0]], samples[min(inside[-1] + 1, len(samples) - 1)]
+    sent = int(last[1]["sent_bytes"]) - int(first[1]["sent_bytes"])
+    waits = [us for ns, us in of.waits if a <= ns <= b]
+    return {
+        "backlog_mean_bytes": float(backlogs.mean()),
+        "standing_queue_bytes": float(np.quantile(backlogs, 0.05)),
+        "queue_delay_mean_us": sum(waits) / len(waits),
+        "utilisation": sent * 8 / capacity(link(of.folder), first[0], last[0]),
+        "dropped_packets": int(samples[inside[-1]][1]["dropped"]),
     }

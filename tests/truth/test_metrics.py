@@ -16,7 +16,7 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 
 from tests.conftest import ss_text, write_bundle
-from tests.truth import raw, slices, wire
+from tests.truth import slices, wire
 from tests.truth.facts import Flow, Recording
 
 # enum bbr_mode.
@@ -85,21 +85,6 @@ def held(rows: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def by_second(flow: Flow) -> dict[int, tuple[int, int, int]]:
-    """Acknowledged bytes, delivered and lost packets of each second of the run."""
-    rows = flow.after_init
-    counted = pl.DataFrame(
-        {
-            "second": (rows["ns"] - flow.zero) // 1_000_000_000,
-            "acked": raw.grown(rows, "tp.snd_una"),
-            "delivered": raw.grown(rows, "tp.delivered"),
-            "lost": raw.grown(rows, "tp.lost"),
-        }
-    )
-    sums = counted.group_by("second").sum().sort("second")
-    return {row[0]: row[1:] for row in sums.iter_rows()}
-
-
 class Told:
     """What a store's views say: each is asked once, for all runs, since planning it takes longest.
 
@@ -146,14 +131,8 @@ def check(told: Told, recording: Recording) -> int:
         (row,) = told.of_flow("metrics_by_flow", run, number)
         for name, want in wanted.items():
             assert same(row[name], want), f"{run} flow {number}: {name} {row[name]}, not {want}"
-        seconds = {
-            row["t_s"]: (row["acked_bytes"], row["delivered_packets"], row["lost_packets"])
-            for row in told.of_flow("metrics_by_second", run, number)
-            if row["acked_bytes"] is not None
-        }
-        assert seconds == by_second(flow), run
-        compared += len(wanted) + 3 * len(seconds) + check_slices(told, run, sender, flow)
-    return compared
+        compared += len(wanted) + check_slices(told, run, sender, flow)
+    return compared + check_run(told, recording)
 
 
 def check_slices(told: Told, run: str, sender: Mapping[str, Any], flow: Flow) -> int:
@@ -163,10 +142,11 @@ def check_slices(told: Told, run: str, sender: Mapping[str, Any], flow: Flow) ->
     for by, wanted in (
         ("phase", slices.by_phase(flow)),
         ("round", slices.by_round(flow)),
-        ("flow", {None: slices.limits(flow) | slices.of_link(flow, *ends)}),
+        ("second", slices.by_second(flow)),
+        ("flow", {sender["flow"]: slices.limits(flow) | slices.of_link(flow, *ends)}),
     ):
         rows = told.of_flow(f"metrics_by_{by}", run, sender["flow"])
-        got = {row.get(by) if by != "flow" else None: row for row in rows}
+        got = {row.get("t_s" if by == "second" else by): row for row in rows}
         where = f"{run} flow {sender['flow']} {by}"
         assert set(wanted) <= set(got), where
         for label, numbers_of_it in wanted.items():
@@ -175,6 +155,28 @@ def check_slices(told: Told, run: str, sender: Mapping[str, Any], flow: Flow) ->
                 assert same(there, want), f"{where} {label}: {name} is {want}, not {there}"
             compared += len(numbers_of_it)
     return compared
+
+
+def check_run(told: Told, of: Recording) -> int:
+    """Compare what is told of a run as a whole; return how many numbers that were."""
+    run, flows = of.folder.name, of.flows
+    senders = [row for row in told.rows("senders", run) if row["counts"]]
+    begins = min(row["first_ns"] for row in senders)
+    ends = max(row["last_ns"] for row in senders)
+    acked = sum(flow.total("tp.snd_una") for flow in flows)
+    wanted: dict[str, float | None] = {
+        "lost_packets": sum(flow.total("tp.lost") for flow in flows),
+        "rtt_min_us": min(flow.rtts.min() for flow in flows),  # type: ignore[type-var]
+        "rate_mbps": of.link and of.link / 1e6,
+        "rate_changes": len(of.rates) - 1 if of.rates else None,
+        **slices.of_queue(of, begins, ends),
+    }
+    if len(senders) == len(flows):
+        wanted["goodput_mbps"] = acked * 8e3 / (ends - begins)
+    (row,) = told.rows("metrics_by_run", run)
+    for name, want in wanted.items():
+        assert same(row[name], want), f"{run}: {name} is {want}, not {row[name]}"
+    return len(wanted)
 
 
 def check_packets(told: Told, recording: Recording) -> int:

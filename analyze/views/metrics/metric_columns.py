@@ -52,7 +52,12 @@ _OF_EVENTS = (
     Column("cwnd_packets", "DOUBLE", "packets", "snd_cwnd, mean over time"),
     Column("pacing_mbps", "DOUBLE", "Mbit/s", "sk_pacing_rate, mean over time"),
     Column("app_limited_share", "DOUBLE", "", "share of time limited so, see view binding"),
-    Column("rwnd_limited_share", "DOUBLE", "", "share of time limited so, see view binding"),
+    Column(
+        "rwnd_limited_share",
+        "DOUBLE",
+        "",
+        "share of time limited so, see view binding; NULL: no ACK told of a window",
+    ),
     Column("sndbuf_limited_share", "DOUBLE", "", "the same, by samples of ss; NULL: none"),
 )
 
