@@ -274,5 +274,5 @@ def of_queue(of: Recording, a: int, b: int) -> Numbers:
         "standing_queue_bytes": float(np.quantile(backlogs, 0.05)),
         "queue_delay_mean_us": sum(waits) / len(waits),
         "utilisation": sent * 8 / capacity(link(of.folder), first[0], last[0]),
-        "dropped_packets": int(samples[inside[-1]][1]["dropped"]),
+        "dropped_packets": int(last[1]["dropped"]) - int(first[1]["dropped"]),
     }

@@ -80,10 +80,21 @@ WITH q AS (
     {first} AS first_ns, {last} AS last_ns
   FROM queue_samples q JOIN runs r USING (run_id){windows}
   WINDOW w AS (PARTITION BY q.run_id, q.kind ORDER BY q.ns)
+), rates AS (
+  -- What the link could have sent before its rate became this one.
+  SELECT run_id, start_ns, bits_per_s,
+    coalesce(sum(before) OVER (PARTITION BY run_id ORDER BY start_ns), 0) AS before_bits
+  FROM (
+    SELECT *, lag(bits_per_s) OVER w * (start_ns - lag(start_ns) OVER w) / 1e9 AS before
+    FROM link_rates WINDOW w AS (PARTITION BY run_id ORDER BY start_ns)
+  )
 ), priced AS (
-  SELECT q.*, l.bits_per_s, q.backlog_bytes * 8e6 / l.bits_per_s AS delay,
-    q.ns BETWEEN q.first_ns AND q.last_ns AS inside
-  FROM q ASOF LEFT JOIN link_rates l ON l.run_id = q.run_id AND q.ns >= l.start_ns
+  SELECT q.*, q.backlog_bytes * 8e6 / l.bits_per_s AS delay,
+    q.ns BETWEEN q.first_ns AND q.last_ns AS inside,
+    e.before_bits + e.bits_per_s * (q.ns + q.held - e.start_ns) / 1e9
+      - l.before_bits - l.bits_per_s * (q.ns - l.start_ns) / 1e9 AS could_bits
+  FROM q ASOF LEFT JOIN rates l ON l.run_id = q.run_id AND q.ns >= l.start_ns
+  ASOF LEFT JOIN rates e ON e.run_id = q.run_id AND q.ns + q.held >= e.start_ns
 )
 SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
   avg(backlog_bytes) FILTER (inside) AS backlog_mean_bytes,
@@ -95,7 +106,7 @@ SELECT run_id, run, kind, count_if(inside)::BIGINT AS samples,
   sum({grown("next_sent", "sent_bytes")}) FILTER (inside)::BIGINT AS sent_bytes,
   sum({grown("next_dropped", "dropped")}) FILTER (inside)::BIGINT AS dropped_packets,
   sum({grown("next_sent", "sent_bytes")}) FILTER (inside)
-    / nullif(sum(bits_per_s / 8 * held / 1e9) FILTER (inside), 0) AS utilisation
+    / nullif(sum(could_bits) FILTER (inside) / 8, 0) AS utilisation
 FROM priced GROUP BY run_id, run, kind
 """
 
