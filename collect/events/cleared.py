@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..bundle.quality import CODES, QualityNote
 from ..store.schema.recorded_tables import KINDS
 from .loop.column_plan import I64
 from .loop.loop_memory import F_INIT, F_PRE_INIT
@@ -24,31 +25,35 @@ SET_STATE = KINDS.index("set_state")
 NEEDED = ("new_state", "tp_delivered")
 
 
-def without_cleared(batch: pa.RecordBatch, flows: I64) -> pa.RecordBatch:
-    """Return the batch without such calls.
+def without_cleared(batch: pa.RecordBatch, flows: I64) -> tuple[pa.RecordBatch, list[QualityNote]]:
+    """Return the batch without such calls, and a note on each of them.
 
     Args:
         batch: events as they go into the store.
         flows: a row per flow, as the loop has it. Before a flow's init its state is 0, too.
     """
     if not set(NEEDED) <= set(batch.schema.names):
-        return batch
+        return batch, []
     found = np.asarray(batch["kind"].indices) == SET_STATE
     for name in NEEDED:
         found &= _values(batch, name) == 0
     rows = np.flatnonzero(found)
     if not len(rows):
-        return batch
+        return batch, []
     state = [name for name in batch.schema.names if name.startswith("bbr_")]
     keep = np.ones(batch.num_rows, bool)
-    seq, flow, delivered = (_values(batch, name) for name in ("seq", "flow", "tp_delivered"))
+    notes = []
+    names = ("seq", "flow", "tp_delivered", "line", "ns")
+    seq, flow, delivered, line, ns = (_values(batch, name) for name in names)
     for row in rows.tolist():
         its = flows[int(flow[row]) - number_of(0)]
         begun = its[F_INIT] == 1 and seq[row] > its[F_PRE_INIT]
         carried = (delivered[:row][flow[:row] == flow[row]] > 0).any()
         if (begun or carried) and all(not batch[name][row].as_py() for name in state):
             keep[row] = False
-    return batch if keep.all() else batch.filter(keep)
+            place = (array[row].item() for array in (flow, seq, line, ns))
+            notes.append(QualityNote("cleared", CODES["cleared"], *place))
+    return (batch.filter(keep), notes) if notes else (batch, [])
 
 
 def _values(batch: pa.RecordBatch, name: str) -> I64:

@@ -314,7 +314,8 @@ class EventReader:
         self._add_notes(slot_notes(batch, finished, plan, self.header, memory))
         self._batch = fresh
         state[SLOTS] = carried
-        events = without_cleared(finished.record_batch, flows)
+        events, cleared = without_cleared(finished.record_batch, flows)
+        self._add_notes(cleared)
         if events.num_rows:
             yield events
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import zstandard
 from bbrscope.analyze.replay import keep_results, replay_runs
 from bbrscope.analyze.story.completeness import completeness_of
 from bbrscope.analyze.views.store_with_views import open_store
@@ -40,6 +41,11 @@ def test_an_aborted_connection_has_delivered_what_it_did(tmp_path: Path) -> None
         last = store.con.execute("SELECT arg_max(tp_delivered, seq) FROM events").fetchall()[0][0]
         assert flow == (91, last - 1, 100_000, "STARTUP")
         assert completeness_of(store.con, run_id).lacks is False
+        told = store.con.execute("SELECT flow, line, kind FROM capture_quality").fetchall()
+    with (ABORTED / "events.csv.zst").open("rb") as packed:
+        raw = zstandard.ZstdDecompressor().stream_reader(packed).read().decode().splitlines()
+    last = max(number for number, line in enumerate(raw, 1) if line.startswith("S,"))
+    assert told == [(1, last, "cleared")]
 
 
 def test_only_calls_on_a_flow_that_was_there_are_left_out(
