@@ -45,12 +45,19 @@ WHERE run_id = $run_id AND ack_flow = $flow AND ack_raw IS NOT NULL AND ns IS NO
 
 # ACKs advance in leaps while holes are filled, which no link carries; segments pass one by one. Of
 # those sent again the last copy counts, which is what arrived. (Numbers wrap, so that the same one
-# may come back; then it was not sent again.)
+# may come back; then it was not sent again.) Few are: only their copies are put in order.
 _WIRE = f"""
-WITH segments AS (
-  SELECT ns, len, frame_len, {AGAIN} AS again, lead({AGAIN}) OVER copies AS comes_again
+WITH passed AS (
+  SELECT packet, ns, len, frame_len, seq_raw, {AGAIN} AS again
   FROM packets WHERE run_id = $run_id AND flow = $flow AND len > 0 AND ns IS NOT NULL
+), repeated AS (
+  SELECT DISTINCT seq_raw FROM passed WHERE again
+), segments AS (
+  SELECT ns, len, frame_len, again, lead(again) OVER copies AS comes_again
+  FROM passed SEMI JOIN repeated USING (seq_raw)
   WINDOW copies AS (PARTITION BY seq_raw ORDER BY packet)
+  UNION ALL
+  SELECT ns, len, frame_len, again, NULL FROM passed ANTI JOIN repeated USING (seq_raw)
 ), sent AS (
   SELECT ns // $bin_ns AS bin, sum(frame_len) * 8 AS bits,
     sum(frame_len) FILTER (again) * 8 AS again_bits,
