@@ -141,14 +141,7 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     most = max(FEWEST_TOGETHER, -(-len(run_ids) // (cpus * rounds)))
     groups = list(together(con, run_ids, min(most, RUNS_TOGETHER)))
     workers = min(len(groups), cpus)
-    # Temporary views, which a store of another bbrscope gets, are this connection's only. DuckDB
-    # counts views of its own among them, which every connection has.
-    query = (
-        "SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal"
-        " AND view_name NOT LIKE 'these_%'"
-    )
-    (own,) = con.execute(query).fetchall()[0]
-    if workers < 2 or own:
+    if workers < 2 or has_own_views(con):
         return [diagnosis for group in groups for diagnosis in diagnose_together(con, group)]
 
     def task(group: Sequence[int]) -> list[Diagnosis]:
@@ -158,6 +151,20 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     # Groups share the CPUs: DuckDB is to divide none of their queries further.
     with limited(con, threads=1), ThreadPoolExecutor(workers) as pool:
         return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
+
+
+def has_own_views(con: duckdb.DuckDBPyConnection) -> bool:
+    """Tell whether there are views that a second connection to the same store would not have.
+
+    A store of another bbrscope gets this one's views as temporary ones.
+    """
+    # DuckDB counts views of its own among them, which every connection has.
+    query = (
+        "SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal"
+        " AND view_name NOT LIKE 'these_%'"
+    )
+    (own,) = con.execute(query).fetchall()[0]
+    return bool(own)
 
 
 def together(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...collect.store.store import Store
 
 # Of the 1 GB that a report of a million events with packets may take.
-DATABASE_MEMORY = "384MB"
+DATABASE_MEMORY = "512MB"
 SEVERAL = "comparison.html"
 
 

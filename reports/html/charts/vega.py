@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from ..data.legible import legible_texts
@@ -15,13 +18,46 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
 
-@functools.cache
-def javascript() -> str:
-    """Return a script that defines ``window.vegaEmbed``, safe inside an HTML script element."""
+# Without Vega-Embed the bundle would be smaller, but its own name for Vega is null in 1.9.
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+_BUNDLE = f"""
+import sys, vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle({_SNIPPET!r}).encode("utf-8"))"""
+
+
+def _bundle() -> str:
     import vl_convert
 
-    # Without Vega-Embed the bundle would be smaller, but its own name for Vega is null in 1.9.
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    made: str = vl_convert.javascript_bundle(_SNIPPET)
+    return made
+
+
+def javascript() -> str:
+    """Return a script that defines ``window.vegaEmbed``, safe inside an HTML script element."""
+    return begun_script().result()
+
+
+@functools.cache
+def begun_script() -> Future[str]:
+    """Have that script made, while the caller does something else, and once only.
+
+    vl-convert takes two seconds and lets no other thread of Python run meanwhile: it works in a
+    process of its own.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(_script)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _script() -> str:
+    # -P: a file of the folder that one works in is no module of ours.
+    words = [sys.executable, "-P", "-c", _BUNDLE]
+    try:
+        bundle = subprocess.run(words, check=True, capture_output=True).stdout.decode("utf-8")
+    except (OSError, subprocess.CalledProcessError):  # a Python that cannot start another one
+        bundle = _bundle()
     # Inside JavaScript strings and regular expressions \/ and \! are / and !, so nothing changes.
     bundle = re.sub(r"</(?=script)", r"<\/", bundle, flags=re.IGNORECASE)
     return bundle.replace("<!--", r"<\!--")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....analyze.diagnosis.meanwhile import diagnosed_meanwhile
 from ....analyze.story.facts import StoryFacts
 from ....analyze.story.flow_stories import RecordedFlow, flows_of, story_of
 from ....analyze.story.sampled_flows import SampledFlow
 from ....collect.store import query
 from ....probes.base.errors import BbrscopeError
+from ..charts import vega
 from ..data import convergence, document, select, shares
 from ..data.narrowed_views import run_views
 from ..panels import palette
-from ..sections import about_run, links, listing
-from ..sections import finding_cards as diagnosis
+from ..sections import about_run, finding_cards, links, listing
 from ..sections import linked_story as words
 from ..sections.flow_table import flow_table
 from . import frame
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import duckdb
+
+    from ....analyze.diagnosis.engine import Diagnosis
 
 # More flows than this are listed, but not drawn, and more than that only counted: the page would
 # grow without bound.
@@ -67,14 +70,15 @@ def build(
     window = None if between is None else (round(between[0] * 1e6), round(between[1] * 1e6))
     recorded = {flow.flow: flow for flow in flows_of(con, run_id)}
     sections = []
-    with run_views(con, run.row):
+    vega.begun_script()
+    with diagnosed_meanwhile(con, run_id) as diagnosed, run_views(con, run.row):
         for flow in run.main:
             select.load_flow(con, run, flow, window)
             sections.append(_section(con, run, flow, recorded[flow.number]))
             advance(flow.row["events"])
         select.load_queue(con, run, max((run.us(f.row["last_ns"]) for f in run.main), default=0))
         charts = document.build(run, between, shares.load(con, run), convergence.load(con, run))
-        return _render(con, run, charts, sections, names)
+        return _render(con, run, charts, sections, diagnosed, names)
 
 
 def _run(con: duckdb.DuckDBPyConnection, run_id: int) -> select.Run:
@@ -132,6 +136,7 @@ def _render(
     run: select.Run,
     charts: document.Document,
     sections: list[Section],
+    diagnosed: Callable[[], Diagnosis],
     names: str,
 ) -> str:
     replays, notes = about_run.agreement(con, run), about_run.quality(con, run)
@@ -145,7 +150,7 @@ def _render(
         "flow_table": flow_table(
             con, run, {section.flow.number: section.facts for section in sections}
         ),
-        "diagnosis": diagnosis.findings_section(con, run),
+        "diagnosis": finding_cards.findings_section(run, diagnosed()),
         "verdict": about_run.verdict(con, run, replays),
         "replays": replays,
         "rung": about_run.rung(run),

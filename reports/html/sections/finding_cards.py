@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ....analyze.diagnosis.engine import Diagnosis, Finding, diagnose
+from ....analyze.diagnosis.engine import Diagnosis, Finding
 from ....analyze.diagnosis.rule import Rule
 from ...text.findings import finding_text as findings
 from ...text.quantities import fixed
 from ..data.select import Run
 from .links import At, Linked
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True)
@@ -59,9 +55,8 @@ class FindingsSection:
     unchecked: list[tuple[str, list[str]]]
 
 
-def findings_section(con: duckdb.DuckDBPyConnection, run: Run) -> FindingsSection:
-    """Diagnose a run for its page."""
-    diagnosis = diagnose(con, run.row["run_id"])
+def findings_section(run: Run, diagnosis: Diagnosis) -> FindingsSection:
+    """Return what the page says of a run's diagnosis."""
     unchecked = [
         (need, [check.rule.title for check in checks])
         for need, checks in findings.unchecked(diagnosis)

@@ -7,14 +7,12 @@ import string
 from types import SimpleNamespace
 from typing import cast
 
-import duckdb
-import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, Flow
 from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.analyze.story.completeness import RunCompleteness
 from bbrscope.reports.html.data.select import Run
 from bbrscope.reports.html.pages import frame
-from bbrscope.reports.html.sections import finding_cards as diagnosis
+from bbrscope.reports.html.sections.finding_cards import findings_section
 
 # What page.html.j2 has around the findings.
 PAGE = """
@@ -36,14 +34,13 @@ def found(name: str, flow: int | None, cost_s: float) -> Finding:
     return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", values, advice, {})
 
 
-def test_flows_share_a_card_and_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_share_a_card_and_keep_their_numbers() -> None:
     shared = [found("bufferbloat", flow, 9.0 - flow) for flow in (3, 1, 2)]
     alone = [found("min_rtt_inflated", 2, 1.0), found("unfair_without_loss", None, 0.5)]
     flows = {flow: Flow(flow, 0, 10**9, 1.0, 1.0, True, 1.0, None) for flow in (1, 2, 3)}
     made = Diagnosis("r", "v3", 0, "fentry", flows, 5, 5, RunCompleteness(), [*shared, *alone])
-    monkeypatch.setattr(diagnosis, "diagnose", lambda con, run_id: made)
     run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
-    section = diagnosis.findings_section(cast(duckdb.DuckDBPyConnection, None), run)
+    section = findings_section(run, made)
     assert [(card.flows, len(card.texts)) for card in section.cards] == [
         ("flows 1, 2 and 3", 3),
         ("", 1),
