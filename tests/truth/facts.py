@@ -391,10 +391,12 @@ class Flow:
         most of that the queue's, where it was sampled."""
         base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
+        # A stated path takes no time to send a packet.
+        sending_us = 1e6 * max(self.segment_sizes) / self.rate
         return [
             int(second)
             for second, us, path in high.select("second", "us", "base").iter_rows()
-            if self.waited_in.get(second, us) >= 0.75 * (us - path)
+            if self.waited_in.get(second, us) + sending_us >= 0.75 * (us - path)
         ]
 
     @cached_property

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.truth import readers_bounds, readers_loss, readers_queue, readers_shares
+from tests.truth import (
+    readers_bounds,
+    readers_lab,
+    readers_loss,
+    readers_queue,
+    readers_shares,
+)
 from tests.truth.recomputed import Reader
 
 READERS: dict[str, Reader] = {
@@ -10,6 +16,7 @@ READERS: dict[str, Reader] = {
     **readers_queue.READERS,
     **readers_bounds.READERS,
     **readers_shares.READERS,
+    **readers_lab.READERS,
 }
 # Numbers of findings that are none of the recording: rule -> name -> why.
 EXCUSED = {"ecn_ignored": {"marks": "the number of an RFC"}}

@@ -54,7 +54,7 @@ def heavy_loss(flow: Flow) -> Numbers:
     seconds = rows.group_by("second").agg(
         pl.col("ns").min(), part=pl.col("lost").sum() / (pl.col("lost") + pl.col("delivered")).sum()
     )
-    worst = seconds.sort("part", "second").tail(1)
+    worst = seconds.filter(pl.col("part").is_not_nan()).sort("part", "second").tail(1)
     return {
         "lost_packets": lost,
         "part_share": lost / (lost + delivered),

@@ -1,0 +1,185 @@
+"""Numbers of findings that no kernel's recording here has, but simulated paths of the lab.
+
+Written from what the findings say, and from the catalogue.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import polars as pl
+
+from tests.truth.facts import PROBE_RTT, Flow, Numbers
+from tests.truth.limits import held_by
+from tests.truth.readers_shares import together
+from tests.truth.seconds import SECOND, missing, of_flow, of_run
+
+STARTUP = 0
+RECOVERY = 3
+
+
+def unequal_shares(flow: Flow) -> Numbers:
+    """Of runs all of whose senders were recorded."""
+    _, a, b = together(flow)
+    begins = max(one.begins for one in flow.of.flows)
+    ends = min(one.ends for one in flow.of.flows)
+    place = flow.of.flows.index(flow)
+    seconds = range(a, b + 1)
+    carried = [[of_it[n].bytes if n in of_it else 0 for n in seconds] for of_it in of_run(flow.of)]
+    sums, parts = [sum(those) for those in carried], len(seconds)
+    whole, count = sum(sums), len(sums)
+
+    def share(first: int, last: int) -> float:
+        return sum(carried[place][first:last]) / sum(sum(those[first:last]) for those in carried)
+
+    return {
+        "senders_count": count,
+        "part_share": sums[place] * count / whole,
+        "ours_bps": 8 * sums[place] / parts,
+        "theirs_bps": 8 * (whole - sums[place]) / (count - 1) / parts,
+        "t0_at": begins,
+        "t1_at": ends,
+        "begins_at": begins,
+        "ends_at": ends,
+        "jain_ratio": whole**2 / (count * sum(each**2 for each in sums)),
+        "first_share": share(0, parts // 2),
+        "second_share": share(parts // 2, parts),
+        "rivals_count": 0,
+        "base_us": flow.base_us,
+        "loss_share": flow.loss_share,
+        "cost_bytes": whole / count - sums[place],
+        "cost_s": (whole / count - sums[place]) / flow.rate,
+        "trend": [100 * share(0, parts // 2), 100 * share(parts // 2, parts)],
+    }
+
+
+def startup_never_left(flow: Flow) -> Numbers:
+    rows = flow.spans.filter((pl.col("bbr.mode") == STARTUP) & (pl.col("d") > 0))
+    found = flow.after_init.with_columns(
+        begins=pl.col("bbr.round_start").shift(-1),
+        # What the last event did is in no row: STARTUP went on.
+        after=pl.col("bbr.mode").shift(-1).fill_null(pl.col("bbr.mode")),
+        bw=flow.believed_after,
+    )
+    acks = found.filter((pl.col("kind") == "M") & (pl.col("after") == STARTUP))
+    lasted = int(rows["d"].sum()) / SECOND
+    begins, ends = int(rows["ns"][0]), int((rows["ns"] + rows["d"])[-1])
+    return {
+        "startup_s": lasted,
+        "startup_share": lasted / flow.seconds,
+        "t0_at": flow.at(begins),
+        "t1_at": flow.at(ends),
+        "begins_at": flow.at(begins),
+        "ends_at": flow.at(ends),
+        "rounds_count": int((acks["begins"] == 1).sum()),
+        "limited_share": float((acks["rs.is_app_limited"] != 0).mean()),  # type: ignore[arg-type]
+        "bw_bps": 8 * acks["bw"][-1],
+        "cost_s": lasted,
+    }
+
+
+def spurious_loss(flow: Flow) -> Numbers:
+    rows = flow.after_init.filter((pl.col("kind") == "U") & (pl.col("icsk_ca_state") == RECOVERY))
+    undone = [flow.at(ns) for ns in rows["ns"]]
+    seconds = {int(at) - back for at in undone for back in (0, 1)}
+    short = sum(it.short for number, it in of_flow(flow).items() if number in seconds)
+    return {
+        "undone_count": len(undone),
+        "undone_at": undone,
+        "lost_packets": flow.total("tp.lost"),
+        "begins_at": undone[0],
+        "ends_at": undone[-1],
+        "cost_bytes": short,
+        "cost_s": short / flow.rate,
+    }
+
+
+def probe_rtt_synchronised(first: Flow) -> Numbers:
+    """When all flows that were there were in PROBE_RTT, and what the link carried meanwhile."""
+    flows = first.of.flows
+    probes = [_probes(flow) for flow in flows]
+    ends = sorted({at for those in probes for span in those for at in span})
+    together, any_ns = [], 0
+    for a, b in pairwise(ends):
+        inside = sum(any(c <= a and b <= d for c, d in those) for those in probes)
+        there = sum(
+            int(flow.after_init["ns"][0]) <= a <= int(flow.rows["ns"][-1]) for flow in flows
+        )
+        any_ns += (b - a) * (inside > 0)
+        if inside >= 2 and inside == there:
+            together.append((a, b, there))
+    rate = max(flow.rate for flow in flows)
+    idle = 0.0
+    for a, b, _ in together:
+        carried = sum(
+            int(rows.select(pl.col("delivered") * pl.col("tp.mss_cache")).sum().item())
+            for flow in flows
+            for late in (round(1e3 * flow.base_us),)
+            for rows in (flow.between(a + late, b + late + 1),)
+        )
+        idle += max(0.0, (b - a) / SECOND - carried / rate)
+    lasted = sum(b - a for a, b, _ in together)
+    return {
+        "flows_count": max(there for _, _, there in together),
+        "times_count": len(together),
+        "times_at": [first.at(a) for a, _, _ in together],
+        "together_s": lasted / SECOND,
+        "idle_s": idle,
+        "together_share": lasted / any_ns,
+        "limit_s": 0.2,
+        "begins_at": first.at(together[0][0]),
+        "ends_at": first.at(together[-1][1]),
+        "cost_s": idle,
+    }
+
+
+def _probes(flow: Flow) -> list[tuple[int, int]]:
+    """From when to when [ns] a flow was in PROBE_RTT."""
+    found: list[tuple[int, int]] = []
+    spans = flow.spans.with_columns(end=pl.col("ns") + pl.col("d"))
+    for begin, end, mode in spans.select("ns", "end", "bbr.mode").iter_rows():
+        if mode != PROBE_RTT:
+            continue
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+    return [(begin, end) for begin, end in found if end > begin]
+
+
+def receive_window_limited(flow: Flow) -> Numbers:
+    """How long the window was full, and how large it was: half the time no larger than a size."""
+    rows = flow.after_init.select("ns", wnd="tp.snd_wnd", srtt=pl.col("tp.srtt_us") / 8)
+    held = held_by(flow).filter(by="receive_window")
+    held = held.filter(pl.col("d") > 0).join(rows.unique("ns", keep="last"), on="ns").sort("wnd")
+    whole = int(held["d"].sum())
+    window = int(held.filter(2 * pl.col("d").cum_sum() >= whole)["wnd"][0])
+    srtt = float((held["srtt"] * held["d"]).sum()) / whole
+    begins, short = int(held["ns"].min()), missing(flow, "receive_window")  # type: ignore[arg-type]
+    ends = int((held["ns"] + held["d"]).max())  # type: ignore[arg-type]
+    return {
+        "limited_s": whole / SECOND,
+        "limited_share": whole / SECOND / flow.seconds,
+        "window_bytes": window,
+        "least_bytes": held["wnd"].min(),
+        "most_bytes": held["wnd"].max(),
+        "rtt_us": srtt,
+        "window_bps": 8e6 * window / srtt,
+        "goodput_bps": flow.goodput,
+        "rate_bps": 8 * flow.rate,
+        "wanted_bytes": 2 * flow.rate * flow.base_us / 1e6,
+        "t0_at": flow.at(begins),
+        "begins_at": flow.at(begins),
+        "ends_at": flow.at(ends),
+        "cost_bytes": short,
+        "cost_s": short / flow.rate,
+    }
+
+
+READERS = {
+    "unequal_shares": unequal_shares,
+    "startup_never_left": startup_never_left,
+    "spurious_loss": spurious_loss,
+    "probe_rtt_synchronised": probe_rtt_synchronised,
+    "receive_window_limited": receive_window_limited,
+}
