@@ -45,7 +45,7 @@ def by_condition(path: Path, condition: str) -> list[str]:
 
     with open_store(path, read_only=True) as store:
         try:
-            names = select_where(store.con, "run", "runs", condition, "run_id")
+            names = select_where(store.con, "run", "runs", condition, store.listed_by)
         except duckdb.Error as error:
             raise query_error(error) from error
     if not names:

@@ -36,7 +36,13 @@ _HIVE = "hive_types = {'day': VARCHAR, 'host': VARCHAR, 'run': VARCHAR, 'run_id'
 
 
 class LakeStore(Store):
-    """A lake that is read as a store; `place` is where it lies, `rows` is its manifest."""
+    """A lake that is read as a store; `place` is where it lies, `rows` is its manifest.
+
+    Its runs are listed by name: a run_id is the beginning of a digest, which is no order to a
+    reader.
+    """
+
+    listed_by = "run"
 
     def __init__(
         self, path: Path, con: duckdb.DuckDBPyConnection, place: LakePlace, rows: Sequence[Row]

@@ -46,11 +46,13 @@ class Store(Closing):
         read_only: whether it was opened so.
         created: the file's identity on its disk if opening made it, else None.
         filed_views: names of views whose rows it has of every run.
+        listed_by: the column of `runs` in whose order runs are listed: run_id is that of ingestion.
         checks: what to look for in the file when a command failed over it.
         waiting: rows that the transaction under way inserts at its end.
     """
 
     filed_views: frozenset[str] = frozenset()
+    listed_by: str = "run_id"
     checks: tuple[Callable[[duckdb.DuckDBPyConnection, Path], None], ...] = (check_rows,)
 
     def __init__(
@@ -169,8 +171,9 @@ class Store(Closing):
         return self.path.with_name(f"{self.path.name}.parts").absolute()
 
     def runs(self, with_events: bool = False) -> list[str]:
-        """Return the names of the runs, or of those with events, in the order of ingestion."""
-        query = f"SELECT run FROM runs WHERE events > 0 OR NOT {with_events} ORDER BY run_id"
+        """Return the names of the runs, or of those with events, in the order of `listed_by`."""
+        chosen = f"events > 0 OR NOT {with_events}"
+        query = f"SELECT run FROM runs WHERE {chosen} ORDER BY {self.listed_by}"
         return [row[0] for row in self.con.execute(query).fetchall()]
 
     def run_id(self, name: str) -> int:

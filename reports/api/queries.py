@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...collect.store.schema.recorded_tables import ROWS_LOST
 from ...probes.base.errors import BbrscopeError
 
-RUNS = f"""
+_RUNS = f"""
 SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, events, rows,
   {ROWS_LOST} AS rows_lost,
   half_events, missing_exits, quality_notes, salvaged, decoded_as, bundle_digest,
@@ -13,8 +13,13 @@ SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, ev
     AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
   (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,
   (SELECT sum(lost)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS events_lost
-FROM runs ORDER BY run_id
+FROM runs ORDER BY {{}}
 """
+
+
+def runs_query(listed_by: str) -> str:
+    """Return SQL of the list of runs, in the order of a column of `runs`."""
+    return _RUNS.format(listed_by)
 
 
 def query_error(error: Exception) -> BbrscopeError:

@@ -14,7 +14,7 @@ from ...collect.store.store import Store
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.plurals import plural
-from .queries import RUNS, query_error
+from .queries import query_error, runs_query
 from .replayed import not_replayed, replay
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Recordings(Closing):
         >>> lab.runs().select("run", "version", "flows", "events", "rows_lost").to_dicts()
         [{'run': 'v2_x_spur', 'version': 'v2', 'flows': 1, 'events': 5266, 'rows_lost': 0}]
         """
-        return _frame(self.store.con.sql(RUNS))
+        return _frame(self.store.con.sql(runs_query(self.store.listed_by)))
 
     def flows(self, run: str | None = None) -> polars.DataFrame:
         """Return one row per flow; table ``flows``.
