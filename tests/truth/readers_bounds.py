@@ -259,7 +259,7 @@ def slow_descent(flow: Flow) -> Numbers:
         "srtt_us": srtt,
         "rtt_ratio": srtt / flow.base_us,
         "lost_packets": rows["lost"].sum(),
-        "lower_s": int(lower.filter(pl.col("by").is_in(SHORT_TERM))["d"].sum()) / SECOND,
+        "bounds": [int(lower.filter(pl.col("by").is_in(SHORT_TERM))["d"].sum()) / SECOND],
         "begins_at": flow.at(fall),
         "ends_at": flow.at(ends),
         "cost_s": flow.waited(rows),

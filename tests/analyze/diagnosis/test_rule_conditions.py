@@ -117,6 +117,13 @@ def test_a_descent_that_does_not_end_is_said_to_last_as_long_as_the_flow(asked: 
     assert finding.values["came"] == "max_bw had not come down to the new rate by"
 
 
+def test_a_descent_is_laid_to_the_bounds_of_a_bbr_that_has_some(asked: Ask) -> None:
+    (finding,), _ = asked(["slow_descent"], *FALLS)
+    assert finding.values["bounds"].startswith("Limited by inflight_lo or bw_lo for 0.0 s")
+    (finding,), _ = asked(["slow_descent"], *FALLS, "UPDATE runs SET version = 'v1' WHERE {run}")
+    assert finding.values["bounds"].startswith("This BBR has no short-term bounds")
+
+
 def test_a_descent_within_a_second_is_not_slow(asked: Ask) -> None:
     """Twenty round trips of 40 ms are less than the second that is asked for."""
     assert asked(["slow_descent"], *FALLS, halved(850))[0] == []
