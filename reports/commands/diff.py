@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...collect.store.query import run_names
+from ...probes.base.errors import ScenarioError
 from ...probes.base.plurals import plural
 from ..choose import by_name
 from ..options import complete_runs, format_option, gather, store_option
@@ -177,10 +178,24 @@ def unlike(store: Store, a: list[int], b: list[int]) -> list[str]:
     notes = []
     sides = [_settings(store, ids) for ids in (a, b)]
     for name in dict.fromkeys([*sides[0], *sides[1]]):
-        values = [", ".join(sorted(side.get(name, {"not recorded"}))) for side in sides]
-        if values[0] != values[1]:
-            notes.append(f"{name}: A {values[0]}; B {values[1]}")
+        a_values, b_values = (side.get(name, {"not recorded"}) for side in sides)
+        if {_value(name, each) for each in a_values} != {_value(name, each) for each in b_values}:
+            in_words = [", ".join(sorted(values)) for values in (a_values, b_values)]
+            notes.append(f"{name}: A {in_words[0]}; B {in_words[1]}")
     return notes
+
+
+def _value(name: str, text: str) -> object:
+    """What a setting says, however it is written: 10mbit is 10000000, and 40 is 40.0."""
+    from ...collect.lab import units
+
+    readers: dict[str, Callable[[str], float]] = {"rate": units.rate, "loss": units.share}
+    for read in (float, readers.get(name, float)):
+        try:
+            return float(read(text))
+        except (ScenarioError, ValueError):
+            continue
+    return text
 
 
 def _settings(store: Store, run_ids: list[int]) -> dict[str, set[str]]:

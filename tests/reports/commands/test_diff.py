@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from bbrscope.reports.commands.diff import command
+import zstandard
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.reports.commands.diff import command, unlike
 from click.testing import CliRunner, Result
+
+from tests.conftest import ss_text, write_bundle
 
 
 def _diff(store: Path, *arguments: str) -> Result:
@@ -49,6 +54,18 @@ def test_patterns_and_options_name_groups(shipped_path: Path) -> None:
     assert "A: v2_single_1bdp, v2_x_spur\nB: v1_x_lt, v3_x_tlp5" in done.output
     assert "differs in version: A v2; B v1, v3" in done.output
     assert "unknown: too few repetitions" in done.output
+
+
+def test_settings_differ_by_what_they_say_and_not_by_how_it_is_written(tmp_path: Path) -> None:
+    written = {"rate": "10mbit", "loss": "1%", "delay": "40", "limit": "33"}
+    simulated = {"rate": "10000000", "loss": "0.01", "delay": "40.0", "limit": "66"}
+    with open_store(tmp_path / "s.duckdb") as store:
+        for name, setup in (("kernels", written), ("simulated", simulated)):
+            bundle = write_bundle(tmp_path / name, None, rung="inet_diag", setup=setup)
+            (bundle / "ss.txt.zst").write_bytes(zstandard.compress(ss_text([(1, 2)] * 3).encode()))
+            ingest(store, bundle)
+        notes = unlike(store, *([store.run_id(name)] for name in ("kernels", "simulated")))
+    assert notes == ["limit: A 33; B 66"]
 
 
 @pytest.mark.parametrize(
