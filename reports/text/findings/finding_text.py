@@ -2,7 +2,7 @@
 
 What a column of a rule's query means to a reader is in the end of its name: `_at` a time on the
 axis (or a list of them), `_s` and `_us` durations, `_share` a share, `_bps` bits per second,
-`_bytes`, `_packets` and `_count` amounts.
+`_bytes`, `_packets` and `_count` amounts, `_mss` the payload of a segment.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ _WORDS: dict[str, Callable[[float], str]] = {
     "share": share,
     "bps": lambda value: quantity(value, "bit/s"),
     "bytes": lambda value: quantity(value, "B"),
+    "mss": lambda value: plural(round(value), "byte"),
     "packets": lambda value: plural(round(value), "packet"),
     "count": lambda value: f"{value:,}",
     "ratio": lambda value: f"{value:.2f}",

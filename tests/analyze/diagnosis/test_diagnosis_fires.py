@@ -20,6 +20,7 @@ from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
+from bbrscope.reports.text.findings.finding_text import sentence, text
 
 from tests.analyze.diagnosis.test_diagnosis import EXPECTED
 
@@ -544,6 +545,14 @@ def test_an_idle_application_is_seen_where_the_links_rate_is_not_known(alter: Al
 
 # Nobody said what the link's rate is, and no queue was sampled that shows it.
 NO_LINK = ("UPDATE runs SET setup = '{{}}' WHERE {run}", "DELETE FROM queue_samples WHERE {run}")
+
+
+def test_segment_sizes_are_told_to_the_byte(alter: Alter) -> None:
+    run, put = PUT["mss_drop"]
+    with alter(run, put) as store:
+        made = diagnose(store.con, store.run_id(run), [RULES["mss_drop"]])
+    said = text(sentence(made, made.findings[0]))
+    assert "shrank from 1,448 bytes to 1,000 bytes" in said
 
 
 def test_of_a_link_of_unknown_rate_nothing_is_said_or_priced(alter: Alter) -> None:
