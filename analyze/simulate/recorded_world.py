@@ -284,7 +284,7 @@ def _flows(
 
 
 def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[str, Any]]:
-    """Of each flow that had no cookie out at init(), as iperf3's have: when data followed."""
+    """Of each flow: when data followed init(), and whether iperf3's cookie was out by then."""
     rows = con.execute(
         "SELECT flow, first(tp_packets_out ORDER BY seq) FILTER (kind = 'init') > 0, (first(ns"
         " ORDER BY seq) FILTER (kind = 'cwnd_event' AND event = ? AND seq > begun)::BIGINT -"
@@ -294,9 +294,9 @@ def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[s
         [CA_EVENT_TX_START, info.run_id],
     ).fetchall()
     return {
-        flow: {"cookie": False, "begins_us": max(int(after_us), 1)}
+        flow: {"cookie": bool(is_out), "begins_us": max(int(after_us), 1)}
         for flow, is_out, after_us in rows
-        if is_out is False and after_us is not None
+        if is_out is not None and after_us is not None
     }
 
 

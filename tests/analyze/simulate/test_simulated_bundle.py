@@ -51,7 +51,7 @@ def test_flows_have_the_numbers_that_a_store_gives_them(tmp_path: Path) -> None:
     """Those that start at once begin in any order; one without BBR has no events, and no number."""
     path = PathSetup(10_000_000, 30_000, limit_bytes=75_000)
     setup = Setup(
-        path, tuple(FlowSetup(cc, 0, 400_000) for cc in ("v3", "cubic", "v3")), 400_000, 3
+        path, tuple(FlowSetup(cc, 0, 400_000) for cc in ("v3", "cubic", "v3")), 400_000, 2
     )
     outcome = write_bundle.write_bundle(setup, tmp_path / "three")
     told = {row["flow"]: place for place, row in enumerate(summary.flows_of(outcome))}
@@ -231,7 +231,8 @@ def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     from bbrscope.analyze.simulate.closed_loop import under
     from bbrscope.analyze.simulate.fidelity_notes import statement
     from bbrscope.analyze.simulate.world import world_setup
-    from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup, arrays
+    from bbrscope.analyze.simulate.world.world_arrays import arrays
+    from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 
     monkeypatch.setattr(world_setup, "slots", lambda _names: (0, 0, 0, 0))  # compiles nothing
     recorded = FlowSetup("v1", 0, 10**6, parameters=params.V1 | {"HZ": 250})
