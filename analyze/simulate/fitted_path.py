@@ -285,8 +285,10 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
     BBR alone empties the queue of a slower path now and then: to probe for the RTT, or to drain.
     """
     longest = longest_rtt_us(every)
-    ends = [at for at, _, _ in changes[1:]] + [float(every["t_us"][-1])]
-    for (_, _, before), (at, _, after), end in zip(changes, changes[1:], ends[1:], strict=False):
+    for number, ((_, _, before), (at, _, after)) in enumerate(pairwise(changes)):
+        # What is left may change: others take more, or less.
+        risen = [later for later, _, rate in changes[number + 2 :] if rate * _OTHER_RATE > before]
+        end = float(min(risen, default=every["t_us"][-1]))
         inside = (every["t_us"] > at + _WINDOW_US) & (every["t_us"] <= end)
         near = every["near_us"][inside & np.isfinite(every["near_us"])]
         if after < before and end - at >= _PROBED_US and len(near) >= _LEAST_SAMPLES:
