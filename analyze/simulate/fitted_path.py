@@ -49,8 +49,7 @@ _LEAST_SAMPLES = 10
 # the path aggregates them. Rates are then of so many of its periods.
 _CLOSE_SHARE, _MOST_CLOSE, _PERIODS = 0.25, 0.5, 10
 # So many ACKs in a row, and the share of them that come as fast as only a higher rate lets them.
-_CLOSE, _OFTEN = 20, 0.3
-_FAST = 0.9
+_CLOSE, _OFTEN, _FAST = 20, 0.3, 0.9
 # A queue that never ends: a tenth of its RTTs at most lie below this share of the longest.
 # BBR alone would have probed for the RTT in the meantime, which takes 10 s.
 _STANDING, _PROBED_US = 0.3, 11_000_000
