@@ -11,7 +11,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 
 # A kernel's first 91 events on a path that was down for the first 0.8 s.
-RECORDED = Path(__file__).parents[2] / "collect/events/aborted"
+RECORDED = Path(__file__).parents[2].joinpath("collect", "events", "aborted")
 SECOND = 1_000_000_000
 
 
