@@ -52,7 +52,8 @@ LADDER = (
     Rung(
         "inet_diag",
         False,
-        "what `ss -ti` shows once a second: BBR's bandwidth, min_rtt and gains, window, RTT, bytes",
+        "what `ss -ti` shows from time to time: BBR's bandwidth, min_rtt and gains, window, RTT,"
+        " bytes",
         "see what lies between two samples, or BBR's filters and bounds, or say why anything"
         " changed: nothing can be replayed",
     ),

@@ -17,7 +17,9 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.samples.tcp_info_lines import Archive, Rows
 from bbrscope.collect.samples.tcp_info_rows import MESSAGE_BYTES, columns
 from bbrscope.probes.base.errors import BundleError
+from bbrscope.reports.cli import cli
 from bbrscope.reports.commands.ingest import describe
+from click.testing import CliRunner
 
 from tests.tcp_info import TCP_INFO, line, message, snapshot
 
@@ -69,6 +71,18 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
     # 0x180000000 bytes/s; 739 / 256 = 2.887, BBR's gain in STARTUP.
     assert (first["bw"], first["min_rtt_us"]) == (0x180000000 * 8, 20_000)
     assert first["phase"] == "STARTUP"
+
+
+def test_the_story_claims_no_rhythm_of_snapshots_on_change(tmp_path: Path) -> None:
+    path = archive(
+        tmp_path / "x_1.00000.jsonl.zst", [snapshot(1, 1), snapshot(2, 2), snapshot(9, 3)]
+    )
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, path)
+    words = ["explain", "x_1.00000", "--flow", "1", "--store", str(tmp_path / "s.duckdb")]
+    told = CliRunner().invoke(cli, words, catch_exceptions=False).output
+    assert "recorded by inet_diag: what `ss -ti` shows from time to time" in told
+    assert "a second" not in told
 
 
 def test_archives_put_together_become_a_run_of_their_flows(tmp_path: Path) -> None:
