@@ -6,7 +6,7 @@ Repeats the largest flow of a recording (default: the shipped v2_single_1bdp, wh
 with --bundle if it has packets) until it has that many events, with all its decisions and packets:
 times, counters and sequence numbers go on growing, so that the run looks like one long flow. Then
 builds the report in a process of its own and prints seconds (wall and CPU), the peak of its memory
-and the file's size. The bound to meet: 1 million events with packets in 15 s, 1 GB and 4 MB.
+and the file's size. The bound to meet: 1 million events with packets in 12 s, 1 GB and 4 MB.
 """
 
 from __future__ import annotations
