@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -72,3 +73,14 @@ def test_the_catalogues_page_has_every_finding_and_the_rules_that_tell_it() -> N
     by_rules = {name: {rule.name for rule in rules() if name in rule.catalogue} for name in numbers}
     assert listed == by_rules
     assert {name for name in numbers if not listed[name]} == set(diagnosis.NOT_RULES)
+
+
+def test_the_advice_on_ecn_low_works_with_an_iproute2_that_does_not_know_it() -> None:
+    (asked,) = (
+        remedy.text
+        for rule in rules()
+        for remedy in rule.remedies
+        if "features ecn_low" in remedy.text
+    )
+    (module,) = re.findall(r"python -m ([\w.]+)", asked)
+    assert importlib.util.find_spec(module) is not None
