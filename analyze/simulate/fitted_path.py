@@ -285,9 +285,8 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
     """
     longest = longest_rtt_us(every)
     for number, ((_, _, before), (at, _, after)) in enumerate(pairwise(changes)):
-        # What is left may change: others take more, or less.
         risen = [later for later, _, rate in changes[number + 2 :] if rate * _OTHER_RATE > before]
-        end = float(min(risen, default=every["t_us"][-1]))
+        end = min(risen, default=float(every["t_us"][-1]))  # a further fall: others take more
         inside = (every["t_us"] > at + _WINDOW_US) & (every["t_us"] <= end)
         near = every["near_us"][inside & np.isfinite(every["near_us"])]
         if after < before and end - at >= _PROBED_US and len(near) >= _LEAST_SAMPLES:

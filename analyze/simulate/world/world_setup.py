@@ -160,7 +160,7 @@ def _is_possible(at_us: int, what: str, value: float) -> bool:
 
 
 def check_setup(setup: Setup) -> None:
-    """Raise ScenarioError if such a run is impossible."""
+    """Raise ScenarioError if such a world is impossible."""
     check_path(setup.path)
     if not setup.flows or len(setup.flows) > 512:
         raise ScenarioError(plural(len(setup.flows), "flow"), "from 1 to 512")
