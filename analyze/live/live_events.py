@@ -37,6 +37,7 @@ class LiveFlow:
     params: dict[str, int] = field(default_factory=dict)
     max_header: int = 0
     has_init: bool = False
+    has_delivered: bool = False
     last_ns: int = 0
 
     @property
@@ -96,7 +97,7 @@ class EventAssembler:
             name, *values = line.rstrip(b"\n").split(b",")
             tag = self._tags.get(name)
             if tag is not None:
-                yield from self._row(tag, name, values)
+                yield from (one for one in self._row(tag, name, values) if not _is_cleared(one))
             elif name.startswith(IDENTITY.encode()) and name in self._skipped:
                 self._identify(dict(zip(self._skipped[name], values, strict=False)))
 
@@ -137,6 +138,7 @@ class EventAssembler:
         words = {i: int(values[i], 16) for i in self._words[name]}
         for i, column, target in self._stored[name]:
             event.values[target] = _value(i, column, values, words)
+        event.flow.has_delivered |= event.values.get("tp_delivered", 0) > 0
         if tag.role == PARAMETERS:
             self._take_params(event.flow, tag, values)
         if tag.kind == "init" and row:
@@ -166,6 +168,15 @@ class EventAssembler:
             yield self._open.pop(sk)
         for sk in [sk for sk, flow in self._flows.items() if flow.last_ns < before_ns - SILENT_NS]:
             del self._flows[sk]
+
+
+def _is_cleared(event: LiveEvent) -> bool:
+    """Whether it found a socket that tcp_disconnect() had cleared: collect/events/cleared.py."""
+    values = event.values
+    if event.kind != "set_state" or not (event.flow.has_init or event.flow.has_delivered):
+        return False
+    found = (values.get("new_state"), values.get("tp_delivered"))
+    return found == (0, 0) and not any(v for k, v in values.items() if k.startswith("bbr_"))
 
 
 def _value(index: int, column: HeaderColumn, values: list[bytes], words: dict[int, int]) -> int:

@@ -198,3 +198,14 @@ def test_what_is_no_trigger_is_refused_with_a_way_out(text: str) -> None:
     with pytest.raises(BbrscopeError) as refused:
         watchers_of([text])
     assert refused.value.way_out
+
+
+def test_a_call_on_a_cleared_socket_is_no_event_of_its_flow() -> None:
+    """What tcp_disconnect() brings about is left out, as where the recording is loaded."""
+    aborted = Path(__file__).parents[2].joinpath("collect", "events", "aborted")
+    follower = Follower()
+    follower.begin({**json.loads((aborted / "manifest.json").read_text()), "rung": "fentry"})
+    followed = [*(follower.take(batch) for batch in batches(aborted)), follower.end()]
+    events = [event for each in followed for event in each.events]
+    assert len(events) == 91
+    assert (events[-1].kind, events[-1].values["tp_delivered"]) == ("main", 92)
