@@ -375,7 +375,7 @@ def test_a_rate_that_nobody_stated_prices_no_time_without_a_queue(
     made: dict[str, Diagnosis],
 ) -> None:
     stated = found(made, "longer_v1")["min_rtt_stale"]["used"]
-    assert stated == "It carried 75 % of its part of the link in that time."
+    assert stated == "It carried 76 % of its part of the link in that time."
     (finding,) = [
         each for each in made["unstated_longer_v1"].findings if each.rule.name == "min_rtt_stale"
     ]
