@@ -122,7 +122,7 @@ class Checked:
 
 
 def _neighbours(rows: pl.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield each row with the next one; the last has none, and after it nothing is known."""
+    """Yield each row with the next one, but not the last: no row says what it left behind."""
     every = rows.iter_rows(named=True)
     row = next(every)
     for after in every:

@@ -71,7 +71,9 @@ def test_a_number_that_rows_do_not_have_is_found(shipped: Store) -> None:
             for row in decisions
         ]
         result.flow(rows, altered, constants)
-        said = sum(len(CODES[row[1]].units) > place for row in decisions)
+        # What the last event left behind is in no row: its decisions are not looked at.
+        judged = [row for row in decisions if row[0] < rows["ns"][-1]]
+        said = sum(len(CODES[row[1]].units) > place for row in judged)
         assert len(result.wrong) >= said
     result = Checked()
     result.flow(rows, decisions[: len(decisions) // 2], constants)
