@@ -28,6 +28,7 @@ def unequal_shares(flow: Flow) -> Numbers:
     carried = [[of_it[n].bytes if n in of_it else 0 for n in seconds] for of_it in of_run(flow.of)]
     sums, parts = [sum(those) for those in carried], len(seconds)
     whole, count = sum(sums), len(sums)
+    half = (parts + 1) // 2  # of an odd number of seconds the middle one is the first half's
 
     def share(first: int, last: int) -> float:
         return sum(carried[place][first:last]) / sum(sum(those[first:last]) for those in carried)
@@ -42,14 +43,14 @@ def unequal_shares(flow: Flow) -> Numbers:
         "begins_at": begins,
         "ends_at": ends,
         "jain_ratio": whole**2 / (count * sum(each**2 for each in sums)),
-        "first_share": share(0, parts // 2),
-        "second_share": share(parts // 2, parts),
+        "first_share": share(0, half),
+        "second_share": share(half, parts),
         "rivals_count": 0,
         "base_us": flow.base_us,
         "loss_share": flow.loss_share,
         "cost_bytes": whole / count - sums[place],
         "cost_s": (whole / count - sums[place]) / flow.rate,
-        "trend": [100 * share(0, parts // 2), 100 * share(parts // 2, parts)],
+        "trend": [100 * share(0, half), 100 * share(half, parts)],
     }
 
 

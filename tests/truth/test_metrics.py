@@ -169,7 +169,12 @@ def check_run(told: Told, of: Recording) -> int:
         "rtt_min_us": min(flow.rtts.min() for flow in flows),  # type: ignore[type-var]
         "rate_mbps": of.link and of.link / 1e6,
         "rate_changes": len(of.rates) - 1 if of.rates else None,
-        **slices.of_queue(of, begins, ends),
+        # The queue is looked at while callbacks were recorded.
+        **slices.of_queue(
+            of,
+            min(row["first_event_ns"] for row in senders if row["first_event_ns"]),
+            max(row["last_event_ns"] for row in senders if row["last_event_ns"]),
+        ),
     }
     if len(senders) == len(flows):
         wanted["goodput_mbps"] = acked * 8e3 / (ends - begins)
