@@ -45,10 +45,13 @@ def without_cleared(batch: pa.RecordBatch, flows: I64) -> tuple[pa.RecordBatch, 
     notes = []
     names = ("seq", "flow", "tp_delivered", "line", "ns")
     seq, flow, delivered, line, ns = (_values(batch, name) for name in names)
+    acked = np.flatnonzero(delivered > 0)
+    numbers, places = np.unique(flow[acked], return_index=True)
+    first_acked = dict(zip(numbers.tolist(), acked[places].tolist(), strict=True))
     for row in rows.tolist():
         its = flows[int(flow[row]) - number_of(0)]
         begun = its[F_INIT] == 1 and seq[row] > its[F_PRE_INIT]
-        carried = (delivered[:row][flow[:row] == flow[row]] > 0).any()
+        carried = first_acked.get(int(flow[row]), row) < row
         if (begun or carried) and all(not batch[name][row].as_py() for name in state):
             keep[row] = False
             place = (array[row].item() for array in (flow, seq, line, ns))
