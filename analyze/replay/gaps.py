@@ -21,6 +21,8 @@ from .written_fields import EVERYTHING
 
 # A gap in which no event is missing: the kernel cleared what it knew, which no callback tells.
 CLEARED = "disconnected"
+# SQL: a row of table gaps tells that events are missing.
+LACKS_EVENTS = f"gaps.kind <> '{CLEARED}'"
 
 
 @dataclass(frozen=True)

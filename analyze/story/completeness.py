@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...collect.store.schema.recorded_tables import ROWS_LOST
-from ..replay.gaps import CLEARED
+from ..replay.gaps import LACKS_EVENTS
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +70,7 @@ def completeness_of_many(
     simulated = simulated_of_many(con, run_ids)
     lacks = con.execute(
         "SELECT run_id, (SELECT count(*) FROM gaps WHERE gaps.run_id = runs.run_id"
-        f" AND gaps.kind <> '{CLEARED}'),"
+        f" AND {LACKS_EVENTS}),"
         f" {ROWS_LOST},"
         " coalesce(half_events, 0)::BIGINT, coalesce(salvaged, false),"
         " (SELECT list_sort(list_distinct(flatten(list(string_split(missing, ', ')))))"

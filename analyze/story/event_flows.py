@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, Rung
 from ...collect.store.query import Row, first_row, rows, rung_of
-from ..replay.gaps import CLEARED
+from ..replay.gaps import LACKS_EVENTS
 from .clock import run_zero
 from .completeness import RunCompleteness, completeness_of
 
@@ -161,7 +161,7 @@ def _event_flow(
 def _stored_gaps(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[StoredGap]:
     gaps = con.execute(
         "SELECT seq, ns, next_ns, kind || ': ' || detail FROM gaps WHERE run_id = ? AND flow = ?"
-        f" AND kind <> '{CLEARED}' ORDER BY seq",
+        f" AND {LACKS_EVENTS} ORDER BY seq",
         [run_id, flow],
     ).fetchall()
     return [StoredGap(*row) for row in gaps]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare.run_metrics import scoped_stored
-from ....analyze.replay.gaps import CLEARED
+from ....analyze.replay.gaps import LACKS_EVENTS
 from ....analyze.story.clock import flows_with_data, run_zero
 from ....collect.bundle.rungs import CAPTURE, SAMPLED
 from ....collect.store.query import Row, one, rows
@@ -236,7 +236,7 @@ def _gaps(con: duckdb.DuckDBPyConnection, run: Run, flow: ReportFlow) -> list[tu
     gaps = rows(
         con,
         "SELECT ns, next_ns FROM gaps WHERE run_id = ? AND flow = ?"
-        f" AND kind <> '{CLEARED}' ORDER BY seq",
+        f" AND {LACKS_EVENTS} ORDER BY seq",
         run.row["run_id"],
         flow.number,
     )
