@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kernel_values import LOST_SKBS
 from tests.truth.kernel_volumes import UNSET, Path, headroom, until_too_high
 
 BW = 167_772  # 100 packets in 10 ms
@@ -73,15 +74,7 @@ def test_the_headroom_is_the_kernels(bound: int, left: int) -> None:
 
 @pytest.mark.parametrize(
     ("flight", "lost", "segments", "prefix"),
-    [
-        (100, 3, 1, 99),
-        (100, 2, 1, 100),
-        (60, 2, 2, 60),
-        (1000, 20, 1, 1000),
-        (1000, 30, 10, 990),
-        (44, 44, 44, 0),
-        (10, 12, 11, UNSET),
-    ],
+    LOST_SKBS,
 )
 def test_where_loss_crossed_its_limit_is_the_kernels(
     flight: int, lost: int, segments: int, prefix: int

@@ -20,6 +20,8 @@ from bbrscope.probes.base.jit import jit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel_values import LOST_SKBS
+
 U32 = st.integers(0, 2**32 - 1)
 
 
@@ -170,16 +172,7 @@ def test_tso_goal(version: str, rate: int, min_rtt_us: int, goal: int) -> None:
 
 @pytest.mark.parametrize(
     ("tx_in_flight", "lost", "pcount", "expected"),
-    [
-        (100, 3, 1, 99),
-        (100, 2, 1, 100),
-        (60, 2, 2, 60),
-        (1000, 20, 1, 1000),
-        (1000, 30, 10, 990),
-        (1000, 20, 20, 1000),
-        (44, 44, 44, 0),
-        (10, 12, 11, 2**32 - 1),
-    ],
+    LOST_SKBS,
 )
 def test_where_in_a_flight_the_loss_limit_was_crossed(
     tx_in_flight: int, lost: int, pcount: int, expected: int
