@@ -136,8 +136,8 @@ def _make(output: Path) -> Store:
             store.con.execute(view.ddl())
         keep_codes(store)
         store.con.execute("SET threads = 1")
-        # What was once taken stays with the store: to be given it anew by the system, page by page
-        # for each query, took a twentieth of the time.
+        # Memory once taken stays with the store: asking the system for it again, page by page for
+        # each query, took a twentieth of the time.
         store.con.execute(f"SET block_allocator_memory = '{MEMORY}'")
         store.con.execute(f"SET allowed_directories = [{quoted(str(output.absolute()))}]")
         store.con.execute("SET enable_external_access = false")

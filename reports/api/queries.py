@@ -13,13 +13,13 @@ SELECT run, version, kernel, rung, scenario, description, duration_ns, flows, ev
     AND h.scope = 'manifest' AND h.name = 'ended') AS ended,
   (SELECT sum(attempted)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS attempted,
   (SELECT sum(lost)::BIGINT FROM accounting a WHERE a.run_id = runs.run_id) AS events_lost
-FROM runs ORDER BY {{}}
+FROM runs
 """
 
 
 def runs_query(listed_by: str) -> str:
     """Return SQL of the list of runs, in the order of a column of `runs`."""
-    return _RUNS.format(listed_by)
+    return f"{_RUNS} ORDER BY {listed_by}"
 
 
 def query_error(error: Exception) -> BbrscopeError:
