@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...collect.lab import units
+from ...collect.lab.lab_points import path_of_params
 from ...collect.store.query import first_row
-from ...probes.base.errors import BbrscopeError
 from .world.world_setup import PathSetup
-from .world.worlds import bucket_bytes
+from .world.worlds import path_of_link
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,7 +27,7 @@ def described_path(
         words: the manifest's set-up.
 
     Raises:
-        BbrscopeError: the bottleneck is none that closed loops follow.
+        ScenarioError: what is written down makes no path.
     """
     lab = first_row(
         con,
@@ -35,33 +35,19 @@ def described_path(
         info.run_id,
     )
     if lab:
-        return _of_the_lab(info, *lab), "the lab's run"
+        return _of_the_lab(*lab), "the lab's run"
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
         return _of_words(words), "the manifest's set-up"
     return None
 
 
-def _of_the_lab(
-    info: RunInfo, rate: int, rtt: int, size: int, loss: float, aqm: str, text: str
-) -> PathSetup:
-    if aqm not in ("fifo", "policer"):
-        raise BbrscopeError(
-            f"{info.run}: closed loops do not follow {aqm}",
-            "use a run with a FIFO or a policer",
-        )
-    given = json.loads(text)
-    policed = aqm == "policer"
-    return PathSetup(
-        rate,
-        rtt,
-        limit_bytes=0 if policed else size,
-        burst_bytes=size if policed else bucket_bytes(rate),
-        loss=loss,
-        policer=policed,
-        reorder=units.share(given.get("reorder", "0")),
-        jitter_us=units.time_us(given.get("jitter", "0ms")),
-        aggregation_us=units.time_us(given.get("aggregation", "0ms")),
-    )
+def _of_the_lab(rate: int, rtt: int, size: int, loss: float, aqm: str, text: str) -> PathSetup:
+    """What the testbed built: the run's parameters, and what became of them in this run."""
+    given = {str(name): str(value) for name, value in json.loads(text).items()}
+    known = {"rate": f"{rate}bit", "rtt": f"{rtt}us", "buffer": f"{size}B"}
+    known |= {"loss": f"{loss:.9f}", "aqm": aqm}
+    # What a socket may buffer is the kernel's own where the run does not say it.
+    return path_of_link(path_of_params({"memory": "default", **given, **known}))
 
 
 def _of_words(words: Mapping[str, str]) -> PathSetup:

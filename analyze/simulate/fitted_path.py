@@ -49,8 +49,7 @@ _LEAST_SAMPLES = 10
 # the path aggregates them. Rates are then of so many of its periods.
 _CLOSE_SHARE, _MOST_CLOSE, _PERIODS = 0.25, 0.5, 10
 # So many ACKs in a row, and the share of them that come as fast as only a higher rate lets them.
-_CLOSE, _OFTEN = 20, 0.3
-_FAST = 0.9
+_CLOSE, _OFTEN, _FAST = 20, 0.3, 0.9
 # A queue that never ends: a tenth of its RTTs at most lie below this share of the longest.
 # BBR alone would have probed for the RTT in the meantime, which takes 10 s.
 _STANDING, _PROBED_US = 0.3, 11_000_000
@@ -285,8 +284,9 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
     BBR alone empties the queue of a slower path now and then: to probe for the RTT, or to drain.
     """
     longest = longest_rtt_us(every)
-    ends = [at for at, _, _ in changes[1:]] + [float(every["t_us"][-1])]
-    for (_, _, before), (at, _, after), end in zip(changes, changes[1:], ends[1:], strict=False):
+    for number, ((_, _, before), (at, _, after)) in enumerate(pairwise(changes)):
+        risen = [later for later, _, rate in changes[number + 2 :] if rate * _OTHER_RATE > before]
+        end = min(risen, default=float(every["t_us"][-1]))  # a further fall: others take more
         inside = (every["t_us"] > at + _WINDOW_US) & (every["t_us"] <= end)
         near = every["near_us"][inside & np.isfinite(every["near_us"])]
         if after < before and end - at >= _PROBED_US and len(near) >= _LEAST_SAMPLES:

@@ -7,7 +7,7 @@ where nobody did, from the recording alone: fitted_path.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..replay.open_loop import busy_flows
 from ..replay.run_info import RunInfo
 from .described_path import described_path
 from .fitted_path import FittedPath, fitted_path
+from .lab_world import flows_of_the_lab
 from .random_loss import is_lost_in_skbs
 from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
@@ -272,19 +273,30 @@ def _flows(
                 **openings.get(flow, {}),
             )
         )
-    end_us = max(flow.stop_us for flow in flows)
+    lab = flows_of_the_lab(con, info, busy)
+    flows = [
+        replace(flow, extra_rtt_us=lab.extra_rtt_us.get(number, 0))
+        for number, flow in zip(busy, flows, strict=True)
+    ]
+    flows += lab.beside or _beside(con, info, words, max(flow.stop_us for flow in flows))
+    return flows, origin
+
+
+def _beside(
+    con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str], end_us: int
+) -> Iterator[FlowSetup]:
+    """The set-up's flows with a loss-based control."""
     starts = words.get("starts", "").split()
     for number, name in enumerate(words.get("ccs", "").split()):
         if name in LOSS_BASED:
             start = round(float(starts[number]) * 1e6) if number < len(starts) else 0
             report = _report(con, info.run_id, number + 1)
             seconds = report["end"]["sum_received"]["seconds"] if report else 0
-            flows.append(FlowSetup(name, start, start + round(seconds * 1e6) or end_us))
-    return flows, origin
+            yield FlowSetup(name, start, start + round(seconds * 1e6) or end_us)
 
 
 def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[str, Any]]:
-    """Of each flow that had no cookie out at init(), as iperf3's have: when data followed."""
+    """Of each flow: when data followed init(), and whether iperf3's cookie was out by then."""
     rows = con.execute(
         "SELECT flow, first(tp_packets_out ORDER BY seq) FILTER (kind = 'init') > 0, (first(ns"
         " ORDER BY seq) FILTER (kind = 'cwnd_event' AND event = ? AND seq > begun)::BIGINT -"
@@ -294,9 +306,9 @@ def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[s
         [CA_EVENT_TX_START, info.run_id],
     ).fetchall()
     return {
-        flow: {"cookie": False, "begins_us": max(int(after_us), 1)}
+        flow: {"cookie": bool(is_out), "begins_us": max(int(after_us), 1)}
         for flow, is_out, after_us in rows
-        if is_out is False and after_us is not None
+        if is_out is not None and after_us is not None
     }
 
 

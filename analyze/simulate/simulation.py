@@ -10,9 +10,10 @@ import numpy as np
 
 from ...probes.base.errors import BbrscopeError
 from .world.coming import schedule
+from .world.world_arrays import Arrays, arrays
 from .world.world_loop import SAMPLE_NS, run
 from .world.world_records import EV_BUSY, EV_CHANGE, EV_SAMPLE, EV_START
-from .world.world_setup import Arrays, Setup, arrays
+from .world.world_setup import Setup
 
 Array = np.ndarray[Any, Any]
 RECORDED = ("out_events", "out_states", "out_rows")

@@ -29,6 +29,20 @@ NAME_LENGTH = 100
 MOST_FLOWS = 500
 LONGEST_VALUE = 1000
 
+# What a scenario leaves out of [path].
+PATH_DEFAULTS = {
+    "loss": "0",
+    "jitter": "0ms",
+    "reorder": "0",
+    "aggregation": "0ms",
+    "shaper": "tbf",
+    "aqm": "fifo",
+    "threshold": "1ms",
+    "ecn": "no",
+    "ip": "4",
+    "memory": "250MB",
+}
+
 
 @dataclass(frozen=True)
 class PathSpec:
@@ -226,6 +240,15 @@ class _Values:
     def time_us(self, key: str, default: str | None = None) -> int:
         """A time in microseconds, or a share of the run's duration. Raises ScenarioError."""
         return units.time_us(self.text(key, default), self.duration_us)
+
+
+def path_of_params(params: Mapping[str, str]) -> PathSpec:
+    """Return the path that a run's parameters say; what they leave out is as in PATH_DEFAULTS.
+
+    Raises:
+        ScenarioError: a value cannot be understood, or there is no rate, rtt or buffer.
+    """
+    return _link(_Values({**PATH_DEFAULTS, **params}, 0))
 
 
 def _link(values: _Values) -> PathSpec:

@@ -16,23 +16,11 @@ from ...probes.base.errors import ScenarioError
 from ...probes.base.no_file import no_file
 from ...probes.base.plurals import plural
 from . import toml_tables as toml
-from .lab_points import LabPoint, point_of
+from .lab_points import PATH_DEFAULTS, LabPoint, point_of
 from .scenario_claims import Claim, read_claims
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 
-PATH_DEFAULTS = {
-    "loss": "0",
-    "jitter": "0ms",
-    "reorder": "0",
-    "aggregation": "0ms",
-    "shaper": "tbf",
-    "aqm": "fifo",
-    "threshold": "1ms",
-    "ecn": "no",
-    "ip": "4",
-    "memory": "250MB",
-}
 PATH_KEYS = ("rate", "rtt", "buffer", *PATH_DEFAULTS)
 FLOW_KEYS = (
     *("cc", "start", "duration", "kind", "rate", "size", "on", "off", "extra_rtt", "count"),

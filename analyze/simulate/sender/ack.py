@@ -37,6 +37,7 @@ from .rack import tcp_rack_update_reo_wnd
 from .rate_sample import start_sample, tcp_rate_gen
 from .sacktag import highest_sack, tcp_clean_rtx_queue, tcp_sacktag_write_queue
 from .timers import tcp_set_xmit_timer
+from .write_queue import write_more
 
 
 @jit
@@ -88,6 +89,7 @@ def tcp_ack(s: Sim, k: int) -> None:
         return
     prior_delivered, prior_lost, prior_ce = tp.delivered, tp.lost, tp.delivered_ce
     prior_fack = highest_sack(s, i)
+    f.max_window = max(f.max_window, (packet.right - ack) * w.mss)
     if packet.right > f.wnd_end:
         f.wnd_end = packet.right
         f.flag |= F_WIN
@@ -132,6 +134,7 @@ def tcp_ack(s: Sim, k: int) -> None:
     if f.app == APP_SIZE and f.done_ns == 0 and f.una >= f.app_segments:
         f.done_ns = w.now
     tcp_write_xmit(s, i, 0)
+    write_more(s, i)
 
 
 @jit

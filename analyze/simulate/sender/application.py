@@ -23,6 +23,7 @@ from .loss_based import loss_based_init
 from .output import refresh_clock, tcp_write_xmit
 from .rate_sample import at_us, tcp_rate_check_app_limited
 from .timers import tcp_rtt_estimator
+from .write_queue import begin_writing
 
 BLOCK = 131_072  # bytes of one write
 _ENDLESS = 1 << 60
@@ -61,6 +62,7 @@ def open_flow(s: Sim, i: int) -> None:
     tp.delivered_mstamp = f.first_tx
     tp.tcp_wstamp_ns = EPOCH_NS + w.now
     f.acked_stamp = w.now - w.rtt_ns // 2
+    f.rcv_space_time = w.now
     if f.cookie:
         f.written = 1
         tcp_write_xmit(s, i, 0)
@@ -109,3 +111,5 @@ def application(s: Sim, i: int, kind: int) -> None:
         f.written = _ENDLESS if f.is_on else f.nxt
         schedule(s, w.now + (f.on_ns if f.is_on else f.off_ns), EV_APP, i)
     tcp_write_xmit(s, i, 0)
+    if f.app == APP_BULK:
+        begin_writing(s, i)

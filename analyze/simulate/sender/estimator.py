@@ -38,9 +38,15 @@ _JIFFIES_BACK = 300
 
 
 @jit
+def clock_ticks(now: int, hz: int) -> int:
+    """jiffies at a time of the world, as a number that does not wrap."""
+    return (EPOCH_NS + now) // (NS // hz) - _JIFFIES_BACK * hz
+
+
+@jit
 def jiffies32(now: int, hz: int) -> int:
-    """The clock tick at a time."""
-    return ((EPOCH_NS + now) // (NS // hz) - _JIFFIES_BACK * hz) & 0xFFFFFFFF
+    """The low 32 bits of jiffies."""
+    return clock_ticks(now, hz) & 0xFFFFFFFF
 
 
 @jit

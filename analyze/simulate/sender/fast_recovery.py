@@ -15,6 +15,7 @@ from ...bbr.records import (
 )
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.places import Sim, event_of, flow_of, seg_of, world_of
+from ..world.timestamps import timestamp_ms
 from ..world.world_records import (
     CC_BBR,
     EVER_RETRANS,
@@ -65,7 +66,7 @@ def _packet_delayed(s: Sim, i: int) -> bool:
     return (
         f.retrans_stamp > 0
         and f.ack_tsecr >= 0
-        and f.ack_tsecr // 1_000_000 < f.retrans_stamp // 1_000_000
+        and timestamp_ms(s, f.ack_tsecr) < timestamp_ms(s, f.retrans_stamp)
     )
 
 

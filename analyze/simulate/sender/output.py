@@ -15,7 +15,6 @@ from ..world.coming import schedule
 from ..world.path import enter_path
 from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
 from ..world.world_records import (
-    APP_BULK,
     CC_BBR,
     COOKIE,
     ECN_PRECISE,
@@ -35,14 +34,9 @@ from .loss_based import loss_based_tx_start
 from .rate_sample import tcp_rate_skb_sent
 from .sent_list import append
 from .timers import set_timer, tcp_rearm_rto, tcp_schedule_loss_probe
+from .write_queue import in_head_skb, mark_push
 
-# iperf3 writes 128 KiB; tcp_sendmsg() fills skbs with size_goal, 45 segments of 1448: so many
-# bytes fit beside the largest header.
-_SIZE_GOAL = 65_215
 _MS = 1_000_000
-# tcp_sndbuf_expand(): headers and struct skb_shared_info, and struct sk_buff, of each segment;
-# net.ipv4.tcp_wmem's third value; memory of a full skb.
-_MSS_OVERHEAD, _SK_BUFF, _WMEM, _SKB_TRUESIZE = 640, 256, 4 << 20, 66_560
 # tcp_update_skb_after_send(): the first ten segments are not paced.
 _UNPACED = 10
 
@@ -52,21 +46,6 @@ def refresh_clock(s: Sim, i: int) -> None:
     """tcp_mstamp_refresh()."""
     f = flow_of(s, i)
     f.mstamp_ns = world_of(s).now
-
-
-@jit
-def _skb_segments(s: Sim) -> int:
-    """Segments of a full skb: tcp_xmit_size_goal()."""
-    return max(_SIZE_GOAL // world_of(s).mss, 1)
-
-
-@jit
-def _memory_per_mss(s: Sim) -> int:
-    """What tcp_sndbuf_expand() counts for a segment: a power of two, and its struct."""
-    memory = 1
-    while memory < world_of(s).mss + _MSS_OVERHEAD:
-        memory *= 2
-    return memory + _SK_BUFF
 
 
 @jit
@@ -163,35 +142,13 @@ def _defers(s: Sim, i: int, in_skb: int, max_segs: int) -> int:
         return 0
     bits = world_of(s).bits
     head = seg_of(s, (i << bits) + (f.una & ((1 << bits) - 1)))
-    if f.mstamp_ns - head.sent_ns - US * (tp.srtt_us >> 4) < 0:
+    # Since 295ce1eb36ae (6.18, 6.12.55, 6.1.157): not if the next ACK is a while away.
+    srtt_ns = US * tp.srtt_us >> 3
+    if head.sent_ns + srtt_ns - f.mstamp_ns > min(srtt_ns >> 1, _MS):
         return 0
     if cong < room:
         return 1 if cong <= in_skb else 3
     return 2 if room <= in_skb else 3
-
-
-@jit
-def _mark_push(s: Sim, i: int, end: int) -> None:
-    """tcp_mark_push(): what a write ends with, or fills the send buffer with, has PSH.
-
-    iperf3 sleeps with a full buffer until a third of it is free again, and then fills that
-    (sk_stream_is_writeable(), tcp_sndbuf_expand()).
-    """
-    f, tp = flow_of(s, i), event_of(s, i).tp
-    if f.app == APP_BULK:
-        full = _skb_segments(s)
-        if end < f.push_at or (end - 1) % full:
-            return
-        share = 3 if f.cc == CC_BBR else 2
-        buffer = min(share * max(tp.snd_cwnd, 10) * _memory_per_mss(s), _WMEM)
-        f.sndbuf = max(f.sndbuf, buffer)
-        skbs = (f.sndbuf // 3 + _SKB_TRUESIZE - 1) // _SKB_TRUESIZE
-        f.push_at = end + skbs * full
-    elif end < f.written:
-        return
-    bits = world_of(s).bits
-    seg = seg_of(s, (i << bits) + ((end - 1) & ((1 << bits) - 1)))
-    seg.push = 1
 
 
 @jit
@@ -202,11 +159,10 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
     max_segs = tcp_tso_segs(s, i)
     sent, limited = 0, False
     ring = (1 << world_of(s).bits) - 1
-    full = _skb_segments(s)
     while f.nxt < f.written and f.nxt - f.una < ring:
         if tcp_pacing_check(s, i):
             break
-        in_skb = min(full - (f.nxt - 1) % full, f.written - f.nxt)
+        in_skb = min(in_head_skb(s, i), f.written - f.nxt)
         if f.nxt == 0:
             in_skb = 1
         room = tp.snd_cwnd - tcp_packets_in_flight(tp)
@@ -228,7 +184,7 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
         fits = min(f.wnd_end - f.nxt, f.una + ring - f.nxt)
         segments = min(min(in_skb, fits), min(quota, max_segs))
         first = f.nxt
-        _mark_push(s, i, first + segments)
+        mark_push(s, i, first + segments)
         _transmit(s, i, first, segments)
         prior_packets = tp.packets_out
         f.nxt = first + segments

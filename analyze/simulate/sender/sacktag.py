@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ..world.places import Sim, event_of, flow_of, seg_of, world_of
+from ..world.timestamps import timestamp_ms
 from ..world.world_records import (
     EVER_RETRANS,
     F_ACKED,
@@ -105,8 +106,6 @@ def _tag_block(s: Sim, i: int, start: int, end: int) -> None:
         start = f.cache_e1
     elif start >= f.cache_s2 and start < f.cache_e2:
         start = f.cache_e2
-    elif start >= f.cache_s3 and start < f.cache_e3:
-        start = f.cache_e3
     for seq in range(start, end):
         _tag(s, i, seq, False)
 
@@ -237,7 +236,7 @@ def _take_rtt(s: Sim, i: int, runt: bool) -> None:
         seq_rtt = sack_rtt
     if seq_rtt < 0 and f.flag & F_ACKED and f.ack_tsecr >= 0:
         # Timestamps count milliseconds.
-        seq_rtt = max((f.mstamp_ns // 1_000_000 - f.ack_tsecr // 1_000_000) * 1000, 1000)
+        seq_rtt = max(timestamp_ms(s, f.mstamp_ns) - timestamp_ms(s, f.ack_tsecr), 1) * 1000
         ca_rtt = seq_rtt
     ev.rs.rtt_us = ca_rtt
     if seq_rtt < 0:

@@ -18,10 +18,13 @@ from ..world.world_records import (
     TIMER_TLP,
     US,
 )
+from .estimator import clock_ticks
 
 RTO_MIN_US = 200_000
 _RTO_MAX_US = 120_000_000
 _TIMEOUT_INIT_US = 1_000_000
+# The wheel's levels: LVL_SIZE - 1 ticks, LVL_CLK_SHIFT.
+_LEVEL, _LEVEL_SHIFT = 63, 3
 
 
 @jit
@@ -31,12 +34,27 @@ def jiffies_us(count: int, hz: int) -> int:
 
 
 @jit
+def wheel_ns(now_ns: int, after_us: int, hz: int) -> int:
+    """sk_reset_timer(), calc_wheel_index(): when a timer of `after_us` fires [ns].
+
+    At the tick that follows the one it is set for; from 63 ticks on at a multiple of 8 ticks, from
+    504 on of 64, and so on.
+    """
+    tick = NS // hz
+    wait = (max(after_us, 1) * US + tick - 1) // tick
+    shift = 0
+    while wait >= _LEVEL << shift:
+        shift += _LEVEL_SHIFT
+    jiffies = clock_ticks(now_ns, hz) + wait
+    return now_ns // tick * tick + (((jiffies >> shift) + 1 << shift) - jiffies + wait) * tick
+
+
+@jit
 def set_timer(s: Sim, i: int, kind: int, after_us: int) -> None:
-    """inet_csk_reset_xmit_timer(): due after so long, rounded up to a tick."""
+    """inet_csk_reset_xmit_timer(): due after so long, as the timer wheel has it."""
     f, w = flow_of(s, i), world_of(s)
-    tick = NS // f.hz
     f.timer = kind
-    f.timer_ns = ((w.now // tick) + (max(after_us, 1) * US + tick - 1) // tick) * tick
+    f.timer_ns = wheel_ns(w.now, after_us, f.hz)
     if f.timer_event_ns < 0 or f.timer_ns < f.timer_event_ns:
         f.timer_event_ns = f.timer_ns
         schedule(s, f.timer_ns, EV_TIMER, i)

@@ -242,10 +242,13 @@ def change_path(s: Sim) -> None:
 
 
 @jit
-def ack_delay(s: Sim, i: int) -> int:
-    """When an ACK made now reaches the sender [ns]: never before one made earlier."""
+def ack_delay(s: Sim, i: int, host_ns: int) -> int:
+    """When an ACK made now reaches the sender [ns]: never before one made earlier.
+
+    `host_ns` is what hosts add.
+    """
     w, f = world_of(s), flow_of(s, i)
-    at = w.now + w.rtt_ns + f.extra_ns + w.host_ns + draw(s, w.noise_ns)
+    at = w.now + w.rtt_ns + f.extra_ns + host_ns + draw(s, w.noise_ns)
     if w.jitter_ns:
         at += draw(s, 2 * w.jitter_ns) - w.jitter_ns
     if w.aggregate_ns:

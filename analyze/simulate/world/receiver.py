@@ -10,37 +10,72 @@ from ....probes.base.jit import jit
 from .coming import free_packet, schedule, take_packet
 from .path import ack_delay
 from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
-from .world_records import ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, SYN_SEQ, US
+from .timestamps import timestamp_ms
+from .world_records import COOKIE, ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, SYN_SEQ, US
 
 _QUICKACKS, _FEW_QUICKACKS = 16, 2
 _ATO_NS = 40_000_000
-_COMP_ACKS, _COMP_NS = 44, 1_000_000
+# net.ipv4.tcp_comp_sack_nr, _delay_ns and _slack_ns.
+_COMP_ACKS, _COMP_NS, _SLACK_NS = 44, 1_000_000, 100_000
 _DUP_THRESH = 3
 _MOST_BLOCKS = 4
 _WIRE_BLOCKS = 3  # with timestamps
+# How long it takes for the application to be woken up and to read.
+_READ_NS = 20_000
+# SKB_TRUESIZE() beyond the payload: MAX_TCP_HEADER, struct sk_buff, struct skb_shared_info.
+SEGMENT_MEMORY = 896
+# tcp_measure_rcv_mss(): 256 times payload over truesize, as the windows of v3's captures have it.
+SCALING_RATIO = 153
 
 
 @jit
 def _win_from_space(space: int, version: int) -> int:
     """tcp_win_from_space(): half of it; since 6.6 the share that payload has of truesize."""
-    return space * 151 >> 8 if version == 3 else space >> 1
+    return space * SCALING_RATIO >> 8 if version == 3 else space >> 1
 
 
 @jit
-def _adjust_space(s: Sim, i: int) -> None:
+def _read(s: Sim, i: int) -> None:
+    """The application has read what came before, if that was a while ago: tcp_recvmsg().
+
+    What comes in one burst is read together.
+    """
+    f, w = flow_of(s, i), world_of(s)
+    if f.rcv_nxt > f.rcv_copied and w.now - f.last_data_ns > _READ_NS:
+        _adjust_space(s, i, f.last_data_ns + _READ_NS)
+
+
+@jit
+def _adjust_space(s: Sim, i: int, now: int) -> None:
     """tcp_rcv_space_adjust(): twice what was read in an RTT, and more while that grows."""
     f, w = flow_of(s, i), world_of(s)
-    if f.rcv_rtt == 0 or w.now - f.rcv_space_time < (f.rcv_rtt >> 3) * US:
+    if f.rcv_rtt == 0 or now - f.rcv_space_time < (f.rcv_rtt >> 3) * US:
         return
     copied = (f.rcv_nxt - f.rcv_copied) * w.mss
+    if f.rcv_copied == 0:
+        copied -= w.mss - COOKIE
     if copied > f.rcv_space:
         window = 2 * copied + 16 * w.mss
         window += window * (copied - f.rcv_space) // f.rcv_space * 2
-        window = min(window, _win_from_space(f.rmem_max, f.version))
-        f.rcv_clamp = max(f.rcv_clamp, window)
+        memory = min(_memory_for(s, window, f.version), f.rmem_max)
+        # What has just come is not read yet: tcp_space().
+        free = _win_from_space(memory - w.mss - SEGMENT_MEMORY, f.version)
+        f.rcv_clamp = max(f.rcv_clamp, free)
         f.rcv_space = copied
     f.rcv_copied = f.rcv_nxt
-    f.rcv_space_time = w.now
+    f.rcv_space_time = now
+
+
+@jit
+def _memory_for(s: Sim, window: int, version: int) -> int:
+    """sk_rcvbuf for a window: tcp_space_from_win(); up to 6.5 that of so many whole segments."""
+    if version == 3:
+        return (window << 8) // SCALING_RATIO
+    mss = world_of(s).mss
+    memory = mss + SEGMENT_MEMORY
+    while _win_from_space(memory, version) < mss:
+        memory += 128
+    return window // mss * memory
 
 
 @jit
@@ -50,7 +85,7 @@ def _measure_rtt(s: Sim, i: int, echo: int) -> None:
     if echo < 0 or echo == f.ts_recent:
         return
     f.ts_recent = echo
-    sample = max((w.now // 1_000_000 - echo // 1_000_000) * 1000, 1000)
+    sample = max(timestamp_ms(s, w.now) - timestamp_ms(s, echo), 1) * 1000
     f.rcv_rtt = f.rcv_rtt - (f.rcv_rtt >> 3) + sample if f.rcv_rtt else sample << 3
 
 
@@ -157,7 +192,7 @@ def _answer_syn(s: Sim, k: int) -> None:
     f = flow_of(s, i)
     f.syn_stamp = packet.stamp
     free_packet(s, k)
-    schedule(s, ack_delay(s, i), EV_OPEN, i)
+    schedule(s, ack_delay(s, i, world_of(s).syn_host_ns), EV_OPEN, i)
 
 
 @jit
@@ -171,6 +206,7 @@ def data_arrives(s: Sim, k: int) -> None:
     push, ect, cwr = packet.push, packet.ect, packet.cwr
     free_packet(s, k)
     f = flow_of(s, i)
+    _read(s, i)
     if cwr:
         _accept_cwr(s, i)
     mask = (1 << world_of(s).bits) - 1
@@ -189,7 +225,6 @@ def data_arrives(s: Sim, k: int) -> None:
         _measure_rtt(s, i, echo)
         _data_recv(s, i, seq > 0)
         f.pushed |= push
-        _adjust_space(s, i)
         if had_holes and f.ooo == 0:
             send_ack(s, i)  # RFC 5681 4.2: a gap is filled
             return
@@ -233,7 +268,8 @@ def _ack_snd_check(s: Sim, i: int) -> None:
         f.comp_acks += 1
         if f.comp_ns < 0:
             rtt_us = f.rcv_rtt >> 3
-            f.comp_ns = w.now + min(_COMP_NS, rtt_us * US // 20)
+            # hrtimer_start_range_ns(): it fires at the end of its range.
+            f.comp_ns = w.now + min(_COMP_NS, rtt_us * US // 20) + _SLACK_NS
             schedule(s, f.comp_ns, EV_DELACK, i)
 
 
@@ -280,7 +316,7 @@ def send_ack(s: Sim, i: int) -> None:
     if w.acks_until > w.now:
         free_packet(s, k)
     else:
-        schedule(s, ack_delay(s, i), EV_ACK, k)
+        schedule(s, ack_delay(s, i, w.host_ns), EV_ACK, k)
 
 
 @jit

@@ -114,13 +114,19 @@ def _note_reached(s: Sim, first: int) -> None:
 
 @jit
 def _busy(s: Sim) -> None:
-    """The machine does something else for a while; what is due then waits for its end."""
+    """The machine does something else for a while; what is due then waits for its end.
+
+    When the run begins, hosts are idle.
+    """
     w = world_of(s)
+    begun = w.now > 0
     if w.busy_every_ns:
-        w.busy_until = max(w.busy_until, w.now + draw_exponential(s, w.busy_ns))
+        if begun:
+            w.busy_until = max(w.busy_until, w.now + draw_exponential(s, w.busy_ns))
         schedule(s, w.now + draw_exponential(s, w.busy_every_ns), EV_BUSY, 0)
         return
-    w.busy_until = w.now + draw(s, _BUSY_NS) * draw(s, _FINE) // _FINE
+    if begun:
+        w.busy_until = w.now + draw(s, _BUSY_NS) * draw(s, _FINE) // _FINE
     schedule(s, w.now + draw(s, 2 * _BUSY_EVERY_NS), EV_BUSY, 0)
 
 

@@ -17,22 +17,8 @@ CC_BBR, CC_CUBIC, CC_RENO, CC_VEGAS, CC_DCTCP = range(5)
 # Kinds of application.
 APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 # Kinds of events on the heap.
-(
-    EV_START,
-    EV_APP,
-    EV_PACE,
-    EV_TIMER,
-    EV_ARRIVE,
-    EV_ACK,
-    EV_LINK,
-    EV_ENTER,
-    EV_DELACK,
-    EV_CHANGE,
-    EV_STOP,
-    EV_SAMPLE,
-    EV_BUSY,
-    EV_OPEN,
-) = range(14)
+EV_START, EV_APP, EV_PACE, EV_TIMER, EV_ARRIVE, EV_ACK, EV_LINK = range(7)
+EV_ENTER, EV_DELACK, EV_CHANGE, EV_STOP, EV_SAMPLE, EV_BUSY, EV_OPEN = range(7, 14)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
 # How a receiver echoes CE marks: until the sender says CWR, or each change of it.
@@ -95,7 +81,9 @@ class World(Protocol):
     peeks: int  # 1: a packet has queued when it is the first, 0: when it leaves
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
     host_ns: int  # what hosts add to a round trip
+    syn_host_ns: int  # and to that of a SYN, which needs no application
     noise_ns: int  # and up to this at random
+    timestamp_phase_ns: int  # how long ago a timestamp changed as the run began
     busy_ns: int  # how long hosts are busy with something else, on average
     busy_every_ns: int  # and after how long they are again, on average; 0: as usual
     busy_until: int
@@ -185,8 +173,15 @@ class SimFlow(Protocol):
     data_segs: int
     last_sent_ns: int  # lsndtime
     skb: int  # number of the last skb sent
-    push_at: int  # the application fills its send buffer up to here
+    max_window: int  # the largest that the receiver has advertised, bytes
     sndbuf: int  # bytes
+    filled: int  # segments in skbs: sent, or in the send buffer
+    goal: int  # segments of an skb; 0: nothing was written yet
+    next_goal: int  # of those from goal_until on; 0: the same
+    goal_until: int
+    skb_end: int  # of the skb at the head of the write queue
+    push_at: int  # where the application found its send buffer full
+    pushed_seq: int
     rack_mstamp: int  # ns
     rack_end: int
     rack_rtt: int  # us
@@ -225,8 +220,6 @@ class SimFlow(Protocol):
     cache_e1: int
     cache_s2: int
     cache_e2: int
-    cache_s3: int
-    cache_e3: int
     # loss-based
     prr_delivered: int
     prr_out: int

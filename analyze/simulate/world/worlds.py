@@ -21,7 +21,7 @@ _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 
 def of_point(point: LabPoint, parameters: dict[str, Any] | None = None) -> Setup:
     """The world of one run of the lab; `parameters` hold for every flow with BBR."""
-    path = _path(point.path)
+    path = path_of_link(point.path)
     flows = tuple(_flow(flow, parameters or {}, path.ecn) for flow in point.flows)
     changes = tuple((change.at_us, change.what, change.value) for change in point.changes)
     return Setup(replace(path, changes=changes), flows, point.duration_us, point.seed)
@@ -50,7 +50,8 @@ def _flow(flow: FlowSpec, parameters: Mapping[str, Any], ecn: bool) -> FlowSetup
     return setup
 
 
-def _path(link: PathSpec) -> PathSetup:
+def path_of_link(link: PathSpec) -> PathSetup:
+    """The path that the lab's testbed builds, whatever manages its queue."""
     policer = link.aqm == "policer"
     marks = link.aqm in ("fq_codel", "red")
     return PathSetup(

@@ -1,0 +1,94 @@
+"""Timers and receivers' memory, as recordings of kernels show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bbrscope.analyze.bbr.records import INIT
+from bbrscope.analyze.simulate.sender.estimator import clock_ticks
+from bbrscope.analyze.simulate.sender.timers import wheel_ns
+from bbrscope.analyze.simulate.simulation import simulate
+from bbrscope.analyze.simulate.world.receiver import _ack_snd_check, _adjust_space, _read
+from bbrscope.analyze.simulate.world.timestamps import timestamp_ms
+from bbrscope.analyze.simulate.world.world_arrays import Arrays, arrays
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+
+_S, _MS = 1_000_000, 1_000_000  # us, ns
+_PATH = PathSetup(10_000_000, 40_000, limit_packets=33)
+
+
+def _world(cc: str = "v2", seed: int = 0) -> Arrays:
+    return arrays(Setup(_PATH, (FlowSetup(cc, 0, _S),), _S, seed), record=False)
+
+
+@pytest.mark.parametrize(
+    ("jiffies", "wait_ms", "fires"),
+    [
+        # The three timeouts of v2_outage_rto: 241 ms, twice and four times.
+        (4294702592, 482, 4294703080),
+        (4294703080, 964, 4294704064),
+        (4294704064, 40, 4294704064 + 41),
+    ],
+)
+def test_timers_fire_where_the_wheel_has_a_place(jiffies: int, wait_ms: int, fires: int) -> None:
+    # 2 ** 18 ticks later places of all levels are the same.
+    now_ms = jiffies - (1 << 32) + (1 << 18) - clock_ticks(0, 1000)
+    assert wheel_ns(now_ms * _MS + 300, wait_ms * 1000, 1000) == (now_ms + fires - jiffies) * _MS
+
+
+def test_sacks_that_are_held_back_come_at_the_end_of_their_timers_range() -> None:
+    """1 ms and 0.1 ms of slack: 1.120 ms to 1.123 ms after the packet in the captures."""
+    memory = _world()
+    flow = memory.parts["flows"]
+    flow["ooo"], flow["dup_acks"], flow["rcv_rtt"] = 1, 3, 40_000 << 3
+    _ack_snd_check(memory.sim, 0)
+    assert flow["comp_ns"][0] == 1_100_000
+
+
+def test_a_receivers_memory_grows_by_what_is_read_in_a_round_trip() -> None:
+    """v2_single_1bdp's capture: after a cookie and 13 segments the window is 98,816 bytes at most,
+    which is what 67 segments of 2984 bytes of memory leave beside the one that has come."""
+    memory = _world()
+    flow = memory.parts["flows"]
+    assert flow["rcv_clamp"][0] == 64_088  # a segment less than half of 131,072
+    flow["rcv_nxt"], flow["rcv_rtt"] = 14, 60_000 << 3
+    _adjust_space(memory.sim, 0, 100 * _MS)
+    assert flow["rcv_clamp"][0] == (67 * 2984 - 2344) // 2
+    assert -(-int(flow["rcv_clamp"][0]) // 512) * 512 == 98_816
+
+
+def test_v3s_receiver_has_the_window_of_its_capture() -> None:
+    memory = _world("v3")
+    assert -(-int(memory.parts["flows"]["rcv_clamp"][0]) // 512) * 512 == 77_312
+
+
+def test_segments_of_one_burst_are_read_together() -> None:
+    memory = _world()
+    flow = memory.parts["flows"]
+    flow["rcv_nxt"], flow["rcv_rtt"], flow["last_data_ns"] = 12, 1 << 3, 99 * _MS
+    memory.world["now"] = 99 * _MS + 10_000
+    _read(memory.sim, 0)
+    assert flow["rcv_copied"][0] == 0
+    memory.world["now"] = 100 * _MS
+    _read(memory.sim, 0)
+    assert (flow["rcv_copied"][0], flow["rcv_space_time"][0]) == (12, 99 * _MS + 20_000)
+
+
+def test_a_run_begins_at_any_point_of_a_timestamps_millisecond() -> None:
+    phases = {int(_world(seed=seed).world["timestamp_phase_ns"][0]) for seed in range(10)}
+    assert len(phases) == 10
+    assert all(0 <= phase < _MS for phase in phases)
+    memory = _world()
+    memory.world["timestamp_phase_ns"] = 700_000
+    assert [timestamp_ms(memory.sim, at) for at in (0, 299_999, 300_000)] == [0, 0, 1]
+
+
+def test_a_run_begins_with_idle_hosts_that_answer_a_syn_at_once() -> None:
+    """38 us to 50 us after the path's round trip in 28 of 31 recordings."""
+    for seed in range(5):
+        events: list[Any] = []
+        setup = Setup(_PATH, (FlowSetup("v2", 0, 200_000),), 200_000, seed)
+        simulate(setup, lambda pieces, _states, _rows, kept=events: kept.append(pieces.copy()))
+        init = events[0][events[0]["ctl"]["kind"] == INIT][0]
+        assert 40_040 <= init["tp"]["srtt_us"] >> 3 <= 40_050
