@@ -20,8 +20,9 @@ BYTES_AN_EVENT = 256
 # Work that fits into no less may have what DuckDB takes by itself.
 ALL_MEMORY = "80%"
 
-_IN_MEMORY = (
-    "SELECT 1 FROM duckdb_databases() WHERE database_name = current_database() AND path IS NULL"
+_ARE_OTHERS = (
+    "SELECT current_setting('lock_configuration') OR EXISTS (FROM duckdb_databases()"
+    " WHERE database_name = current_database() AND path IS NULL)"
 )
 
 
@@ -34,9 +35,10 @@ def memory_for(events: int, least: int = MEMORY) -> str:
 def limited(con: duckdb.DuckDBPyConnection, **settings: str | int) -> Iterator[None]:
     """Have settings at these values, and then at their former ones again, also after an error.
 
-    A database in memory keeps those that whoever made it chose.
+    A database in memory keeps those that whoever made it chose, and one that has answered a user's
+    queries those that it had then: they are locked.
     """
-    if con.execute(_IN_MEMORY).fetchall():
+    if con.execute(_ARE_OTHERS).fetchall()[0][0]:
         yield
         return
     former = {}

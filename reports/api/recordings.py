@@ -161,7 +161,10 @@ class Recordings(Closing):
 
         ids = self._ids(runs)
         windows = windows_of(self.store, ids, nanoseconds(between), steady)
-        return polars.DataFrame(table(self.store.con, ids, by, windows))
+        found = polars.DataFrame(table(self.store.con, ids, by, windows))
+        places = {run_id: place for place, run_id in enumerate(ids)}
+        place = polars.col("run_id").replace_strict(places)
+        return found.sort(place, maintain_order=True)
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:
         """Return the result of one SELECT; ``bbrscope schema`` lists tables, views and columns.
@@ -303,7 +306,11 @@ class Recordings(Closing):
 
         chosen = list(runs) or self.store.runs(with_events=True)
         self._replay(chosen)
-        return diagnose_many(self.store.con, self._ids(chosen) if chosen else [])
+        return [
+            diagnosis
+            for some in (self.store.in_parts(chosen) if chosen else ())
+            for diagnosis in diagnose_many(self.store.con, self._ids(some))
+        ]
 
     def findings(self, *runs: str) -> polars.DataFrame:
         """Return what `diagnose` found as a frame: one row per finding, the costliest first.
