@@ -158,13 +158,11 @@ class Recordings(Closing):
 
         from ...analyze.compare.run_metrics import table
         from ..window_options import nanoseconds, windows_of
+        from .frames import in_order_of
 
         ids = self._ids(runs)
         windows = windows_of(self.store, ids, nanoseconds(between), steady)
-        found = polars.DataFrame(table(self.store.con, ids, by, windows))
-        places = {run_id: place for place, run_id in enumerate(ids)}
-        place = polars.col("run_id").replace_strict(places)
-        return found.sort(place, maintain_order=True)
+        return in_order_of(ids, polars.DataFrame(table(self.store.con, ids, by, windows)))
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:
         """Return the result of one SELECT; ``bbrscope schema`` lists tables, views and columns.
@@ -306,11 +304,8 @@ class Recordings(Closing):
 
         chosen = list(runs) or self.store.runs(with_events=True)
         self._replay(chosen)
-        return [
-            diagnosis
-            for some in (self.store.in_parts(chosen) if chosen else ())
-            for diagnosis in diagnose_many(self.store.con, self._ids(some))
-        ]
+        parts = self.store.in_parts(chosen) if chosen else ()
+        return [one for some in parts for one in diagnose_many(self.store.con, self._ids(some))]
 
     def findings(self, *runs: str) -> polars.DataFrame:
         """Return what `diagnose` found as a frame: one row per finding, the costliest first.
