@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.store.arrow import registered
-from ...collect.store.limits import limited
+from ...collect.store.limits import READING_MEMORY, limited, memory_for
 from ...collect.store.query import Row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
@@ -140,17 +140,42 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     rounds = max(1, -(-len(run_ids) // (cpus * RUNS_TOGETHER)))
     most = max(FEWEST_TOGETHER, -(-len(run_ids) // (cpus * rounds)))
     groups = list(together(con, run_ids, min(most, RUNS_TOGETHER)))
-    workers = min(len(groups), cpus)
-    if workers < 2 or has_own_views(con):
-        return [diagnosis for group in groups for diagnosis in diagnose_together(con, group)]
+    workers = 1 if has_own_views(con) else max(1, min(len(groups), cpus))
+    found = _within_memory(con, groups, workers)
+    # What needs more memory than that gets all that DuckDB takes, by itself.
+    return [
+        diagnosis
+        for group, some in zip(groups, found, strict=True)
+        for diagnosis in (diagnose_together(con, group) if some is None else some)
+    ]
 
-    def task(group: Sequence[int]) -> list[Diagnosis]:
-        with con.cursor() as cursor:
-            return diagnose_together(cursor, group)
 
-    # Groups share the CPUs: DuckDB is to divide none of their queries further.
-    with limited(con, threads=1), ThreadPoolExecutor(workers) as pool:
-        return [diagnosis for some in pool.map(task, groups) for diagnosis in some]
+def _within_memory(
+    con: duckdb.DuckDBPyConnection, groups: Sequence[Sequence[int]], workers: int
+) -> list[list[Diagnosis] | None]:
+    """Diagnose groups of runs, so many at a time; None: a group that needs more memory.
+
+    Groups share the CPUs: DuckDB is to divide none of their queries further.
+    """
+    import duckdb
+
+    def task(group: Sequence[int]) -> list[Diagnosis] | None:
+        try:
+            if workers == 1:
+                return diagnose_together(con, group)
+            with con.cursor() as cursor:
+                return diagnose_together(cursor, group)
+        except duckdb.OutOfMemoryException:
+            return None
+
+    sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
+    largest = max((sum(sizes[run_id] for run_id in group) for group in groups), default=0)
+    settings = {"threads": 1} if workers > 1 else {}
+    with (
+        limited(con, memory_limit=memory_for(largest * workers, READING_MEMORY), **settings),
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        return list(pool.map(task, groups))
 
 
 def has_own_views(con: duckdb.DuckDBPyConnection) -> bool:

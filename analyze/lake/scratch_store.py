@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ...collect.ingest.ingest import LOADED_BY
 from ...collect.store import schema
 from ...collect.store.connect import connect_in_memory
+from ...collect.store.limits import ALL_MEMORY
 from ...collect.store.schema import recorded_table
 from ...collect.store.store import Store, fill, quoted
 from ..bbr.codes import CODES
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 # disk. A larger one may have all the memory that DuckDB takes: not every query can do with less.
 MEMORY = "176MB"
 BYTES = 4 << 20
-_ALL_MEMORY = "RESET memory_limit"
 # What queries of the replay ask of events, which it reads from elsewhere.
 _REPLAYED_BY = frozenset(("exit_ns", "rs_tx_in_flight"))
 
@@ -101,7 +101,8 @@ def scratch_store(output: Path, largest: int = 0) -> Iterator[Store]:
     """
     store = _borrow(output)
     try:
-        store.con.execute(f"SET memory_limit = '{MEMORY}'" if largest <= BYTES else _ALL_MEMORY)
+        memory = MEMORY if largest <= BYTES else ALL_MEMORY
+        store.con.execute(f"SET memory_limit = '{memory}'")
         yield store
         _empty(store)
     except BaseException:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from ...collect.events.addresses import flow_name
 from ...collect.samples.load_samples import Sample
 from ..bbr.codes import CODES
-from ..story.sentences import sentence
 from . import live_limits as limits
 from .follower import Followed
 from .live_events import LiveEvent, LiveFlow
@@ -98,8 +97,7 @@ class LiveFlows:
         for decision in followed.decisions:
             code, track = CODES[decision.code], self._tracks.get(decision.event.flow.number)
             if track is not None and code.change and code.about != "round":
-                mss = decision.event.values.get("tp_mss_cache", 0)
-                words = sentence(decision.code, decision.evidence, mss)
+                words = decision.words
                 track.story.append((decision.event.ns, words))
                 track.now.decision, track.now.decided_ns = words, decision.event.ns
 

@@ -14,6 +14,7 @@ from ..bbr.records import KINDS, STATE_COLUMNS
 from ..replay import run_params
 from ..replay.passes import Array, run_pass
 from ..replay.prepare import EVENT_COLUMNS, prepare
+from ..story.sentences import sentence
 from .live_events import LiveEvent, LiveFlow
 
 
@@ -24,6 +25,13 @@ class LiveDecision:
     event: LiveEvent
     code: int
     evidence: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        """The decision as a sentence, see `sentences.sentence`."""
+        values = self.event.values
+        mss, cwnd = values.get("tp_mss_cache", 0), values.get("exit_snd_cwnd")
+        return sentence(self.code, self.evidence, mss, left_cwnd=cwnd)
 
 
 @dataclass

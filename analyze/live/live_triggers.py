@@ -19,7 +19,6 @@ from ...collect.flight.triggers import (
 from ...probes.base.errors import BbrscopeError
 from ..bbr.codes import BY_NAME, CODES
 from ..replay.prepare import EVENT_COLUMNS
-from ..story.sentences import sentence
 from .follower import Follower
 from .live_events import LiveEvent
 
@@ -48,9 +47,7 @@ class Decision:
         """Return the flow and the decision's sentence if it was taken in the batch; else ""."""
         for decision in self.follower.take(batch).decisions:
             if decision.code == self.number:
-                mss = decision.event.values.get("tp_mss_cache", 0)
-                words = sentence(decision.code, decision.evidence, mss)
-                return f"{decision.event.flow.name}: {words}"
+                return f"{decision.event.flow.name}: {decision.words}"
         return ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...collect.store.limits import limited
+from ...collect.store.limits import limited, memory_for
 from ...collect.store.query import first_row
 from ..bbr import codes, loops, params
 from ..bbr.records import INIT, KINDS, STATE_COLUMNS
@@ -284,7 +284,11 @@ def replay_parts(
 
     tasks = _together(_Part(info, group) for info in infos for group in info.groups)
     # The CPUs are shared by flows: DuckDB's threads, which would wait for work, cost a tenth.
-    with limited(con, threads=1), ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+    memory = memory_for(max((info.events for info in infos), default=0))
+    with (
+        limited(con, threads=1, memory_limit=memory),
+        ThreadPoolExecutor(max_workers=max(1, workers)) as pool,
+    ):
         # As few as keep the workers busy: finished flows wait in memory until they are taken.
         ahead = deque(pool.submit(task, one) for one in islice(tasks, 2 * max(1, workers)))
 

@@ -117,23 +117,24 @@ class EventFacts:
 
     Attributes:
         at: by event: its time [ns, CLOCK_MONOTONIC], tp.mss_cache [bytes], the low 32 bits of
-            jiffies, and the event that began the phase.
+            jiffies, snd_cwnd at its exit [packets], and the event that began the phase.
     """
 
     flow: EventFlow
-    at: dict[int, tuple[int, int, int, int]]
+    at: dict[int, tuple[int, int, int, int | None, int]]
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, flow: EventFlow, seqs: Iterable[int]) -> EventFacts:
         """Read them from the store for the events `seqs` of a flow."""
         rows = con.execute(
-            "SELECT e.seq, e.ns::BIGINT, e.tp_mss_cache, e.jiffies32, coalesce(t.seq, -1)"
+            "SELECT e.seq, e.ns::BIGINT, e.tp_mss_cache, e.jiffies32, e.exit_snd_cwnd,"
+            " coalesce(t.seq, -1)"
             " FROM (FROM events WHERE run_id = $1 AND flow = $2 AND seq IN (SELECT unnest($3))) e"
             " ASOF LEFT JOIN (SELECT seq FROM transitions WHERE run = $4 AND run_id = $1"
             " AND flow = $2) t ON e.seq >= t.seq",
             [flow.run_id, flow.flow, sorted(set(seqs)), flow.run],
         ).fetchall()
-        return cls(flow, {seq: (ns, mss, jiffies, phase) for seq, ns, mss, jiffies, phase in rows})
+        return cls(flow, {row[0]: row[1:] for row in rows})
 
     def attach(self, change: Change) -> Change:
         """Complete a change: when it was, in which phase, its sentences, and any doubt."""
@@ -143,14 +144,15 @@ class EventFacts:
                 f" {self.flow.flow}, but not the event",
                 "ingest the recording again, into a new store",
             )
-        ns, mss, jiffies, phase_seq = self.at[change.seq]
+        ns, mss, jiffies, cwnd, phase_seq = self.at[change.seq]
         reasons = tuple(
             reason
             if reason.sentence
             else replace(
                 reason,
                 sentence=fill(
-                    reason.code, list(reason.evidence.values()), mss, self.flow.hz, jiffies
+                    *(reason.code, list(reason.evidence.values()), mss),
+                    *(self.flow.hz, jiffies, cwnd),
                 ),
             )
             for reason in change.reasons

@@ -21,6 +21,7 @@ from .facts import (
     startup_of,
 )
 from .losses import episodes_of, stalls_of
+from .pauses import pauses_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,6 +47,7 @@ def facts_of(
         tuple(change for change in changes if change.about == "mss"),
         tuple(change for change in changes if change.about == "max_pacing_rate"),
         limits_of(con, flow),
+        pauses_of(con, flow),
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, Rung
-from ...collect.store.query import Row, first_row, rows, rung_of
+from ...collect.store.query import Row, listed, rows
 from ..replay.gaps import LACKS_EVENTS
 from .clock import run_zero
 from .completeness import RunCompleteness, completeness_of
@@ -94,20 +95,22 @@ class EventFlow:
         return rung if rung and not rung.replays else None
 
 
-def has_decisions(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    """Tell whether the run's decisions are in the store, or its rung has none to find."""
-    rung = rung_of(con, run_id)
-    if rung and not rung.replays:
-        return True
-    row = first_row(
-        con,
-        "SELECT (SELECT count(*) FROM flows WHERE run_id = $1),"
-        " (SELECT count(DISTINCT flow) FROM replays WHERE run_id = $1),"
-        " EXISTS (FROM decisions WHERE run_id = $1)",
-        run_id,
-    )
-    assert row is not None
-    return bool(row[1] == row[0] and row[2])
+def without_decisions(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[int]:
+    """Return those of these runs whose decisions are not in the store, in their order.
+
+    Runs of a rung that reads no struct bbr have none to find, and are left out.
+    """
+    of_runs = f"WHERE run_id IN {listed(run_ids)}"
+    query = f"""
+WITH replayed AS (SELECT run_id, count(DISTINCT flow) AS n FROM replays {of_runs} GROUP BY run_id),
+recorded AS (SELECT run_id, count(*) AS n FROM flows {of_runs} GROUP BY run_id),
+decided AS (SELECT DISTINCT run_id FROM decisions {of_runs})
+SELECT run_id FROM runs {of_runs} AND NOT coalesce(list_contains($rungs, rung), false) EXCEPT
+SELECT run_id FROM decided JOIN recorded f USING (run_id) JOIN replayed p USING (run_id)
+WHERE p.n = f.n"""
+    nothing_to_find = [rung.name for rung in RUNGS.values() if not rung.replays]
+    found = {run_id for (run_id,) in con.execute(query, {"rungs": nothing_to_find}).fetchall()}
+    return [run_id for run_id in run_ids if run_id in found]
 
 
 def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[EventFlow]:

@@ -214,6 +214,16 @@ class CapturedStall:
 
 
 @dataclass(frozen=True)
+class Pauses:
+    """Times with nothing in flight, each from the ACK of all that was sent to the next data."""
+
+    pause_count: int
+    total_ns: int
+    median_ns: int
+    longest: Span
+
+
+@dataclass(frozen=True)
 class Limit:
     """What limited sending (view `binding`), and its share of the time."""
 
@@ -239,6 +249,7 @@ class StoryFacts:
     mss_changes: tuple[Change, ...] = ()
     pacing_caps: tuple[Change, ...] = ()
     limits: tuple[Limit, ...] = ()
+    pauses: Pauses | None = None
 
 
 def phases_of(changes: Sequence[Change], last_ns: int) -> list[Phase]:

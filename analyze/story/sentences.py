@@ -14,6 +14,8 @@ from . import names as naming
 _CAN_BE_UNSET = frozenset([Unit.VOLUME, Unit.BW_OR_UNSET, Unit.TIME_OR_UNSET])
 # What struct bbr held before init, no row has: the replay has -1 for it.
 _NEVER_NEGATIVE = _CAN_BE_UNSET | {Unit.BW, Unit.PACKETS, Unit.TIME}
+# The evidence that is a window restored, which need not be the one at the callback's exit.
+RESTORED = "new_cwnd"
 UNSET = "unset"
 _U32 = 1 << 32
 
@@ -125,6 +127,7 @@ def sentence(
     names: str = naming.KERNEL,
     hz: int | None = None,
     jiffies: int | None = None,
+    left_cwnd: int | None = None,
 ) -> str:
     """The decision as a sentence.
 
@@ -135,9 +138,10 @@ def sentence(
         names: "kernel" or "draft".
         hz: jiffies per second; with `jiffies`, to say how far away a time is.
         jiffies: low 32 bits of jiffies at the event; None: as in the evidence, if it has them.
+        left_cwnd: snd_cwnd at the callback's exit [packets]; None: not recorded.
     """
     code = CODES[code_number]
-    return naming.translate(fill(code, evidence, mss, hz, jiffies), names)
+    return naming.translate(fill(code, evidence, mss, hz, jiffies, left_cwnd), names)
 
 
 def fill(
@@ -146,6 +150,7 @@ def fill(
     mss: int | None,
     hz: int | None = None,
     jiffies: int | None = None,
+    left_cwnd: int | None = None,
 ) -> str:
     """Fill the template of `code`; see `sentence`."""
     numbers = dict(zip(code.evidence, evidence, strict=False))
@@ -154,7 +159,11 @@ def fill(
     words = {
         name: value(code.units[name], number, mss, hz, jiffies) for name, number in numbers.items()
     }
-    return worded(code.sentence, **words)
+    text = worded(code.sentence, **words)
+    # In the same bbr_main(), bbr_set_cwnd() comes later, and bounds what the model restored.
+    if left_cwnd is not None and left_cwnd < numbers.get(RESTORED, 0):
+        text += f" The bounds of cwnd leave {left_cwnd} of it in the same ACK."
+    return text
 
 
 def evidence_of(code: Code, evidence: Sequence[int]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...collect.store.limits import limited
+from ...collect.store.limits import ALL_MEMORY, BYTES_AN_EVENT, limited
 from ...collect.store.query import listed
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUN_ID
@@ -36,8 +36,6 @@ EVENTS_AT_ONCE = 500_000
 # A batch for another CPU has so many events at least: its queries run for as long as planning them
 # takes there, half a second.
 FEWEST_EVENTS = 50_000
-# What DuckDB may hold in memory for that; a query that ends gives little of it back.
-BYTES_AN_EVENT = 256
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 MATERIALIZED_VIEWS = tuple(view for view in VIEWS if view.materialized)
@@ -251,7 +249,7 @@ SELECT list(run_id ORDER BY run_id), sum(events)::BIGINT FROM (
     largest = max(EVENTS_AT_ONCE, *(events for _, events in found))
     memory = BYTES_AN_EVENT * largest * workers
     for run_ids in _materialize_within(store, [run_ids for run_ids, _ in found], memory, workers):
-        with store.transaction() as con:
+        with limited(store.con, memory_limit=ALL_MEMORY), store.transaction() as con:
             materialize(con, run_ids)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.scratch import ScratchFolder
 from .ending_queries import interruptible
 from .file_errors import explained
+from .limits import MEMORY
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,6 +58,7 @@ def connect(
         settings["temp_directory"] = spill_folder()
     else:
         settings["checkpoint_threshold"] = UNCHECKED
+        settings["memory_limit"] = f"{MEMORY}B"
     try:
         # An absolute path is a file: DuckDB gives names like :memory: or md:x another meaning.
         con = duckdb.connect(str(path.absolute()), read_only=read_only, config=settings)

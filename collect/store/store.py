@@ -205,6 +205,14 @@ class Store(Closing):
             BbrscopeError: no such run; the message lists names that look alike.
         """
 
+    def in_parts(self, runs: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Yield so many of these runs as are best looked at together, with only their rows to read.
+
+        Raises:
+            BbrscopeError: no such run; the message lists names that look alike.
+        """
+        yield runs
+
     def new_run(self, run: str, shown: object, replace: bool) -> int:
         """Make room for a run that `shown` will fill, and return its run_id; inside `transaction`.
 

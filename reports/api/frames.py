@@ -84,3 +84,11 @@ def story_frame(stories: Sequence[FlowStory]) -> polars.DataFrame:
 
 def _shown(value: str | int | None) -> str | None:
     return None if value is None or str(value) == UNSET else str(value)
+
+
+def in_order_of(run_ids: Sequence[int], frame: polars.DataFrame) -> polars.DataFrame:
+    """Return rows of runs in the order of `run_ids`, and those of one run in their own."""
+    import polars
+
+    places = {run_id: place for place, run_id in enumerate(run_ids)}
+    return frame.sort(polars.col("run_id").replace_strict(places), maintain_order=True)

@@ -158,10 +158,11 @@ class Recordings(Closing):
 
         from ...analyze.compare.run_metrics import table
         from ..window_options import nanoseconds, windows_of
+        from .frames import in_order_of
 
         ids = self._ids(runs)
         windows = windows_of(self.store, ids, nanoseconds(between), steady)
-        return polars.DataFrame(table(self.store.con, ids, by, windows))
+        return in_order_of(ids, polars.DataFrame(table(self.store.con, ids, by, windows)))
 
     def sql(self, query: str, **values: object) -> polars.DataFrame:
         """Return the result of one SELECT; ``bbrscope schema`` lists tables, views and columns.
@@ -303,7 +304,8 @@ class Recordings(Closing):
 
         chosen = list(runs) or self.store.runs(with_events=True)
         self._replay(chosen)
-        return diagnose_many(self.store.con, self._ids(chosen) if chosen else [])
+        parts = self.store.in_parts(chosen) if chosen else ()
+        return [one for some in parts for one in diagnose_many(self.store.con, self._ids(some))]
 
     def findings(self, *runs: str) -> polars.DataFrame:
         """Return what `diagnose` found as a frame: one row per finding, the costliest first.

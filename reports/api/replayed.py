@@ -46,10 +46,10 @@ def open_replayed(path: Path, *runs: str) -> Store:
 
 def not_replayed(store: Store, runs: Sequence[str]) -> dict[int, str]:
     """Return ids and names of those runs whose decisions are not stored."""
-    from ...analyze.story.event_flows import has_decisions
+    from ...analyze.story.event_flows import without_decisions
 
     ids = {store.run_id(run): run for run in runs}
-    return {run_id: run for run_id, run in ids.items() if not has_decisions(store.con, run_id)}
+    return {run_id: ids[run_id] for run_id in without_decisions(store.con, [*ids])}
 
 
 def replay(path: Path, runs: dict[int, str], rows_of_views: bool = True) -> None:

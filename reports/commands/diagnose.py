@@ -86,8 +86,6 @@ def command(
         say("\n\n".join(diagnosis_text.rule_list(names)))
         return
     with open(store) as recordings:
-        if runs:
-            recordings.store.restrict_to(runs)
         diagnoses = recordings.diagnose(*runs)
     if output_format == "text":
         _print_text(diagnoses, names, store, full)

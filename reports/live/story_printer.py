@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ...analyze.bbr.codes import CODES
 from ...analyze.live.follower import Followed, Follower
 from ...analyze.live.live_limits import phase_of
-from ...analyze.story.sentences import sentence
 from ...collect.bundle.rungs import named_rung
 from ...collect.flight import beginnings
 from ...collect.flight.triggers import LiveBatch
@@ -54,8 +53,7 @@ class StoryPrinter:
         for decision in followed.decisions:
             code = CODES[decision.code]
             if code.change and code.about not in TOO_OFTEN:
-                mss = decision.event.values.get("tp_mss_cache", 0)
-                self._say(decision.event, sentence(decision.code, decision.evidence, mss))
+                self._say(decision.event, decision.words)
 
     def _say_phase(self, event: LiveEvent) -> None:
         phase = phase_of(self.follower.version, event.values)

@@ -167,6 +167,7 @@ def store_times(folder: Path, bundles: list[Path]) -> float:
                 f" {peak:.0f} MB"
             )
         told(f"{name}, two CPUs to one", WANTED_SPEEDUP, walls[0] / walls[1], " times", least=True)
+        told(f"{name}, the largest process", WANTED_MB, peak, " MB")
         total += walls[1] / len(bundles)
     told("a store, 1,000 bundles on two CPUs", WANTED_S, total * 1000, " s")
     return total

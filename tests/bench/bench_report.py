@@ -22,7 +22,7 @@ from pathlib import Path
 from bbrscope import fixtures
 from bbrscope.analyze.replay import keep_results as results
 from bbrscope.analyze.replay import replay_runs as session
-from bbrscope.analyze.views.materialize import forget, materialize
+from bbrscope.analyze.views.materialize import forget, materialize_replayed
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -154,7 +154,7 @@ def prepare(path: Path, bundle: Path, events: int, flows: int) -> tuple[str, int
             results.keep(store, found)
         forget(store.con, [run_id])
         count = enlarge(store, run_id, events, flows)
-        materialize(store.con, [run_id])
+        materialize_replayed(store, [run_id])
         return store.runs()[0], count
 
 

@@ -12,6 +12,7 @@ from ....analyze.story.facts import (
     GapTotals,
     LossEpisode,
     PacketTotals,
+    Pauses,
     ProbeRtt,
     Probing,
     SampleTotals,
@@ -29,6 +30,8 @@ from .prose import Prose, TimedText
 
 # So many episodes, stalls, probes' ends and times in PROBE_RTT are listed one by one.
 MOST_EPISODES, MOST_STALLS, MOST_ENDS, MOST_SPANS = 3, 3, 3, 6
+# Pauses of a smaller share of the time are not told.
+LEAST_PAUSED = 0.01
 # What is shown around a change of a bound [ns].
 _AROUND_NS = 250_000_000
 # What is shorter is printed as an instant [ns].
@@ -53,6 +56,8 @@ class StoryWords:
         prose += [self._startup(facts.startup)] if facts.startup else []
         prose += [self._probing(facts.probing)] if facts.probing else []
         prose += [self._probe_rtt(facts.probe_rtt)] if facts.probe_rtt else []
+        if facts.pauses and facts.pauses.total_ns >= LEAST_PAUSED * facts.totals.duration_ns:
+            prose.append(self._pauses(facts.pauses))
         prose += [self._stalls()] if facts.stalls else []
         prose += [self._losses()] if facts.losses else []
         prose += self._bounds()
@@ -121,6 +126,20 @@ class StoryWords:
             prose += [", " if index else " ", _around(began, span)]
         prose.append("." if len(spans) <= MOST_SPANS else " ...")
         return prose
+
+    def _pauses(self, pauses: Pauses) -> Prose:
+        whole = share(pauses.total_ns / max(self.facts.totals.duration_ns, 1))
+        prose: Prose = [
+            f"It paused with nothing in flight {times(pauses.pause_count)}, "
+            f"{seconds(pauses.total_ns / 1e9)} in all ({whole} of the time)"
+        ]
+        if pauses.pause_count > 1:
+            longest = seconds(pauses.longest.duration_ns / 1e9)
+            prose.append(
+                f", {seconds(pauses.median_ns / 1e9)} at the median; the longest, {longest}"
+            )
+        began = f"{self._when(pauses.longest.start_ns)} on"
+        return [*prose, ", from ", _around(began, pauses.longest), "."]
 
     def _stalls(self) -> Prose:
         stalls = sorted(self.facts.stalls, key=lambda stall: -stall.span.duration_ns)

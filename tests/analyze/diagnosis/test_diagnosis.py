@@ -79,6 +79,27 @@ def test_groups_that_share_the_cpus_have_one_thread_each(
     assert setting(shipped.con) == before
 
 
+def test_runs_that_need_more_memory_than_their_share_are_diagnosed_in_all_that_there_is(
+    shipped: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a share, 1,000 runs took 2 GB: DuckDB kept what it had read of the file."""
+    limits: list[str] = []
+
+    def watched(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[Diagnosis]:
+        limits.append(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        return diagnose_together(con, run_ids)
+
+    run_ids = [shipped.run_id(run) for run in shipped.runs()]
+    monkeypatch.setattr(engine, "diagnose_together", watched)
+    assert {one.run: found(one) for one in diagnose_many(shipped.con, run_ids)} == EXPECTED
+    assert set(limits) == {"640.0 MiB"}
+    limits.clear()
+    monkeypatch.setattr(engine, "memory_for", lambda events, least: "2MB")
+    assert {one.run: found(one) for one in diagnose_many(shipped.con, run_ids)} == EXPECTED
+    assert limits[0] == "1.9 MiB"
+    assert limits[-1].endswith("GiB")
+
+
 def test_costs_rank_the_findings(shipped: Store) -> None:
     made = diagnose(shipped.con, shipped.run_id("v1_x_lt"))
     costs = [finding.cost_s or 0 for finding in made.findings]
