@@ -625,3 +625,15 @@ def _between(flow: Flow, a: float, b: float) -> float:
     rows = flow.after_init
     inside = (rows["ns"] >= flow.zero + a * 1e9) & (rows["ns"] < flow.zero + b * 1e9)
     return float(raw.grown(rows, "tp.snd_una").filter(inside).sum())
+
+
+def heavy(flow: Flow) -> bool:
+    lost, delivered = flow.without_timeouts()
+    return lost >= 30 and lost >= 0.02 * (lost + delivered)
+
+
+def lost_elsewhere(of: Recording) -> bool:
+    """Twice as many were lost as the queue dropped, and 30 more; without what timeouts marked."""
+    dropped = of.dropped()
+    lost = sum(flow.without_timeouts()[0] for flow in of.flows)
+    return dropped is not None and lost >= max(2 * dropped, dropped + 30)

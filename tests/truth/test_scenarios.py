@@ -18,7 +18,7 @@ from bbrscope.collect.lab import scenario
 from bbrscope.probes.base.errors import ScenarioError
 from bbrscope.reports.lab.lab_simulated import _simulate
 
-from tests.truth import readers_lab
+from tests.truth import readers_lab, worked_out
 from tests.truth.facts import Recording
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.recomputed import Recomputed
@@ -43,11 +43,25 @@ def recompute(numbers: Recomputed, made: Diagnosis, of: Recording) -> None:
         numbers.check(replace(made, findings=findings), of)
 
 
+def check_truth(name: str, of: Recording) -> None:
+    """The file says what raw rows say, of each problem that they can decide, but where it says why
+    its meaning does not hold."""
+    for number, (flow, reviewed) in enumerate(
+        zip(of.flows, truth(name, "scenarios")["flows"], strict=True)
+    ):
+        for problem, holds in worked_out.PROBLEMS.items():
+            if problem not in reviewed.get("no", {}):
+                note = holds(flow)
+                known = reviewed["problems"].get(problem)
+                assert (note is None) == (known is None), f"{name} {number}: {problem}: {note}"
+
+
 def test_every_scenario_has_its_truth() -> None:
     assert {*NAMES, TWO_VERSIONS} == set(scenario.names())
     for name in NAMES:
         for flow in truth(name, "scenarios")["flows"]:
             assert set(flow["problems"]) <= set(problems()), name
+            assert set(flow.get("no", {})) <= set(worked_out.PROBLEMS), name
 
 
 def test_flows_of_two_versions_are_never_one_recording(tmp_path: Path) -> None:
@@ -69,7 +83,9 @@ def test_simulated_scenarios_are_judged(tmp_path: Path, capsys: pytest.CaptureFi
             results.keep(store, flows)
         for name, made in zip(runs, diagnose_many(store.con, ids), strict=True):
             score.add(name, made, truth(name, "scenarios")["flows"])
-            recompute(numbers, made, Recording(runs[name]))
+            recording = Recording(runs[name])
+            check_truth(name, recording)
+            recompute(numbers, made, recording)
     with capsys.disabled():
         print(f"\n{score.table()}\n{numbers.table()}")
     assert numbers.missing == set()

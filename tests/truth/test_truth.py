@@ -16,7 +16,7 @@ from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
 
 from tests.analyze.diagnosis.test_diagnosis_fires import HOSTS, PUT
-from tests.truth.facts import Flow, Recording, shares
+from tests.truth.facts import Flow, Recording, heavy, lost_elsewhere, shares
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.readers import EXCUSED, READERS
 from tests.truth.recomputed import Recomputed
@@ -99,7 +99,7 @@ def test_truth_files_speak_of_known_problems() -> None:
 # link's rate or a path's set-up is in the files only.
 RAW: dict[str, Callable[[Flow], bool]] = {
     "outage": lambda flow: bool(flow.outages),
-    "heavy_loss": lambda flow: heavy(flow),
+    "heavy_loss": heavy,
     "random_loss": lambda flow: lost_elsewhere(flow.of),
     "policer_mode": lambda flow: flow.frozen > 0,
     "initial_window_loss": lambda flow: flow.lost_of_initial_window > 0,
@@ -110,18 +110,6 @@ RAW: dict[str, Callable[[Flow], bool]] = {
 }
 # These can be seen in events only where the set-up says what to compare with.
 ONLY_WITH_SET_UP = {"random_loss", "application"}
-
-
-def heavy(flow: Flow) -> bool:
-    lost, delivered = flow.without_timeouts()
-    return lost >= 30 and lost >= 0.02 * (lost + delivered)
-
-
-def lost_elsewhere(of: Recording) -> bool:
-    """Twice as many were lost as the queue dropped, and 30 more; without what timeouts marked."""
-    dropped = of.dropped()
-    lost = sum(flow.without_timeouts()[0] for flow in of.flows)
-    return dropped is not None and lost >= max(2 * dropped, dropped + 30)
 
 
 def check_truth(run: str, of: Recording) -> None:
