@@ -80,9 +80,9 @@ def ingest(
     """
     kind = recognise(path, kind)
     if kind == "pcap":
-        return outcome(store.con, *load_capture(store, path, name, replace, progress))
+        return load_capture(store, path, name, replace, progress)
     if kind != "bundle":
-        return outcome(store.con, *load_log(store, path, kind, name, replace, progress))
+        return load_log(store, path, kind, name, replace, progress)
     with open_bundle(path, salvage) as bundle:
         if bundle.manifest.is_unfinished and not salvage:
             raise BundleError(

@@ -54,12 +54,12 @@ def known_run(store: Store, digest: str) -> Outcome | None:
 
 
 def outcome_of(run: Mapping[str, Any], notes: Sequence[QualityRow]) -> Outcome:
-    """Return what `outcome` finds of a run of events alone: by its row of table runs, and notes."""
+    """Return what `outcome` finds of a run without packets and samples: by its row and notes."""
     counts = Counter(note.kind for note in notes)
     return Outcome(
-        *(run["run"], run["run_id"], False, run["version"], run["kernel"]),
+        *(run["run"], run["run_id"], False, run["version"], run.get("kernel")),
         *(run["flows"], run["events"], run["rows"], dict(sorted(counts.items()))),
-        max(run["lost_declared"], run["lost_reported"]),
+        max(run.get("lost_declared", 0), run.get("lost_reported", 0)),
         rung=run["rung"],
         left_out=tuple(sorted(note.detail for note in notes if note.kind == LEFT_OUT)),
     )

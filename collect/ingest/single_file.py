@@ -5,17 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...probes.base.own_version import own_version
 from ..store.rowsets import insert
 from ..store.store import Store
+from .run_facts import QualityRow, notes_on_run
 
 if TYPE_CHECKING:
     import duckdb
 
 _ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|txt|log|out|ss|jsonl|gz|zst|zstd))+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run that was made: its row of table runs, and those of capture_quality."""
+
+    row: dict[str, Any]
+    notes: list[QualityRow]
 
 
 def load_single_file(
@@ -24,8 +34,8 @@ def load_single_file(
     name: str | None,
     replace: bool,
     fill: Callable[[duckdb.DuckDBPyConnection, int], tuple[dict[str, Any], dict[str, str]]],
-) -> tuple[int, bool]:
-    """Make a run of one file; return its run_id and whether the store had it already.
+) -> tuple[int, Made | None]:
+    """Make a run of one file; return its run_id and what was made, if the store did not have it.
 
     `fill` loads the content under a run_id and returns what table runs has of it, and its notes.
 
@@ -38,11 +48,12 @@ def load_single_file(
         "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
     ).fetchall()
     if known and (name is None or known[0][1] == name):
-        return known[0][0], True
+        return known[0][0], None
     with store.transaction() as con:
         run_id = store.new_run(run, path, replace)
         facts, notes = fill(con, run_id)
-        note(con, run_id, notes)
+        quality = list(notes_on_run(run_id, notes))
+        store.waiting.add(con, "capture_quality", map(vars, quality))
         nothing = dict.fromkeys(("flows", "events", "rows", "half_events", "missing_exits"), 0)
         row = {
             "run_id": run_id,
@@ -55,13 +66,12 @@ def load_single_file(
             "ingested_by": own_version(),
         }
         insert(con, "runs", [row])
-    return run_id, False
+    return run_id, Made(row, quality)
 
 
 def note(con: duckdb.DuckDBPyConnection, run_id: int, notes: dict[str, str]) -> None:
     """Keep quality notes about a run as a whole, by their code."""
-    rows = ({"run_id": run_id, "kind": kind, "detail": said} for kind, said in notes.items())
-    insert(con, "capture_quality", rows)
+    insert(con, "capture_quality", map(vars, notes_on_run(run_id, notes)))
 
 
 def run_name(path: Path) -> str:

@@ -12,6 +12,7 @@ from ..bundle.bundle import EVENTS, Bundle
 from ..bundle.quality import CODES
 from ..bundle.rungs import CAPTURE
 from ..ingest import run_facts as facts
+from ..ingest.outcome import Outcome, outcome
 from ..ingest.single_file import load_single_file, note
 from ..store.store import Store
 from . import load_packets as packets
@@ -86,8 +87,8 @@ def add_packets(store: Store, run_id: int, bundle: Bundle, progress: Progress) -
 
 def load_capture(
     store: Store, path: Path, name: str | None, replace: bool, progress: Progress
-) -> tuple[int, bool]:
-    """Make a run of only a packet capture; return its run_id and whether it was there already.
+) -> Outcome:
+    """Make a run of only a packet capture, unless the store has it; return what became of it.
 
     Raises:
         HostError: tshark is not installed.
@@ -111,7 +112,9 @@ def load_capture(
         }
         return facts_of_run, capture.notes
 
-    return load_single_file(store, path, name, replace, fill)
+    run_id, made = load_single_file(store, path, name, replace, fill)
+    store.insert_waiting()
+    return outcome(store.con, run_id, already=made is None)
 
 
 def _require_packets(row: dict[str, Any], path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +107,12 @@ def load(
         samples: in the order in which they were taken.
         to_monotonic_ns: added to times on CLOCK_REALTIME; None leaves them as they are.
     """
-    connections = SampledConnections(con, run_id)
-    loaded = Loaded()
+    flows = con.execute(
+        "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
+        " WHERE run_id = ?",
+        [run_id],
+    ).fetchall()
+    connections, loaded = SampledConnections(run_id, flows), Loaded()
     columns = recorded_table("samples").columns
     types = {column.name: type_and_limit(column) for column in columns}
 
@@ -121,7 +125,7 @@ def load(
             yield {"run_id": run_id, "flow": life.flow, "poll": sample.poll, "ns": ns, **values}
 
     insert(con, "samples", rows())
-    connections.insert(con)
+    insert(con, "flows", connections.rows())
     loaded.flows = connections.count
     return loaded
 
@@ -141,13 +145,9 @@ class SampledConnections:
         count: how many there are.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    def __init__(self, run_id: int, flows: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Begin with the flows that the run has already: flow and ends of each."""
         self._run_id = run_id
-        flows = con.execute(
-            "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
-            " WHERE run_id = ?",
-            [run_id],
-        ).fetchall()
         self._by_ends: dict[Ends, list[Life]] = {}
         for flow, *ends in flows:
             if ends[2] is not None and ends[3] is not None:
@@ -169,9 +169,9 @@ class SampledConnections:
             self._fresh.append((sample.ends, len(same) - 1, life))
         return life
 
-    def insert(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Add those to table flows that it did not have."""
-        insert(con, "flows", (_flow_row(self._run_id, *entry) for entry in self._fresh))
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of table flows for those that it did not have."""
+        return (_flow_row(self._run_id, *entry) for entry in self._fresh)
 
 
 def _life_of(same: list[Life], sample: Sample) -> Life | None:

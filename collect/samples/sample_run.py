@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ from ...probes.base.plurals import worded
 from ..bundle.bundle import Clock
 from ..bundle.quality import CODES
 from ..bundle.zstd import DamagedError
+from ..ingest.outcome import Outcome, outcome, outcome_of
 from ..ingest.single_file import load_single_file
 from ..store.store import Store
 from . import kernel_log as samples_kernel_log
@@ -50,8 +52,8 @@ def load_log(
     name: str | None,
     replace: bool,
     progress: Callable[[int], None] | None,
-) -> tuple[int, bool]:
-    """Make a run of a log; return its run_id and whether it was there already.
+) -> Outcome:
+    """Make a run of a log, unless the store has it; return what became of it.
 
     Args:
         store: opened for writing.
@@ -65,10 +67,12 @@ def load_log(
         BundleError: no sample of a BBR flow is in it, or its compression is damaged.
         StoreError: the name is taken.
     """
+    loaded = Loaded()
 
     def fill(con: duckdb.DuckDBPyConnection, run_id: int) -> tuple[dict[str, Any], dict[str, str]]:
+        nonlocal loaded
         try:
-            loaded = _load(con, run_id, path, kind, progress)
+            loaded = _load(store, run_id, path, kind, progress)
         except DamagedError as error:
             raise BundleError(f"{path}: {error}", "unpack what can be read of it first") from error
         if not loaded.samples:
@@ -76,11 +80,16 @@ def load_log(
             raise BundleError(f"{path} holds no sample of a BBR flow by {what}", _WAYS_OUT[kind])
         return _facts(loaded, kind), notes_on(loaded)
 
-    return load_single_file(store, path, name, replace, fill)
+    run_id, made = load_single_file(store, path, name, replace, fill)
+    if made is None:
+        store.insert_waiting()
+        return outcome(store.con, run_id, already=True)
+    seen = outcome_of(made.row, made.notes)
+    return dataclasses.replace(seen, samples=loaded.samples, sources=tuple(sorted(loaded.sources)))
 
 
 def _load(
-    con: duckdb.DuckDBPyConnection,
+    store: Store,
     run_id: int,
     path: Path,
     kind: str,
@@ -89,8 +98,8 @@ def _load(
     if kind == "tcp_info":
         from . import tcp_info_archive  # numpy is not there where only ss is recorded
 
-        return tcp_info_archive.load(con, run_id, path, progress)
-    return load(con, run_id, READERS[kind](lines(path, progress)))
+        return tcp_info_archive.load(store, run_id, path, progress)
+    return load(store.con, run_id, READERS[kind](lines(path, progress)))
 
 
 def load_recorded(

@@ -6,7 +6,7 @@ Snapshots are written when something changed, so that a pause is no gap.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,48 +15,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..store.arrow import streamed
 from .load_samples import Ends, Life, Loaded, Sample, SampledConnections
 from .tcp_info_lines import UNTIMED, Archive, Rows
 from .tcp_info_rows import AF_INET, I64, MESSAGE_BYTES, SOURCE, U8, columns
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
+
+    from ..store.store import Store
 
 # Of struct inet_diag_msg: the family, ports and addresses, and the cookie tell a socket.
 _FAMILY, _SOCKET, _COOKIE = 0, slice(4, 40), slice(44, MESSAGE_BYTES)
 
 
 def load(
-    con: duckdb.DuckDBPyConnection,
+    store: Store,
     run_id: int,
     path: Path,
     progress: Callable[[int], None] | None = None,
 ) -> Loaded:
-    """Fill tables samples and flows with an archive's BBR flows, inside a transaction.
+    """Fill tables samples and flows with an archive's BBR flows, at the end of the transaction.
 
     Raises:
         DamagedError: its compression is damaged.
     """
-    archive, loaded = Archive(path, progress), Loaded()
-    connections = SampledConnections(con, run_id)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for rows in archive.rows():
-            yield _batch(run_id, rows, _flows(rows, connections, loaded))
-
-    with streamed(con, "incoming_samples", _schema(), batches()):
-        con.execute("INSERT INTO samples BY NAME FROM incoming_samples")
-    connections.insert(con)
+    archive, loaded, connections = Archive(path, progress), Loaded(), SampledConnections(run_id)
+    for rows in archive.rows():
+        batch = _batch(run_id, rows, _flows(rows, connections, loaded))
+        store.waiting.add_batch(store.con, "samples", batch)
+    store.waiting.add(store.con, "flows", connections.rows())
     loaded.flows = connections.count
     loaded.broken, loaded.first_broken = archive.broken, archive.first_broken
     return loaded
-
-
-def _schema() -> pa.Schema:
-    """Return the columns of table samples that an archive fills, with their types."""
-    return _batch(0, Rows.of(b""), np.empty(0, np.int32)).schema
 
 
 def _batch(run_id: int, rows: Rows, flows: npt.NDArray[np.int32]) -> pa.RecordBatch:

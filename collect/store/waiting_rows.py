@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .arrow import registered
 from .rowsets import insert
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
-# More rows of a table than this do not wait.
+# More rows of a table than this do not wait; nor more of those that are Arrow data already.
 MOST_WAITING = 2_000
+MOST_IN_BATCHES = 50_000
 
 
 class WaitingRows:
@@ -23,6 +26,7 @@ class WaitingRows:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Mapping[str, Any]]] = {}
+        self._batches: dict[str, list[pa.RecordBatch]] = {}
 
     def add(
         self, con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Mapping[str, Any]]
@@ -38,12 +42,33 @@ class WaitingRows:
                 waiting.clear()
         return count
 
+    def add_batch(self, con: duckdb.DuckDBPyConnection, table: str, batch: pa.RecordBatch) -> None:
+        """Take rows of a table as Arrow data, always with the same columns; many go in now."""
+        waiting = self._batches.setdefault(table, [])
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) > MOST_IN_BATCHES:
+            _insert_batches(con, table, waiting)
+            waiting.clear()
+
     def insert(self, con: duckdb.DuckDBPyConnection) -> None:
         """Insert what waits."""
         for table, rows in self._rows.items():
             insert(con, table, rows)
-        self._rows.clear()
+        for table, batches in self._batches.items():
+            _insert_batches(con, table, batches)
+        self.forget()
 
     def forget(self) -> None:
         """Drop what waits."""
         self._rows.clear()
+        self._batches.clear()
+
+
+def _insert_batches(
+    con: duckdb.DuckDBPyConnection, table: str, batches: list[pa.RecordBatch]
+) -> None:
+    import pyarrow as pa
+
+    if batches:
+        with registered(con, "incoming_batches", pa.Table.from_batches(batches)):
+            con.execute(f'INSERT INTO "{table}" BY NAME FROM incoming_batches')

@@ -37,7 +37,7 @@ def test_comments_and_names_are_kept_and_secrets_are_reported_of(tmp_path: Path)
     subprocess.run(["editcap", "-F", "pcapng", *beside, str(plain), str(noted)], check=True)
     noted.write_bytes(noted.read_bytes() + names_block())
     with open_store(tmp_path / "s.duckdb") as store:
-        run_id, _ = load_capture(store, noted, None, False, None)
+        run_id = load_capture(store, noted, None, False, None).run_id
         ((name, text),) = store.con.execute(
             "SELECT name, text FROM attachments WHERE run_id = ?", [run_id]
         ).fetchall()

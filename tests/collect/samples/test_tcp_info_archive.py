@@ -14,8 +14,12 @@ import zstandard
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.bundle.recognise import recognise
 from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.ingest.outcome import Outcome
+from bbrscope.collect.ingest.together import one_by_one
 from bbrscope.collect.samples.tcp_info_lines import Archive, Rows
 from bbrscope.collect.samples.tcp_info_rows import MESSAGE_BYTES, columns
+from bbrscope.collect.store import waiting_rows
+from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import BundleError
 from bbrscope.reports.cli import cli
 from bbrscope.reports.commands.ingest import describe
@@ -94,6 +98,39 @@ def test_archives_put_together_become_a_run_of_their_flows(tmp_path: Path) -> No
         assert ingest(store, path).flows == 3
         counts = "SELECT flow, count(*), max(ns) - min(ns) FROM samples GROUP BY flow ORDER BY flow"
         assert store.con.execute(counts).fetchall() == [(n, 5, 4 * 10**9) for n in (1, 2, 3)]
+
+
+def test_archives_that_are_loaded_together_have_the_rows_of_each_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small ones wait for the end of their transaction; one that fails takes no other with it."""
+    paths = [
+        archive(tmp_path / f"x_{k}.jsonl.zst", [snapshot(n, k) for n in range(1, 9 + k)])
+        for k in (1, 2, 3)
+    ]
+    broken = tmp_path / "x_2b.jsonl.zst"
+    broken.write_bytes(paths[1].read_bytes()[:-9])
+    monkeypatch.setattr(waiting_rows, "MOST_IN_BATCHES", 15)
+    with (
+        open_store(tmp_path / "alone.duckdb") as alone,
+        open_store(tmp_path / "all.duckdb") as all_,
+    ):
+        expected = [ingest(alone, path) for path in paths]
+        together = [paths[0], paths[1], broken, paths[2]]
+        made = list(one_by_one(all_, together, lambda path: loaded(all_, path)))
+        assert [one for one in made if one is not None] == expected
+        for table in ("samples", "flows", "runs", "capture_quality"):
+            rows = [
+                store.con.sql(f"FROM {table} ORDER BY ALL").fetchall() for store in (alone, all_)
+            ]
+            assert rows[0] == rows[1], table
+
+
+def loaded(store: Store, path: Path) -> Outcome | None:
+    try:
+        return ingest(store, path)
+    except BundleError:
+        return None
 
 
 def test_an_archive_without_bbr_is_refused(tmp_path: Path) -> None:
