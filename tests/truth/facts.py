@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
@@ -391,12 +390,10 @@ class Flow:
         most of that the queue's, where it was sampled."""
         base = pl.col("base")
         high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
-        # A stated path takes no time to send a packet.
-        sending_us = 1e6 * max(self.segment_sizes) / self.rate
         return [
             int(second)
             for second, us, path in high.select("second", "us", "base").iter_rows()
-            if self.waited_in.get(second, us) + sending_us >= 0.75 * (us - path)
+            if self.waited_in.get(second, us) + self.sending_us >= 0.75 * (us - path)
         ]
 
     @cached_property
@@ -435,13 +432,25 @@ class Flow:
         ).filter(where)
         return int(rows["d"].sum()) / 1e9
 
+    @property
+    def sending_us(self) -> float:
+        """What the bottleneck takes for one packet; a stated path takes no time for it."""
+        return 1e6 * max(self.segment_sizes) / self.rate if self.of.base_us else 0.0
+
     @cached_property
     def path_us(self) -> float:
-        """Most packets' RTT without the queue: their median less the queue's median wait."""
-        first, last = self.rows["ns"][0], self.rows["ns"][-1]
-        waits = [us for at, us in self.of.waits if first <= at <= last]
-        usual = float(self.rtts.median())  # type: ignore[arg-type]
-        return max(self.base_us, usual - statistics.median(waits)) if waits else self.base_us
+        """Most packets' RTT without the queue that each met, and without its own sending."""
+        if not self.of.waits:
+            return self.base_us
+        acks = self.acks.filter(pl.col("rs.rtt_us") > 0)
+        sent = acks.select("rs.rtt_us", sent=pl.col("ns") - 1000 * pl.col("rs.rtt_us"))
+        met = sent.sort("sent").join_asof(
+            pl.DataFrame(self.of.waits, schema=["at", "us"], orient="row"),
+            left_on="sent",
+            right_on="at",
+        )
+        usual = (met["rs.rtt_us"] - met["us"]).median()
+        return self.base_us if usual is None else max(self.base_us, float(usual) - self.sending_us)  # type: ignore[arg-type]
 
     @cached_property
     def inflated(self) -> pl.DataFrame:
@@ -462,7 +471,8 @@ class Flow:
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
             waited.append(None)
-            if rtt is None or not 1.1 * self.path_us < rtt < UNSET:
+            least = max(1.1 * self.path_us, self.base_us + self.sending_us)
+            if rtt is None or not least < rtt < UNSET:
                 found.append(False)
                 continue
             # v3 adopts a sample of the PROBE_RTT before.
@@ -628,8 +638,9 @@ def _between(flow: Flow, a: float, b: float) -> float:
 
 
 def heavy(flow: Flow) -> bool:
+    """2 % or more, and more than one burst of a window that grows from ten packets."""
     lost, delivered = flow.without_timeouts()
-    return lost >= 30 and lost >= 0.02 * (lost + delivered)
+    return lost > 10 and lost >= 0.02 * (lost + delivered)
 
 
 def lost_elsewhere(of: Recording) -> bool:

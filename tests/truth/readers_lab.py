@@ -19,38 +19,45 @@ RECOVERY = 3
 
 
 def unequal_shares(flow: Flow) -> Numbers:
-    """Of runs all of whose senders were recorded."""
+    """Of runs all of whose senders were recorded: of the whole time, else of its second half."""
     _, a, b = together(flow)
     begins = max(one.begins for one in flow.of.flows)
     ends = min(one.ends for one in flow.of.flows)
     place = flow.of.flows.index(flow)
-    seconds = range(a, b + 1)
-    carried = [[of_it[n].bytes if n in of_it else 0 for n in seconds] for of_it in of_run(flow.of)]
-    sums, parts = [sum(those) for those in carried], len(seconds)
-    whole, count = sum(sums), len(sums)
-    half = (parts + 1) // 2  # of an odd number of seconds the middle one is the first half's
+    half = a + (b - a + 2) // 2  # of an odd number of seconds the middle one is the first half's
+    carried = [
+        {n: of_it[n].bytes if n in of_it else 0 for n in range(a, b + 1)}
+        for of_it in of_run(flow.of)
+    ]
+
+    def sums(first: int, last: int) -> list[int]:
+        return [sum(those[n] for n in range(first, last)) for those in carried]
 
     def share(first: int, last: int) -> float:
-        return sum(carried[place][first:last]) / sum(sum(those[first:last]) for those in carried)
+        return sums(first, last)[place] / sum(sums(first, last))
 
+    count, late = len(carried), share(a, b + 1) * len(carried) >= 0.8
+    first, begins = (half, half) if late else (a, begins)
+    mine, whole = sums(first, b + 1)[place], sum(sums(first, b + 1))
+    parts = b + 1 - first
     return {
         "senders_count": count,
-        "part_share": sums[place] * count / whole,
-        "ours_bps": 8 * sums[place] / parts,
-        "theirs_bps": 8 * (whole - sums[place]) / (count - 1) / parts,
+        "part_share": mine * count / whole,
+        "ours_bps": 8 * mine / parts,
+        "theirs_bps": 8 * (whole - mine) / (count - 1) / parts,
         "t0_at": begins,
         "t1_at": ends,
         "begins_at": begins,
         "ends_at": ends,
-        "jain_ratio": whole**2 / (count * sum(each**2 for each in sums)),
-        "first_share": share(0, half),
-        "second_share": share(half, parts),
+        "jain_ratio": whole**2 / (count * sum(each**2 for each in sums(first, b + 1))),
+        "first_share": share(a, half),
+        "second_share": share(half, b + 1),
         "rivals_count": 0,
         "base_us": flow.base_us,
         "loss_share": flow.loss_share,
-        "cost_bytes": whole / count - sums[place],
-        "cost_s": (whole / count - sums[place]) / flow.rate,
-        "trend": [100 * share(0, half), 100 * share(half, parts)],
+        "cost_bytes": whole / count - mine,
+        "cost_s": (whole / count - mine) / flow.rate,
+        "trend": [100 * share(a, half), 100 * share(half, b + 1)],
     }
 
 

@@ -41,7 +41,7 @@ def not_converged(flow: Flow) -> Numbers:
     parts = len(seconds)
     quarters = [[n for k, n in enumerate(seconds) if k * 4 // parts == q] for q in range(4)]
     return {
-        "half_share": share(seconds[: parts // 2]),
+        "half_share": share(seconds[: (parts + 1) // 2]),
         "whole_share": share(seconds),
         "senders_count": senders,
         "shared_s": parts,

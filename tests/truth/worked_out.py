@@ -21,6 +21,10 @@ from tests.truth.seconds import SECOND
 Note = str | None
 # Shares swing with PROBE_RTT, every 5 s in v2 and v3.
 LEAST_SHARED_S = 5
+# A shorter time together is plainly too short to ask whether shares still move.
+LEAST_MOVING_S = 15
+# Longer than a STARTUP and its DRAIN, which fill a queue by design.
+LEAST_BLOATED_S = 2
 HI = ("inflight_hi", "inflight_hi_headroom")
 
 
@@ -45,7 +49,8 @@ def random_loss(flow: Flow) -> Note:
     dropped = of.dropped()
     if len(of.lab["flows"]) > len(of.flows) or dropped is None:
         return None
-    there = lost >= dropped + 30 if of.lab["loss"] else lost_elsewhere(of)
+    lossy = of.lab["loss"] or of.changed("loss") or of.changed("outage")
+    there = lost >= dropped + 30 if lossy else lost_elsewhere(of)
     return f"{lost} lost, {dropped} dropped" if there else None
 
 
@@ -64,7 +69,7 @@ def reordering(flow: Flow) -> Note:
 def bufferbloat(flow: Flow) -> Note:
     seconds = flow.bloated_seconds
     lasted = sum(flow.covered(second) for second in seconds)
-    if lasted < flow.seconds / 5:
+    if lasted < max(LEAST_BLOATED_S, flow.seconds / 5):
         return None
     high = flow.by_second.filter(pl.col("second").is_in(seconds))
     waits = sorted(flow.waited_in[second] for second in seconds if second in flow.waited_in)
@@ -176,7 +181,7 @@ def unequal(flow: Flow) -> Note:
 
 def shares_moving(flow: Flow) -> Note:
     seconds = shared_seconds(flow.of)
-    if len(senders(flow.of)) < 2 or len(seconds) < 8:
+    if len(senders(flow.of)) < 2 or len(seconds) < LEAST_MOVING_S:
         return None
     first, second = (share(flow, half) for half in halves(seconds))
     whole = share(flow, seconds)
@@ -236,7 +241,18 @@ def held_part(flow: Flow, limit: str) -> Note:
 
 
 def application(flow: Flow) -> Note:
-    return held_part(flow, "application")
+    """Without the greeting, and without the wait for the last ACKs of a flow that ends."""
+    rows = held_by(flow).filter(pl.col("d") > 0)
+    rows = rows.with_columns(spell=(pl.col("by") != "application").cum_sum())
+    spells = (
+        rows.filter(by="application")
+        .group_by("spell")
+        .agg(pl.col("d").sum(), end=(pl.col("ns") + pl.col("d")).max())
+    )
+    greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * flow.base_us)
+    last = pl.col("end") == int(flow.rows["ns"][-1])
+    part = int(spells.filter(~greeting & ~last)["d"].sum()) / int(rows["d"].sum())
+    return f"{part:.2f} of its time" if part > 0.05 else None
 
 
 def receive_window(flow: Flow) -> Note:
@@ -261,3 +277,14 @@ PROBLEMS: dict[str, Callable[[Flow], Note]] = {
     "bounds_ratchet": bounds_ratchet,
     "synchronised_probe_rtt": synchronised_probe_rtt,
 }
+
+
+def of_flow(flow: Flow) -> dict[str, str]:
+    """The problems that are true of a flow, with their notes."""
+    found = {problem: holds(flow) for problem, holds in PROBLEMS.items()}
+    return {problem: note for problem, note in found.items() if note is not None}
+
+
+def decidable(means: set[str]) -> bool:
+    """Whether raw rows decide all that a rule can mean."""
+    return bool(means) and means <= set(PROBLEMS)

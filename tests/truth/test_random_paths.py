@@ -1,0 +1,87 @@
+"""Findings on simulated paths that nobody chose, against what their raw rows say.
+
+BBRSCOPE_TESTS_SEEDS=1000-1200 judges other paths than the ones that CI does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.lab import scenario
+from bbrscope.probes.base.errors import ScenarioError
+from bbrscope.reports.lab.lab_simulated import _simulate
+
+from tests.truth import random_paths
+from tests.truth.facts import Recording
+from tests.truth.judged import Score, problems
+from tests.truth.worked_out import PROBLEMS, decidable, of_flow
+
+LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
+
+
+def seeds() -> range:
+    first, last = os.environ.get("BBRSCOPE_TESTS_SEEDS", "0-60").split("-")
+    return range(int(first), int(last))
+
+
+def simulated(seed: int, folder: Path) -> Path | None:
+    """The bundle of a seed's path; None if the lab refuses it."""
+    try:
+        point, *_ = scenario.points(scenario.load(str(random_paths.write(seed, folder))))
+    except ScenarioError:
+        return None
+    return _simulate(point, folder, False)
+
+
+def judge(score: Score, made: Diagnosis, of: Recording) -> None:
+    """Judge what raw rows can decide; findings of other rules count where they are right."""
+    true = [{"problems": of_flow(flow)} for flow in of.flows]
+    named = {problem for flow in true for problem in flow["problems"]}
+    known = problems()
+
+    def judged(rule: str) -> bool:
+        means = {problem for problem, its in known.items() if rule in its["rules"]}
+        return decidable(means) or bool(means & named)
+
+    findings = [each for each in made.findings if judged(each.rule.name)]
+    score.add(made.run, replace(made, findings=findings), true)
+
+
+def test_paths_are_drawn_anew_from_each_seed_and_the_lab_takes_them(tmp_path: Path) -> None:
+    texts = {random_paths.scenario_text(seed) for seed in range(100)}
+    assert len(texts) == 100
+    assert random_paths.scenario_text(7) == random_paths.scenario_text(7)
+    for seed in range(100):
+        assert scenario.load(str(random_paths.write(seed, tmp_path))).title == f"path {seed}"
+
+
+def test_raw_rows_decide_known_problems() -> None:
+    assert set(PROBLEMS) <= set(problems())
+
+
+@pytest.mark.slow
+def test_random_paths_are_judged_rightly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = Score()
+    with open_store(tmp_path / "s.duckdb") as store:
+        made = [bundle for seed in seeds() if (bundle := simulated(seed, tmp_path)) is not None]
+        for bundle in made:
+            ingest(store, bundle)
+        ids = [store.run_id(bundle.name) for bundle in made]
+        for flows in session.replay_runs(store.con, ids):
+            results.keep(store, flows)
+        for bundle, diagnosis in zip(made, diagnose_many(store.con, ids), strict=True):
+            judge(score, diagnosis, Recording(bundle))
+    with capsys.disabled():
+        print(f"\n{score.table()}")
+    assert score.precision >= LEAST_PRECISION
+    assert score.recall >= LEAST_RECALL
