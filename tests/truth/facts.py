@@ -432,7 +432,7 @@ class Flow:
         ).filter(where)
         return int(rows["d"].sum()) / 1e9
 
-    @property
+    @cached_property
     def sending_us(self) -> float:
         """What the bottleneck takes for one packet; a stated path takes no time for it."""
         return 1e6 * max(self.segment_sizes) / self.rate if self.of.base_us else 0.0
@@ -467,11 +467,11 @@ class Flow:
             came.setdefault(us, []).append(ns)
         waited: list[float | None] = []
         sets, found, before, set_ns = [], [], None, 0
+        least = max(1.1 * self.path_us, self.base_us + self.sending_us)
         for ns, rtt in self.spans.select("ns", "bbr.min_rtt_us").iter_rows():
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
             waited.append(None)
-            least = max(1.1 * self.path_us, self.base_us + self.sending_us)
             if rtt is None or not least < rtt < UNSET:
                 found.append(False)
                 continue

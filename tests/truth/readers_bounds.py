@@ -281,7 +281,7 @@ def ack_aggregation(flow: Flow) -> Numbers:
         "held_s": lasted / SECOND,
         "held_share": lasted / SECOND / flow.seconds,
         "floor_packets": 10,
-        "most_packets": flow.most_extra,
+        "most_packets": most,
         "most_at": flow.at(rows.filter(extra=most)["ns"][0]),
         "bdp_packets": flow.bdp,
         "cwnd_packets": cwnd,

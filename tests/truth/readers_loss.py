@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from tests.truth import raw
 from tests.truth.facts import LEAST_SILENCE_S, Flow, Numbers
 from tests.truth.limits import PROBE_BW, in_flight
 from tests.truth.seconds import SECOND, missing, number, of_flow
@@ -100,11 +101,19 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
         "elsewhere_packets": lost - dropped,
         "elsewhere_share": (lost - dropped) / (flow.total("tp.lost") + flow.total("tp.delivered")),
         "undone_count": flow.undo_count,
+        "first": _first_drops(flow),
         "srtt_lost_us": marked["srtt"].mean(),
         "srtt_us": others["srtt"].mean(),
         **span(flow, marked),
         **resent(flow, lost - dropped),
     }
+
+
+def _first_drops(flow: Flow) -> list[float]:
+    """How long [ms] after the first event the queue was first sampled, and what it had dropped."""
+    uptime_s, row = raw.queue(flow.of.folder)[0]
+    late = uptime_s * 1e3 - (flow.of.ahead_ns + flow.of.flows[0].zero) / 1e6
+    return [late, int(row["dropped"])] if late >= 0 and int(row["dropped"]) else []
 
 
 def initial_window_loss(flow: Flow) -> Numbers:

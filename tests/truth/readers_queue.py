@@ -104,7 +104,7 @@ def standing_queue(flow: Flow) -> Numbers:
     counts = [
         max(it.senders for it in seconds.values()),
         len(flow.of.flows),
-        len(flow.of.unrecorded),
+        *([len(flow.of.unrecorded)] if flow.of.unrecorded else []),
     ]
     return {
         "standing_s": sum(seconds[n].covered for n in ratios),
@@ -116,7 +116,7 @@ def standing_queue(flow: Flow) -> Numbers:
         "ends_at": min(b + 1, flow.ends),
         "believed_bps": 8 * statistics.median(believed[n] for n in ratios),
         "rate_bps": 8 * flow.rate,
-        "senders": counts,
+        "senders": counts if counts[0] > 1 else [],
         "queue": [float(pl.Series(waits).quantile(0.1, "linear") or 0) / 1e3],
         "cost_s": flow.waited(rows),
     }
