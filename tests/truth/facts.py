@@ -296,6 +296,12 @@ class Flow:
         taken_back = rows.filter(kind == "U")["ns"].to_list()
         return [(max([ns for ns in opened if ns < end], default=0), end) for end in taken_back]
 
+    def not_undone(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Those rows whose losses were none that an undo took back."""
+        for begin, end in self.undone:
+            rows = rows.filter((pl.col("ns") <= begin) | (pl.col("ns") >= end))
+        return rows
+
     def without_timeouts(self) -> tuple[int, int]:
         """Packets marked lost, but by a timeout, in its repair or if it was undone; and delivered.
 
@@ -566,13 +572,18 @@ class Flow:
         return [(end - begin) / 1e9 for begin, end in self.probe_rtt_spans]
 
     @property
-    def lost_of_initial_window(self) -> int:
-        """Marked lost while the first unacknowledged byte was in the initial window."""
-        rows = self.after_init
+    def in_initial_window(self) -> pl.DataFrame:
+        """Rows that marked packets lost (`lost`) while the first unacknowledged byte was in the
+        initial window; not what was undone."""
+        rows = self.after_init.with_columns(lost=raw.grown(self.after_init, "tp.lost"))
         start = int(rows["tp.snd_una"][0])
         window = int(rows["tp.snd_cwnd"][0]) * int(rows["tp.mss_cache"][0])
         done = (rows["tp.snd_una"] - start) % raw.WRAP
-        return int(raw.grown(rows, "tp.lost").filter(done < window).sum())
+        return self.not_undone(rows.filter((done < window) & (pl.col("lost") > 0)))
+
+    @property
+    def lost_of_initial_window(self) -> int:
+        return int(self.in_initial_window["lost"].sum())
 
     @property
     def frozen(self) -> float:

@@ -51,7 +51,9 @@ def heavy_loss(flow: Flow) -> Numbers:
     lost, delivered = flow.without_timeouts()
     assert not flow.timeouts, "which packets timeouts marked is counted, not when"
     rows = flow.spans.with_columns(second=number(flow.of))
-    marked, others = rows.filter(pl.col("lost") > 0), rows.filter(lost=0, kind="M")
+    marked, others = flow.not_undone(rows.filter(pl.col("lost") > 0)), rows.filter(lost=0, kind="M")
+    late = ~pl.col("ns").is_in(marked["ns"].implode())
+    rows = rows.with_columns(lost=pl.when(late).then(0).otherwise("lost"))
     seconds = rows.group_by("second").agg(
         pl.col("ns").min(), part=pl.col("lost").sum() / (pl.col("lost") + pl.col("delivered")).sum()
     )
@@ -120,7 +122,7 @@ def initial_window_loss(flow: Flow) -> Numbers:
     rows, first = flow.spans, flow.after_init
     window = int(first["tp.snd_cwnd"][0]) * int(first["tp.mss_cache"][0])
     acked = rows.with_columns(done=pl.col("acked").cum_sum(), flight=in_flight())
-    marked = acked.filter((pl.col("lost") > 0) & (pl.col("done") < window))
+    marked = flow.not_undone(acked.filter((pl.col("lost") > 0) & (pl.col("done") < window)))
     begins = int(marked["ns"][0])
     ends = int(acked.filter(pl.col("done") >= window)["ns"][0])
     return {
@@ -176,16 +178,21 @@ def reordering(flow: Flow) -> Numbers:
     }
 
 
-def probes_overflow(flow: Flow) -> Numbers:
-    """A probe is from the row that began it to the one that ended it, which it brings, too."""
-    probing = ((pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.pacing_gain") == PROBE_GAIN)).alias
-    found = flow.after_init.select("ns", probing("on")).rows()
-    probes: list[list[int]] = []
+def probe_spans(flow: Flow) -> list[tuple[int, int]]:
+    """Each probe of v1 [ns]: from the row that began it to the one that ended it."""
+    probing = (pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.pacing_gain") == PROBE_GAIN)
+    found = flow.after_init.select("ns", on=probing).rows()
+    probes: list[tuple[int, int]] = []
     for (ns, was), (_, now) in pairwise(found):
         if now and not was:
-            probes.append([ns, int(flow.after_init["ns"][-1])])
+            probes.append((ns, int(flow.after_init["ns"][-1])))
         elif was and not now:
-            probes[-1][1] = ns
+            probes[-1] = (probes[-1][0], ns)
+    return probes
+
+
+def probes_overflow(flow: Flow) -> Numbers:
+    probes = probe_spans(flow)
     # What an ACK brings, it brings in the phase that it finds.
     rows = flow.after_init.select("bbr.mode").with_columns(flow.spans.select("ns", "lost", "srtt"))
     marked = rows.filter((pl.col("lost") > 0) & (pl.col("bbr.mode") == PROBE_BW))

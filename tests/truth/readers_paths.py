@@ -1,0 +1,220 @@
+"""Numbers of findings about paths that do not fit the flows on them, by raw rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tests.truth import raw
+from tests.truth.facts import PROBE_RTT, UNSET, Flow, Numbers
+from tests.truth.limits import PROBE_BW, held_by
+from tests.truth.readers_bounds import SHORT_TERM, priced
+from tests.truth.readers_loss import probe_spans, resent
+from tests.truth.readers_shares import HI, together
+from tests.truth.seconds import SECOND, of_flow, of_run
+
+# bbr_cwnd_min_target.
+FLOOR_PACKETS = 4
+
+
+def largest_backlog(flow: Flow) -> int:
+    """The most bytes that the queue held at a sample of the run."""
+    ends = flow.of.flows[0].zero, max(int(one.rows["ns"][-1]) for one in flow.of.flows)
+    held = [
+        int(row["backlog_bytes"])
+        for uptime_s, row in raw.queue(flow.of.folder)
+        if ends[0] <= round(uptime_s * 1e9) - flow.of.ahead_ns <= ends[1]
+    ]
+    return max(held)
+
+
+def buffer_share(flow: Flow) -> float:
+    """Of the path's product, the queue's bytes counted as they are on the wire."""
+    return largest_backlog(flow) / (flow.rate * flow.base_us / 1e6)
+
+
+def overruns_shallow_buffer(flow: Flow) -> Numbers:
+    rows = flow.after_init.select("bbr.mode").with_columns(
+        flow.spans.select("ns", "lost", "delivered", "srtt")
+    )
+    inside = rows.filter(pl.col("bbr.mode") == PROBE_BW)
+    marked = inside.filter(pl.col("lost") > 0)
+    begins, ends = int(marked["ns"][0]), int(marked["ns"][-1])
+    probes, own, early = probe_spans(flow), 0, 0
+    for ns, packets, srtt in marked.select("ns", "lost", "srtt").iter_rows():
+        last = max(((a, b) for a, b in probes if a < ns), default=None)
+        own += packets if last and ns <= last[1] + 1500 * srtt else 0
+        early += packets if ns <= (begins + ends) / 2 else 0
+    lost = int(marked["lost"].sum())
+    seconds = of_flow(flow)
+    lossy = flow.spans.filter(pl.col("lost") > 0)["ns"]
+    with_loss = {(ns - flow.zero) // SECOND for ns in lossy} & set(seconds)
+    return {
+        "loss_share": lost / (lost + int(inside["delivered"].sum())),
+        "buffer_share": buffer_share(flow),
+        "dropped_packets": flow.of.dropped(),
+        "lost_packets": lost,
+        "t0_at": flow.at(begins),
+        "t1_at": flow.at(ends),
+        "begins_at": flow.at(begins),
+        "ends_at": flow.at(ends),
+        "aligned_share": own / lost,
+        "early_packets": early,
+        "late_packets": lost - early,
+        "lossy_share": len(with_loss) / len(seconds),
+        **resent(flow, lost),
+    }
+
+
+def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
+    rows = flow.after_init
+    held = held_by(flow).filter(pl.col("by").is_in([*HI, *SHORT_TERM]))
+    return {
+        "used_share": flow.goodput / 8 / flow.rate,
+        "buffer_share": buffer_share(flow),
+        "bound_s": int(held["d"].sum()) / SECOND,
+        "hi_packets": flow.spans["bbr.inflight_hi"].median()
+        if flow.spans["bbr.inflight_hi"].median() != UNSET
+        else None,
+        "bdp_packets": flow.rate * flow.base_us / 1e6 / max(rows["tp.mss_cache"]),
+    }
+
+
+def rtt_unfairness(flow: Flow) -> Numbers:
+    """Beside the flow with so much shorter a path that got the least of this one's."""
+    _, a, b = together(flow)
+    found = []
+    for other in flow.of.flows:
+        if flow.base_us < 1.5 * other.base_us:
+            continue
+        mine, its = of_flow(flow), of_flow(other)
+        seconds = [
+            n
+            for n in range(a, b + 1)
+            if n in mine and n in its and min(mine[n].covered, its[n].covered) > 0.99
+        ]
+        ours, theirs = (sum(each[n].bytes for n in seconds) for each in (mine, its))
+        short = sum(its[n].short for n in seconds)
+        found.append((ours / theirs, other, seconds, ours, theirs, short))
+    ratio, other, seconds, ours, theirs, short = max(found, key=lambda one: one[0])
+    begins, ends = max(flow.begins, other.begins), min(flow.ends, other.ends)
+    return {
+        "long_us": flow.base_us,
+        "short_us": other.base_us,
+        "share_ratio": ratio,
+        "long_bps": 8 * ours / len(seconds),
+        "short_bps": 8 * theirs / len(seconds),
+        "t0_at": seconds[0],
+        "t1_at": seconds[-1] + 1,
+        "begins_at": begins,
+        "ends_at": ends,
+        "lost_packets": flow.total("tp.lost") + other.total("tp.lost"),
+        **priced(flow, short),
+    }
+
+
+@dataclass
+class _Half:
+    """A flow in the second half of the time that all shared."""
+
+    bytes: int
+    lost: int
+    sent: int
+    least_us: int
+
+
+def _second_half(flow: Flow) -> tuple[int, int, dict[int, _Half]]:
+    """From which second to which it is, and each flow in it, by its place."""
+    _, a, b = together(flow)
+    first = a + (b - a) // 2 + 1
+    found = {}
+    for place, one in enumerate(flow.of.flows):
+        rows = one.between(one.zero + first * SECOND, one.zero + (b + 1) * SECOND)
+        rtts = rows.filter((pl.col("kind") == "M") & (pl.col("rs.rtt_us") > 0))["rs.rtt_us"]
+        lost = int(rows["lost"].sum())
+        of_it = of_flow(one)
+        size = sum(of_it[n].bytes for n in range(first, b + 1))
+        found[place] = _Half(size, lost, lost + int(rows["delivered"].sum()), int(rtts.min()))  # type: ignore[arg-type]
+    return first, b, found
+
+
+def _unfair(flow: Flow) -> Numbers:
+    first, b, half = _second_half(flow)
+    sizes = [it.bytes for it in half.values()]
+    part = sum(sizes) / len(sizes)
+    return {
+        "flows_count": len(sizes),
+        "jain_ratio": sum(sizes) ** 2 / (len(sizes) * sum(size**2 for size in sizes)),
+        "lost_packets": sum(it.lost for it in half.values()),
+        "part_share": min(sizes) / part,
+        "t0_at": first,
+        "t1_at": b + 1,
+        "begins_at": first,
+        "ends_at": b + 1,
+        **priced(flow, part - min(sizes)),
+    }
+
+
+def unfair_without_loss(flow: Flow) -> Numbers:
+    _, _, half = _second_half(flow)
+    return _unfair(flow) | {
+        "rtt_us": min(it.least_us for it in half.values()),
+        "base_us": flow.base_us,
+    }
+
+
+def unfair_with_loss(flow: Flow) -> Numbers:
+    _, _, half = _second_half(flow)
+    lost, sent = (sum(each) for each in zip(*((it.lost, it.sent) for it in half.values())))  # noqa: B905
+    believed = [float(one.believed_after.median()) for one in flow.of.flows]  # type: ignore[arg-type]
+    return _unfair(flow) | {
+        "loss_share": lost / sent,
+        "least_bps": 8 * min(believed),
+        "most_bps": 8 * max(believed),
+    }
+
+
+def four_packets_each(first: Flow) -> Numbers:
+    """In the seconds in which the flows that carried something are too many for the path."""
+    flows = first.of.flows
+    base, size = min(one.base_us for one in flows), max(max(one.segment_sizes) for one in flows)
+    bdp = first.rate * base / 1e6 / size
+    seconds = of_run(first.of)
+    crowded = {}
+    for n in {n for of_it in seconds for n in of_it}:
+        there = sum(n in of_it and of_it[n].bytes > 0 for of_it in seconds)
+        if there * FLOOR_PACKETS > bdp:
+            crowded[n] = there
+    a, b = min(crowded), max(crowded)
+    probe = []
+    for one in flows:
+        rows = one.spans.filter(
+            (pl.col("bbr.mode") == PROBE_RTT)
+            & (pl.col("kind") == "M")
+            & (pl.col("rs.rtt_us") > 0)
+            & ((pl.col("ns") - one.zero) // SECOND).is_between(a, b)
+        )
+        probe += rows["rs.rtt_us"].to_list()
+    most = max(crowded.values())
+    return {
+        "flows_count": most,
+        "floor_packets": FLOOR_PACKETS * most,
+        "bdp_packets": bdp,
+        "probe_us": min(probe),
+        "base_us": base,
+        "t0_at": a,
+        "t1_at": b + 1,
+        "begins_at": a,
+        "ends_at": b + 1,
+        "cost_s": len(crowded) * (1 - base / min(probe)),
+    }
+
+
+READERS = {
+    "overruns_shallow_buffer": overruns_shallow_buffer,
+    "rtt_unfairness": rtt_unfairness,
+    "unfair_without_loss": unfair_without_loss,
+    "unfair_with_loss": unfair_with_loss,
+    "four_packets_each": four_packets_each,
+}
