@@ -49,8 +49,13 @@ def known_run(store: Store, digest: str) -> Outcome | None:
     row = first_row(store.con, "SELECT run_id FROM runs WHERE bundle_digest = ?", digest)
     if row is None:
         return None
+    return stored_outcome(store, row[0], already=True)
+
+
+def stored_outcome(store: Store, run_id: int, already: bool) -> Outcome:
+    """Return what `outcome` finds, with the rows that still wait for the transaction's end."""
     store.insert_waiting()
-    return outcome(store.con, row[0], already=True)
+    return outcome(store.con, run_id, already)
 
 
 def outcome_of(run: Mapping[str, Any], notes: Sequence[QualityRow]) -> Outcome:

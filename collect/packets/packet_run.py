@@ -12,7 +12,7 @@ from ..bundle.bundle import EVENTS, Bundle
 from ..bundle.quality import CODES
 from ..bundle.rungs import CAPTURE
 from ..ingest import run_facts as facts
-from ..ingest.outcome import Outcome, outcome
+from ..ingest.outcome import Outcome, stored_outcome
 from ..ingest.single_file import load_single_file, note
 from ..store.store import Store
 from . import load_packets as packets
@@ -113,8 +113,7 @@ def load_capture(
         return facts_of_run, capture.notes
 
     run_id, made = load_single_file(store, path, name, replace, fill)
-    store.insert_waiting()
-    return outcome(store.con, run_id, already=made is None)
+    return stored_outcome(store, run_id, already=made is None)
 
 
 def _require_packets(row: dict[str, Any], path: Path) -> None:

@@ -13,7 +13,7 @@ from ...probes.base.plurals import worded
 from ..bundle.bundle import Clock
 from ..bundle.quality import CODES
 from ..bundle.zstd import DamagedError
-from ..ingest.outcome import Outcome, outcome, outcome_of
+from ..ingest.outcome import Outcome, outcome_of, stored_outcome
 from ..ingest.single_file import load_single_file
 from ..store.store import Store
 from . import kernel_log as samples_kernel_log
@@ -82,8 +82,7 @@ def load_log(
 
     run_id, made = load_single_file(store, path, name, replace, fill)
     if made is None:
-        store.insert_waiting()
-        return outcome(store.con, run_id, already=True)
+        return stored_outcome(store, run_id, already=True)
     seen = outcome_of(made.row, made.notes)
     return dataclasses.replace(seen, samples=loaded.samples, sources=tuple(sorted(loaded.sources)))
 

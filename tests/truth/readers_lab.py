@@ -102,20 +102,25 @@ def spurious_loss(flow: Flow) -> Numbers:
     }
 
 
-def probe_rtt_synchronised(first: Flow) -> Numbers:
-    """When all flows that were there were in PROBE_RTT, and what the link carried meanwhile."""
-    flows = first.of.flows
+def spans_in_probe_rtt(flows: list[Flow]) -> list[tuple[int, int, int]]:
+    """When [ns] all flows that were there, at least two, were in PROBE_RTT, and how many."""
     probes = [_probes(flow) for flow in flows]
     ends = sorted({at for those in probes for span in those for at in span})
-    together, any_ns = [], 0
+    found = []
     for a, b in pairwise(ends):
         inside = sum(any(c <= a and b <= d for c, d in those) for those in probes)
         there = sum(
             int(flow.after_init["ns"][0]) <= a <= int(flow.rows["ns"][-1]) for flow in flows
         )
-        any_ns += (b - a) * (inside > 0)
         if inside >= 2 and inside == there:
-            together.append((a, b, there))
+            found.append((a, b, there))
+    return found
+
+
+def probe_rtt_synchronised(first: Flow) -> Numbers:
+    """What the link carried while all flows that were there were in PROBE_RTT."""
+    flows = first.of.flows
+    together, any_ns = spans_in_probe_rtt(flows), _any_in_probe_rtt(flows)
     rate = max(flow.rate for flow in flows)
     idle = 0.0
     for a, b, _ in together:
@@ -139,6 +144,15 @@ def probe_rtt_synchronised(first: Flow) -> Numbers:
         "ends_at": first.at(together[-1][1]),
         "cost_s": idle,
     }
+
+
+def _any_in_probe_rtt(flows: list[Flow]) -> int:
+    """For how long [ns] one flow or more was in PROBE_RTT."""
+    lasted = until = 0
+    for a, b in sorted(span for flow in flows for span in _probes(flow)):
+        lasted += max(0, b - max(a, until))
+        until = max(until, b)
+    return lasted
 
 
 def _probes(flow: Flow) -> list[tuple[int, int]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import PROBE_RTT, UNSET, Flow, Numbers
-from tests.truth.limits import PROBE_BW, held_by
-from tests.truth.readers_bounds import SHORT_TERM, priced
+from tests.truth.facts import PROBE_RTT, Flow, Numbers
+from tests.truth.limits import PROBE_BW
+from tests.truth.readers_bounds import priced
 from tests.truth.readers_loss import probe_spans, resent
-from tests.truth.readers_shares import HI, together
+from tests.truth.readers_shares import together
 from tests.truth.seconds import SECOND, of_flow, of_run
 
 # bbr_cwnd_min_target.
@@ -67,20 +67,6 @@ def overruns_shallow_buffer(flow: Flow) -> Numbers:
     }
 
 
-def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
-    rows = flow.after_init
-    held = held_by(flow).filter(pl.col("by").is_in([*HI, *SHORT_TERM]))
-    return {
-        "used_share": flow.goodput / 8 / flow.rate,
-        "buffer_share": buffer_share(flow),
-        "bound_s": int(held["d"].sum()) / SECOND,
-        "hi_packets": flow.spans["bbr.inflight_hi"].median()
-        if flow.spans["bbr.inflight_hi"].median() != UNSET
-        else None,
-        "bdp_packets": flow.rate * flow.base_us / 1e6 / max(rows["tp.mss_cache"]),
-    }
-
-
 def rtt_unfairness(flow: Flow) -> Numbers:
     """Beside the flow with so much shorter a path that got the least of this one's."""
     _, a, b = together(flow)
@@ -124,29 +110,28 @@ class _Half:
     least_us: int
 
 
-def _second_half(flow: Flow) -> tuple[int, int, dict[int, _Half]]:
-    """From which second to which it is, and each flow in it, by its place."""
+def _second_half(flow: Flow) -> tuple[int, int, list[_Half]]:
+    """From which second to which it is, and each flow in it."""
     _, a, b = together(flow)
     first = a + (b - a) // 2 + 1
-    found = {}
-    for place, one in enumerate(flow.of.flows):
+    found = []
+    for one in flow.of.flows:
         rows = one.between(one.zero + first * SECOND, one.zero + (b + 1) * SECOND)
         rtts = rows.filter((pl.col("kind") == "M") & (pl.col("rs.rtt_us") > 0))["rs.rtt_us"]
         lost = int(rows["lost"].sum())
         of_it = of_flow(one)
         size = sum(of_it[n].bytes for n in range(first, b + 1))
-        found[place] = _Half(size, lost, lost + int(rows["delivered"].sum()), int(rtts.min()))  # type: ignore[arg-type]
+        found.append(_Half(size, lost, lost + int(rows["delivered"].sum()), int(rtts.min())))  # type: ignore[arg-type]
     return first, b, found
 
 
-def _unfair(flow: Flow) -> Numbers:
-    first, b, half = _second_half(flow)
-    sizes = [it.bytes for it in half.values()]
+def _unfair(flow: Flow, first: int, b: int, half: list[_Half]) -> Numbers:
+    sizes = [it.bytes for it in half]
     part = sum(sizes) / len(sizes)
     return {
         "flows_count": len(sizes),
         "jain_ratio": sum(sizes) ** 2 / (len(sizes) * sum(size**2 for size in sizes)),
-        "lost_packets": sum(it.lost for it in half.values()),
+        "lost_packets": sum(it.lost for it in half),
         "part_share": min(sizes) / part,
         "t0_at": first,
         "t1_at": b + 1,
@@ -157,19 +142,18 @@ def _unfair(flow: Flow) -> Numbers:
 
 
 def unfair_without_loss(flow: Flow) -> Numbers:
-    _, _, half = _second_half(flow)
-    return _unfair(flow) | {
-        "rtt_us": min(it.least_us for it in half.values()),
+    first, b, half = _second_half(flow)
+    return _unfair(flow, first, b, half) | {
+        "rtt_us": min(it.least_us for it in half),
         "base_us": flow.base_us,
     }
 
 
 def unfair_with_loss(flow: Flow) -> Numbers:
-    _, _, half = _second_half(flow)
-    lost, sent = (sum(each) for each in zip(*((it.lost, it.sent) for it in half.values())))  # noqa: B905
+    first, b, half = _second_half(flow)
     believed = [float(one.believed_after.median()) for one in flow.of.flows]  # type: ignore[arg-type]
-    return _unfair(flow) | {
-        "loss_share": lost / sent,
+    return _unfair(flow, first, b, half) | {
+        "loss_share": sum(it.lost for it in half) / sum(it.sent for it in half),
         "least_bps": 8 * min(believed),
         "most_bps": 8 * max(believed),
     }

@@ -53,18 +53,30 @@ def not_converged(flow: Flow) -> Numbers:
     }
 
 
-def inflight_hi_ratchet(flow: Flow) -> Numbers:
-    """The longest row of cuts of inflight_hi that each left less than the one before."""
+Cut = tuple[int, int, int]
+
+
+def cuts_in_a_row(flow: Flow) -> list[Cut]:
+    """The longest row of cuts of inflight_hi that each left less than the one before: when [ns],
+    from and to how many packets."""
     rows = flow.after_init.select("ns", "bbr.inflight_hi", "bbr.prev_probe_too_high").rows()
-    chains: list[list[tuple[int, int, int]]] = []
+    chains: list[list[Cut]] = []
     for (ns, old, _), (_, new, too_high) in pairwise(rows):
         if new < old and too_high:
             if chains and new < chains[-1][-1][2]:
                 chains[-1].append((ns, old, new))
             else:
                 chains.append([(ns, old, new)])
-    chain = max(chains, key=len)
-    begun = chain[0][1] if chain[0][1] != UNSET else chain[0][2]
+    return max(chains, key=len, default=[])
+
+
+def first_bound(chain: list[Cut]) -> int:
+    """Where a row of cuts began [packets]; the first may have set the bound."""
+    return chain[0][1] if chain[0][1] != UNSET else chain[0][2]
+
+
+def inflight_hi_ratchet(flow: Flow) -> Numbers:
+    chain = cuts_in_a_row(flow)
     raised = sum(b[1] - a[2] for a, b in pairwise(chain))
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
@@ -76,7 +88,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
     return {
         "cuts_count": len(chain),
         "cuts_at": [flow.at(ns) for ns, _, _ in chain],
-        "from_packets": begun,
+        "from_packets": first_bound(chain),
         "to_packets": chain[-1][2],
         "raised_packets": raised,
         "before_bps": 8 * sum(before) / len(before),

@@ -10,20 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, diagnose_many
-from bbrscope.analyze.replay import keep_results as results
-from bbrscope.analyze.replay import replay_runs as session
-from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
 from bbrscope.collect.lab import scenario
 from bbrscope.probes.base.errors import ScenarioError
-from bbrscope.reports.lab.lab_simulated import _simulate
 
 from tests.truth import random_paths
 from tests.truth.facts import Recording
 from tests.truth.judged import Score, problems
 from tests.truth.readers import EXCUSED, READERS
 from tests.truth.recomputed import Recomputed
+from tests.truth.simulated import diagnosed, first_point
 from tests.truth.worked_out import PROBLEMS, decidable, of_flow
 
 LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
@@ -37,10 +33,9 @@ def seeds() -> range:
 def simulated(seed: int, folder: Path) -> Path | None:
     """The bundle of a seed's path; None if the lab refuses it."""
     try:
-        point, *_ = scenario.points(scenario.load(str(random_paths.write(seed, folder))))
+        return first_point(scenario.load(str(random_paths.write(seed, folder))), folder)
     except ScenarioError:
         return None
-    return _simulate(point, folder, False)
 
 
 def judge(score: Score, made: Diagnosis, of: Recording) -> None:
@@ -90,17 +85,11 @@ def test_random_paths_are_judged_rightly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score, numbers = Score(), Recomputed(READERS, EXCUSED)
-    with open_store(tmp_path / "s.duckdb") as store:
-        made = [bundle for seed in seeds() if (bundle := simulated(seed, tmp_path)) is not None]
-        for bundle in made:
-            ingest(store, bundle)
-        ids = [store.run_id(bundle.name) for bundle in made]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        for bundle, diagnosis in zip(made, diagnose_many(store.con, ids), strict=True):
-            recording = Recording(bundle)
-            judge(score, diagnosis, recording)
-            recompute(numbers, diagnosis, recording)
+    made = [bundle for seed in seeds() if (bundle := simulated(seed, tmp_path)) is not None]
+    for bundle, diagnosis in diagnosed(made, tmp_path):
+        recording = Recording(bundle)
+        judge(score, diagnosis, recording)
+        recompute(numbers, diagnosis, recording)
     with capsys.disabled():
         print(f"\n{score.table()}\n{numbers.table()}")
     assert numbers.missing == set()

@@ -9,19 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
-from bbrscope.analyze.replay import keep_results as results
-from bbrscope.analyze.replay import replay_runs as session
-from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.analyze.diagnosis.engine import Diagnosis
 from bbrscope.collect.lab import scenario
 from bbrscope.probes.base.errors import ScenarioError
-from bbrscope.reports.lab.lab_simulated import _simulate
 
 from tests.truth import readers_lab, worked_out
 from tests.truth.facts import Recording
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.recomputed import Recomputed
+from tests.truth.simulated import diagnosed, first_point
 
 LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
 NAMES = sorted(file.stem for file in (HERE / "scenarios").glob("*.toml"))
@@ -32,8 +28,8 @@ TWO_VERSIONS = "song-v1v2"
 def simulated(name: str, folder: Path) -> Path:
     values = {axis: [value] for axis, value in truth(name, "scenarios")["point"].items()}
     quick = scenario.override(scenario.quick(scenario.load(name)), values)
-    (point,) = scenario.points(quick)
-    return _simulate(point, folder, False)
+    assert len(list(scenario.points(quick))) == 1
+    return first_point(quick, folder)
 
 
 def recompute(numbers: Recomputed, made: Diagnosis, of: Recording) -> None:
@@ -66,26 +62,20 @@ def test_every_scenario_has_its_truth() -> None:
 
 def test_flows_of_two_versions_are_never_one_recording(tmp_path: Path) -> None:
     """So there is nothing to judge: no kernel's events hold both."""
-    point, *_ = scenario.points(scenario.quick(scenario.load(TWO_VERSIONS)))
+    quick = scenario.quick(scenario.load(TWO_VERSIONS))
     with pytest.raises(ScenarioError, match="v1 and v2 together"):
-        _simulate(point, tmp_path, False)
+        first_point(quick, tmp_path)
 
 
 @pytest.mark.slow
 def test_simulated_scenarios_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score, numbers = Score(), Recomputed(readers_lab.READERS, {})
-    with open_store(tmp_path / "s.duckdb") as store:
-        runs = {name: simulated(name, tmp_path) for name in NAMES}
-        for bundle in runs.values():
-            ingest(store, bundle)
-        ids = [store.run_id(bundle.name) for bundle in runs.values()]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        for name, made in zip(runs, diagnose_many(store.con, ids), strict=True):
-            score.add(name, made, truth(name, "scenarios")["flows"])
-            recording = Recording(runs[name])
-            check_truth(name, recording)
-            recompute(numbers, made, recording)
+    bundles = [simulated(name, tmp_path) for name in NAMES]
+    for name, (bundle, made) in zip(NAMES, diagnosed(bundles, tmp_path), strict=True):
+        score.add(name, made, truth(name, "scenarios")["flows"])
+        recording = Recording(bundle)
+        check_truth(name, recording)
+        recompute(numbers, made, recording)
     with capsys.disabled():
         print(f"\n{score.table()}\n{numbers.table()}")
     assert numbers.missing == set()

@@ -16,7 +16,8 @@ from bbrscope.analyze.diagnosis.rule import rules
 from bbrscope.collect.store.store import Store
 
 from tests.analyze.diagnosis.test_diagnosis_fires import HOSTS, PUT
-from tests.truth.facts import Flow, Recording, heavy, lost_elsewhere, shares
+from tests.truth import worked_out
+from tests.truth.facts import Flow, Recording, lost_elsewhere, shares
 from tests.truth.judged import HERE, Score, problems, truth
 from tests.truth.readers import EXCUSED, READERS
 from tests.truth.recomputed import Recomputed
@@ -95,16 +96,14 @@ def test_truth_files_speak_of_known_problems() -> None:
             assert not set(flow["problems"]) & set(flow.get("no", {}))
 
 
+# What is asked of a kernel's recording as of a simulated one.
+DECIDED_ALIKE = "outage heavy_loss policer_mode initial_window_loss reordering".split()
 # Problem -> whether it is true of a flow, by its raw rows. What needs the other senders, the
 # link's rate or a path's set-up is in the files only.
-RAW: dict[str, Callable[[Flow], bool]] = {
-    "outage": lambda flow: bool(flow.outages),
-    "heavy_loss": heavy,
+RAW: dict[str, Callable[[Flow], object]] = {
+    **{problem: worked_out.PROBLEMS[problem] for problem in DECIDED_ALIKE},
     "random_loss": lambda flow: lost_elsewhere(flow.of),
-    "policer_mode": lambda flow: flow.frozen > 0,
-    "initial_window_loss": lambda flow: flow.lost_of_initial_window > 0,
     "tail_loss": lambda flow: len(flow.tail_probes) >= 2,
-    "reordering": lambda flow: flow.reordered >= 10,
     "marks_unanswered": lambda flow: flow.marked >= 0.01 and not flow.answers_marks,
     "application": lambda flow: flow.of.setup.get("extra") == "-b 4M" and (flow.unused or 0) > 0.5,
 }
@@ -118,7 +117,7 @@ def check_truth(run: str, of: Recording) -> None:
         for problem, holds in RAW.items():
             if problem in ONLY_WITH_SET_UP and not of.setup:
                 continue
-            assert holds(flow) == (problem in reviewed["problems"]), f"{run}: {problem}"
+            assert bool(holds(flow)) == (problem in reviewed["problems"]), f"{run}: {problem}"
     if "unequal" in problems() and len(of.setup.get("starts", "").split()) == 2:
         parts = shares(of)
         for part, reviewed in zip(parts, truth(run)["flows"], strict=False):

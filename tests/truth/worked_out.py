@@ -1,21 +1,23 @@
 """What is true of a simulated flow, worked out of raw rows and the lab's plan alone.
 
 Each problem of `problems.toml` that rows can decide has a function here, written from its meaning
-there: the note that a truth file has of it, or None where it is not true. The others (`BY_HAND`)
-are of the set-up, or need a reader.
+there: the note that a truth file has of it, or None where it is not true. The others are of the
+set-up, or were read by people.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 
 import polars as pl
 
-from tests.truth.facts import UNSET, Flow, Recording, heavy, lost_elsewhere
+from tests.truth.facts import Flow, Recording, heavy, lost_elsewhere
 from tests.truth.limits import CRUISE, PROBE_BW, held_by
-from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised
+from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
+from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound
 from tests.truth.seconds import SECOND
 
 Note = str | None
@@ -25,7 +27,6 @@ LEAST_SHARED_S = 5
 LEAST_MOVING_S = 15
 # Longer than a STARTUP and its DRAIN, which fill a queue by design.
 LEAST_BLOATED_S = 2
-HI = ("inflight_hi", "inflight_hi_headroom")
 
 
 def outage(flow: Flow) -> Note:
@@ -117,6 +118,7 @@ def early_startup_exit(flow: Flow) -> Note:
 Sender = tuple[float, float, dict[int, int]]
 
 
+@lru_cache(maxsize=8)
 def senders(of: Recording) -> list[Sender]:
     """From when to when [s] each sender was there, and its bytes of each second: those whose events
     were recorded by what was acknowledged, then the others by iperf3's report."""
@@ -197,15 +199,7 @@ def bounds_ratchet(flow: Flow) -> Note:
     alone = len(flow.of.lab["flows"]) < 2 or not flow.of.dropped()
     if alone or "bbr.inflight_hi" not in flow.rows.columns:
         return None
-    rows = flow.after_init.select("ns", "bbr.inflight_hi", "bbr.prev_probe_too_high").rows()
-    chains: list[list[tuple[int, int, int]]] = []
-    for (ns, old, _), (_, new, too_high) in pairwise(rows):
-        if new < old and too_high:
-            if chains and new < chains[-1][-1][2]:
-                chains[-1].append((ns, old, new))
-            else:
-                chains.append([(ns, old, new)])
-    chain = max(chains, key=len, default=[])
+    chain = cuts_in_a_row(flow)
     if len(chain) < 3:
         return None
     modes = flow.spans.select("ns", "bbr.mode", "bbr.cycle_idx").unique("ns", keep="last")
@@ -213,9 +207,9 @@ def bounds_ratchet(flow: Flow) -> Note:
     cruise = (pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.cycle_idx") == CRUISE)
     bound = int(after.filter(cruise & pl.col("by").is_in(HI))["d"].sum())
     part = bound / max(int(after["d"].sum()), 1)
-    old = chain[0][1] if chain[0][1] != UNSET else chain[0][2]
-    text = f"{len(chain)} cuts in a row ({old}, {chain[-1][2]}), hi at end {rows[-1][1]}"
-    return f"{text}, held for {part:.2f} of the time" if part > 0.05 else None
+    left = flow.after_init["bbr.inflight_hi"][-1]
+    cuts = f"{len(chain)} cuts in a row ({first_bound(chain)}, {chain[-1][2]}), hi at end {left}"
+    return f"{cuts}, held for {part:.2f} of the time" if part > 0.05 else None
 
 
 def synchronised_probe_rtt(flow: Flow) -> Note:
@@ -223,20 +217,17 @@ def synchronised_probe_rtt(flow: Flow) -> Note:
     flows = flow.of.flows
     if len(flows) < 2 or len(flow.of.lab["flows"]) > len(flows):
         return None
-    try:
-        found = probe_rtt_synchronised(flows[0])
-    except ValueError:  # never
+    if len(spans_in_probe_rtt(flows)) < 2:
         return None
-    if found["times_count"] < 2 or found["idle_s"] <= found["limit_s"]:
+    found = probe_rtt_synchronised(flows[0])
+    if found["idle_s"] <= found["limit_s"]:
         return None
     times, lasted, idle = (found[name] for name in ("times_count", "together_s", "idle_s"))
     return f"{times} times all at once, {lasted:.2f} s, which left the link idle for {idle:.2f} s"
 
 
-def held_part(flow: Flow, limit: str) -> Note:
-    """More than a twentieth of its time."""
-    rows = held_by(flow)
-    part = int(rows.filter(by=limit)["d"].sum()) / int(rows["d"].sum())
+def _more_than_a_twentieth(flow: Flow, limited_ns: int) -> Note:
+    part = limited_ns / int(held_by(flow)["d"].sum())
     return f"{part:.2f} of its time" if part > 0.05 else None
 
 
@@ -251,12 +242,12 @@ def application(flow: Flow) -> Note:
     )
     greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * flow.base_us)
     last = pl.col("end") == int(flow.rows["ns"][-1])
-    part = int(spells.filter(~greeting & ~last)["d"].sum()) / int(rows["d"].sum())
-    return f"{part:.2f} of its time" if part > 0.05 else None
+    return _more_than_a_twentieth(flow, int(spells.filter(~greeting & ~last)["d"].sum()))
 
 
 def receive_window(flow: Flow) -> Note:
-    return held_part(flow, "receive_window")
+    limited = held_by(flow).filter(by="receive_window")
+    return _more_than_a_twentieth(flow, int(limited["d"].sum()))
 
 
 PROBLEMS: dict[str, Callable[[Flow], Note]] = {

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ....probes.base.errors import ScenarioError
 from ....probes.base.plurals import plural
 from ...bbr import params
@@ -29,7 +27,6 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
     "down": rec.CHANGE_DOWN,
     "acks": rec.CHANGE_ACKS,
 }
-Array = np.ndarray[Any, Any]
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
 VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3"} | {name: name for name in HZ}

@@ -1,0 +1,35 @@
+"""Points of the lab, simulated, and what is found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.lab import scenario
+from bbrscope.collect.lab.scenario import Scenario
+from bbrscope.reports.lab.lab_simulated import _simulate
+
+
+def first_point(of: Scenario, folder: Path) -> Path:
+    """Simulate a scenario's first point in a folder; return the bundle.
+
+    Raises:
+        ScenarioError: the lab refuses it.
+    """
+    return _simulate(next(scenario.points(of)), folder, False)
+
+
+def diagnosed(bundles: Sequence[Path], folder: Path) -> Iterator[tuple[Path, Diagnosis]]:
+    """Load and replay bundles in a store of the folder; yield each with what is found in it."""
+    with open_store(folder / "s.duckdb") as store:
+        for bundle in bundles:
+            ingest(store, bundle)
+        ids = [store.run_id(bundle.name) for bundle in bundles]
+        for flows in session.replay_runs(store.con, ids):
+            results.keep(store, flows)
+        yield from zip(bundles, diagnose_many(store.con, ids), strict=True)
