@@ -108,15 +108,20 @@ WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
 
 # A shaper and the queue within it drop the same packets: what dropped most at a time counts. What
 # was dropped since the sample before the run is the run's, and by the first one in it: see above.
+# So is what the first sample after the run counts since the one before: a flow that ends may have
+# lost packets there.
 QUEUE = f"""
 SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
   = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
 FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS held_ns,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
-    coalesce(g.dropped, CASE WHEN f.of_run THEN f.dropped END, 0)::BIGINT AS dropped
+    (coalesce(g.dropped, CASE WHEN f.of_run THEN f.dropped END, 0)
+      + CASE WHEN g.next_ns > r.last_event_ns THEN g.next_dropped ELSE 0 END)::BIGINT AS dropped
   FROM (SELECT run_id, kind, ns::BIGINT AS ns, backlog_bytes, backlog_pkts,
-      {grown("dropped", "lag(dropped) OVER (PARTITION BY run_id, kind ORDER BY ns)")} AS dropped
-    FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}) g
+      {grown("dropped", "lag(dropped) OVER k")} AS dropped, lead(ns) OVER k AS next_ns,
+      {grown("lead(dropped) OVER k", "dropped")} AS next_dropped
+    FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}
+    WINDOW k AS (PARTITION BY run_id, kind ORDER BY ns)) g
   JOIN these_run r USING (run_id)
   LEFT JOIN these_first_samples f ON f.run_id = g.run_id AND f.kind = g.kind AND f.ns = g.ns
   WHERE g.ns BETWEEN r.zero_ns AND r.last_event_ns

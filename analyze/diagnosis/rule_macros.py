@@ -53,9 +53,10 @@ RULE_MACROS = (
         "",
         "the end of a sentence about a share: of one that was still on its way to an equal one "
         "(table trends), that it was, by halves of the time",
-        "CASE WHEN converging THEN '; by halves of that time its share of what was carried was '"
-        " || round(100 * first_share)::INTEGER || ' % and ' || round(100 * second_share)::INTEGER"
-        " || ' %, still on its way to an equal one: a longer run may end fair.' ELSE '.' END",
+        "CASE WHEN converging THEN '; by halves of the time when all were active, its share of what"
+        " was carried was ' || round(100 * first_share)::INTEGER || ' % and ' || round(100 *"
+        " second_share)::INTEGER || ' %, still on its way to an equal one: a longer run may"
+        " end fair.' ELSE '.' END",
     ),
     Macro(
         "halves_words",

@@ -19,7 +19,7 @@ class Drawn:
 
 
 def scenario_text(seed: int) -> str:
-    """Return a scenario file: one path, BBR flows, and what else the drawn kind has.
+    """Return a scenario file: one path, BBR flows, and what else the drawn kinds have, one or two.
 
     Rates go from 3 to 50 Mbit/s, round trips from 3 to 160 ms, buffers from 0.2 to 10 BDP.
     """
@@ -27,7 +27,9 @@ def scenario_text(seed: int) -> str:
     rate, rtt = _log(chance, 3, 50), _log(chance, 3, 160)
     path = {"rate": f"{rate}mbit", "rtt": f"{rtt}ms", "buffer": f"{_log(chance, 0.2, 10)}bdp"}
     it = Drawn(chance, path, [{"cc": chance.choice(("bbr", "bbr2", "bbr3"))}])
-    chance.choice(KINDS)(it)
+    kinds = chance.choices(range(len(KINDS)), k=chance.choice((1, 1, 2)))
+    for kind in sorted(kinds):
+        KINDS[kind](it)
     lines = [f'title = "path {seed}"', 'source = "drawn"', _line("duration", "20s"), "[path]"]
     lines += [_line(*each) for each in it.path.items()]
     for flow in it.flows:
@@ -129,7 +131,8 @@ def _change(it: Drawn) -> None:
     it.changes.append({"at": it.chance.choice(("30%", "50%")), "what": what, "value": value})
 
 
+# Of two, what adds senders comes after what the first flow is.
 KINDS: tuple[Callable[[Drawn], None], ...] = (
-    *(_alone, _lossy, _policed, _reordered, _jittered, _aggregated, _shared, _shared),
-    *(_beside, _beside, _late, _further, _slow_writer, _pausing, _short, _change, _change),
+    *(_alone, _lossy, _policed, _reordered, _jittered, _aggregated, _change, _change),
+    *(_slow_writer, _pausing, _short, _shared, _shared, _beside, _beside, _late, _further),
 )

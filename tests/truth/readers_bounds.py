@@ -32,7 +32,7 @@ def application_limited(flow: Flow) -> Numbers:
     greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * flow.base_us)
     spells = spells.filter(~greeting)
     limited = int(spells["d"].sum()) / SECOND
-    longest = spells.sort("d", "ns").row(-1, named=True)
+    longest = spells.sort(-pl.col("d"), "ns").row(0, named=True)
     last = spells.row(-1, named=True)
     found = {
         "limited_s": limited,
@@ -222,9 +222,9 @@ def loss_above_threshold(flow: Flow) -> Numbers:
 
 
 def probe_rtt_long(flow: Flow) -> Numbers:
-    """An episode takes 200 ms and a round trip."""
+    """An episode takes 200 ms and a round trip, of the path as it is then where a flow is alone."""
     spans, lasted = flow.probe_rtt_spans, flow.probe_rtts
-    ideal = len(lasted) * (0.2 + flow.base_us / 1e6)
+    ideal = sum(0.2 + _emptied_us(flow, *span) / 1e6 for span in spans)
     flights = [flow.spans.filter(ns=begin).select(in_flight()).item() for begin, _ in spans]
     return {
         "probes_count": len(lasted),
@@ -238,6 +238,16 @@ def probe_rtt_long(flow: Flow) -> Numbers:
         "ends_at": flow.at(spans[-1][1]),
         "cost_s": sum(lasted) - ideal,
     }
+
+
+def _emptied_us(flow: Flow, begin: int, end: int) -> float:
+    """The path's round trip in an episode, whose flow empties the queue unless others fill it."""
+    if len(flow.of.flows) > 1:
+        return flow.base_us
+    rtts = flow.acks.filter(pl.col("ns").is_between(begin, end) & (pl.col("rs.rtt_us") > 0))
+    waits = [us for at, us in flow.of.waits if begin <= at <= end]
+    least = min(rtts["rs.rtt_us"], default=0) - min(waits, default=0)
+    return max(flow.base_us, float(least))
 
 
 def slow_descent(flow: Flow) -> Numbers:

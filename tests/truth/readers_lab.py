@@ -21,8 +21,6 @@ RECOVERY = 3
 def unequal_shares(flow: Flow) -> Numbers:
     """Of runs all of whose senders were recorded: of the whole time, else of its second half."""
     _, a, b = together(flow)
-    begins = max(one.begins for one in flow.of.flows)
-    ends = min(one.ends for one in flow.of.flows)
     place = flow.of.flows.index(flow)
     half = a + (b - a + 2) // 2  # of an odd number of seconds the middle one is the first half's
     carried = [
@@ -37,7 +35,7 @@ def unequal_shares(flow: Flow) -> Numbers:
         return sums(first, last)[place] / sum(sums(first, last))
 
     count, late = len(carried), share(a, b + 1) * len(carried) >= 0.8
-    first, begins = (half, half) if late else (a, begins)
+    first = half if late else a
     mine, whole = sums(first, b + 1)[place], sum(sums(first, b + 1))
     parts = b + 1 - first
     return {
@@ -45,10 +43,10 @@ def unequal_shares(flow: Flow) -> Numbers:
         "part_share": mine * count / whole,
         "ours_bps": 8 * mine / parts,
         "theirs_bps": 8 * (whole - mine) / (count - 1) / parts,
-        "t0_at": begins,
-        "t1_at": ends,
-        "begins_at": begins,
-        "ends_at": ends,
+        "t0_at": first,
+        "t1_at": b + 1,
+        "begins_at": max(first, flow.begins),
+        "ends_at": min(b + 1, flow.ends),
         "jain_ratio": whole**2 / (count * sum(each**2 for each in sums(first, b + 1))),
         "first_share": share(a, half),
         "second_share": share(half, b + 1),

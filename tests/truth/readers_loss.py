@@ -94,15 +94,19 @@ def loss_near_gain_cliff(flow: Flow) -> Numbers:
 
 
 def loss_outside_bottleneck(flow: Flow) -> Numbers:
-    lost, dropped = flow.without_timeouts()[0], flow.of.dropped() or 0
-    rows = flow.spans
-    marked, others = rows.filter(pl.col("lost") > 0), rows.filter(lost=0, kind="M")
+    """Of all flows together: one queue drops for all."""
+    flows = flow.of.flows
+    lost, dropped = sum(one.without_timeouts()[0] for one in flows), flow.of.dropped() or 0
+    marked = pl.concat(one.not_undone(one.spans.filter(pl.col("lost") > 0)) for one in flows)
+    marked = marked.sort("ns")
+    others = pl.concat(one.spans.filter(lost=0, kind="M") for one in flows)
+    sent = sum(one.total("tp.lost") + one.total("tp.delivered") for one in flows)
     return {
         "lost_packets": lost,
         "dropped_packets": dropped,
         "elsewhere_packets": lost - dropped,
-        "elsewhere_share": (lost - dropped) / (flow.total("tp.lost") + flow.total("tp.delivered")),
-        "undone_count": flow.undo_count,
+        "elsewhere_share": (lost - dropped) / sent,
+        "undone_count": sum(one.undo_count for one in flows),
         "first": _first_drops(flow),
         "srtt_lost_us": marked["srtt"].mean(),
         "srtt_us": others["srtt"].mean(),

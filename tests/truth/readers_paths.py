@@ -128,7 +128,9 @@ def _second_half(flow: Flow) -> tuple[int, int, list[_Half]]:
 def _unfair(flow: Flow, first: int, b: int, half: list[_Half]) -> Numbers:
     sizes = [it.bytes for it in half]
     part = sum(sizes) / len(sizes)
+    ranked = sorted(enumerate(sizes, 1), key=lambda one: (-one[1], one[0]))
     return {
+        "shares": [number for place, size in ranked for number in (place, size / 1e6)],
         "flows_count": len(sizes),
         "jain_ratio": sum(sizes) ** 2 / (len(sizes) * sum(size**2 for size in sizes)),
         "lost_packets": sum(it.lost for it in half),

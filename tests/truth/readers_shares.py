@@ -117,6 +117,9 @@ def startup_hi_starves(flow: Flow) -> Numbers:
     )
     _, a, b = together(flow)
     halves = [[n for n in range(a, b + 1) if (n > (a + b) / 2) == late] for late in (False, True)]
+    parts = [
+        100 * sum(mine[n].bytes for n in half) / sum(whole[n] for n in half) for half in halves
+    ]
     return {
         "first_packets": first,
         "share_share": got / link,
@@ -129,9 +132,8 @@ def startup_hi_starves(flow: Flow) -> Numbers:
         "bound_s": bound / SECOND,
         "bound_share": bound / int(held["d"].sum()),
         "others": [sum(one is not flow and one.begins < flow.at(ns) for one in flow.of.flows)],
-        "halves": [
-            100 * sum(mine[n].bytes for n in half) / sum(whole[n] for n in half) for half in halves
-        ],
+        "halves": parts,
+        "trend": parts,
         **priced(flow, sum(mine[n].short for n in shared)),
     }
 

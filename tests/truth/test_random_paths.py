@@ -46,7 +46,7 @@ def judge(score: Score, made: Diagnosis, of: Recording) -> None:
 
     def judged(rule: str) -> bool:
         means = {problem for problem, its in known.items() if rule in its["rules"]}
-        return decidable(means) or bool(means & named)
+        return decidable(means, of) or bool(means & named)
 
     findings = [each for each in made.findings if judged(each.rule.name)]
     score.add(made.run, replace(made, findings=findings), true)

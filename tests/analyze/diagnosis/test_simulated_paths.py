@@ -71,11 +71,18 @@ RACK = PathSetup(50_000_000, 400, limit_bytes=60_000)
 RACK_HELD = PathSetup(50_000_000, 400, limit_bytes=60_000, aggregation_us=8 * MS)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
+ENDS = PathSetup(44_500_000, 6_900, limit_bytes=22_000)
+SHALLOW = PathSetup(13_370_000, 6_100, limit_bytes=5_300)
+WRITES_MOST = FlowSetup("v2", 0, 8 * S, kind="rate-limited", rate_bps=8_000_000)
 WORLDS = {
     "marked_v1": world(MARKING, 8, flow("v1", 8)),
     "small_window_v3": world(SMALL_WINDOW, 6, flow("v3", 6)),
     "shorter_v1": world(SHORTER, 14, flow("v1", 14)),
     "writes_nine_tenths": world(PLAIN, 8, WRITES),
+    "writes_most": world(SHALLOW, 8, WRITES_MOST, flow("reno", 8)),
+    "ends_v1": world(
+        ENDS, 3, *[FlowSetup("v1", at * S, 3 * S, "fixed-size", 0, 200_000) for at in range(3)]
+    ),
     "late_v3": world(DEEP, 30, flow("v3", 30), flow("v3", 30, 18), seed=509),
     "beside_cubic": world(HALF, 12, flow("v1", 12), flow("cubic", 12)),
     "fast_v1": world(FAST, 1, flow("v1", 1)),
@@ -196,6 +203,24 @@ def test_acks_held_for_milliseconds_are_told_of_a_path_of_microseconds(
 
 def test_pauses_between_writes_are_the_applications(made: dict[str, Diagnosis]) -> None:
     assert "application_limited" in found(made, "writes_nine_tenths")
+
+
+def test_an_application_that_sets_the_rate_is_told_of_a_flow_with_more_than_its_part(
+    made: dict[str, Diagnosis],
+) -> None:
+    """It writes three fifths of what the link carries, and all of it gets through."""
+    values = found(made, "writes_most")["application_limited"]
+    assert values["goodput_bps"] == pytest.approx(8e6, rel=0.03)
+    (finding,) = [f for f in made["writes_most"].findings if f.rule.name == "application_limited"]
+    assert finding.severity == "minor"
+
+
+def test_what_the_queue_dropped_at_the_very_end_was_not_lost_elsewhere(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Its last flow ends before the queue is sampled again."""
+    assert "heavy_loss" in found(made, "ends_v1")
+    assert "loss_outside_bottleneck" not in found(made, "ends_v1")
 
 
 def test_recorded_flows_are_compared_where_others_are_not_known(
