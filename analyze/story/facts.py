@@ -215,7 +215,10 @@ class CapturedStall:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Times with nothing in flight, each from the ACK of all that was sent to the next data."""
+    """Times with nothing in flight, each from the ACK of all that was sent to the next data.
+
+    Not those in which pacing held that data.
+    """
 
     pause_count: int
     total_ns: int

@@ -40,9 +40,13 @@ def held_by(flow: Flow) -> pl.DataFrame:
     left = pl.col("tp.snd_una") + pl.col("tp.snd_wnd") - pl.col("tp.snd_nxt").shift(-1)
     left = (left + raw.WRAP // 2) % raw.WRAP - raw.WRAP // 2
     pacing = pl.col("sk.sk_pacing_rate").shift(-1)
+    ahead = pl.col("tp.tcp_wstamp_ns") - pl.col("tp.tcp_clock_cache")
+    since = pl.col("ns").shift(-1) - pl.col("ns")
+    # Where nothing is in flight, the event comes with the packet that pacing lets go.
+    resumes = begins.shift(-1) & (grown == 0) & (resent == 0)
     asked = rows.select(
         ns="ns",
-        d=pl.col("ns").shift(-1) - pl.col("ns"),
+        d=since,
         flight=pl.when(pl.col("kind").shift(-1) == "M")
         .then(pl.col("rs.prior_in_flight").shift(-1))
         .otherwise(pl.max_horizontal(begins.cast(pl.Int64), estimated)),
@@ -58,7 +62,7 @@ def held_by(flow: Flow) -> pl.DataFrame:
         sent=(pl.col("tp.delivered") + in_flight()).shift(-1) % raw.WRAP,
         probing=(pl.col("bbr.mode") == PROBE_RTT).shift(-1),
         limited=cwnd_limited(flow),
-        paced=(pl.col("tp.tcp_wstamp_ns") > pl.col("tp.tcp_clock_cache")).shift(-1),
+        paced=(ahead > 0).shift(-1) | (resumes & (2 * ahead >= since)),
         pacing=pl.when(pacing == pl.col("sk.sk_max_pacing_rate").shift(-1))
         .then(pl.lit("max_pacing_rate"))
         .when(_of_v1(flow, "bbr.lt_use_bw") == 1)

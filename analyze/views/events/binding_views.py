@@ -30,7 +30,9 @@ pacing timer fires):
    that BBR itself sets in PROBE_RTT does not count. A small send buffer makes the same mark.
    The mark is made when the application writes again, and says that all written before was sent:
    so the intervals before it in which nothing was sent are its, too, where no other rule holds.
-5. Pacing: the next packet's departure (``tp.tcp_wstamp_ns``) lies ahead (``tcp_pacing_check()``):
+5. Pacing: the next packet's departure (``tp.tcp_wstamp_ns``) lies ahead (``tcp_pacing_check()``).
+   CA_EVENT_TX_START comes when that wait is over: of an interval that it ends, and in which nothing
+   was sent, pacing held the sender if the wait took half of it or more, or else what comes below.
    ``max_pacing_rate`` if the application's cap is the rate, ``policer`` if v1 uses its long-term
    rate, ``pacing_bw_lo`` if bw_lo is below max_bw, else ``pacing_max_bw``.
 6. The window again, within the TSO burst that the kernel would not split
@@ -48,6 +50,7 @@ from ....collect.store.schema.table import Column
 from ..view import View
 from ..view_parts import FLOW_WINDOW, IN_FLIGHT, MAX_BW, NS, PHASE, RUN, SOURCE, lead
 
+PACED = ("pacing_bw_lo", "pacing_max_bw", "max_pacing_rate", "policer")
 BINDINGS = (
     "cwnd_target",
     "inflight_hi",
@@ -55,10 +58,7 @@ BINDINGS = (
     "inflight_lo",
     "probe_rtt",
     "recovery",
-    "pacing_bw_lo",
-    "pacing_max_bw",
-    "max_pacing_rate",
-    "policer",
+    *PACED,
     "receive_window",
     "application",
     "unknown",
@@ -91,7 +91,10 @@ intervals AS (
       ELSE e.tp_app_limited END AS old_app_limited,
     increase32({lead("e.tp_delivered")}::BIGINT + {lead(IN_FLIGHT)}, 0) AS sent,
     {lead("e.tp_tcp_wstamp_ns")} > CASE WHEN {lead("e.kind")} = '{SAMPLE}' THEN {lead("e.ns")}
-      ELSE {lead("e.tp_tcp_clock_cache")} END AS pacing_waits,
+      ELSE {lead("e.tp_tcp_clock_cache")} END
+      OR {lead("e.kind")} = 'cwnd_event' AND {lead("e.event")} = 0 AND sent_nothing
+      AND 2 * (e.tp_tcp_wstamp_ns::BIGINT - e.tp_tcp_clock_cache::BIGINT)
+        >= {lead("e.ns")}::BIGINT - e.ns::BIGINT AS pacing_waits,
     coalesce({lead("e.tp_is_cwnd_limited")} = 1,
       r.version = 'v1' AND {lead("e.kind")} <> '{SAMPLE}') AS is_cwnd_limited,
     {lead("e.sk_pacing_rate")} AS pacing_rate, {lead("e.sk_max_pacing_rate")} AS max_pacing_rate,
@@ -155,8 +158,9 @@ BINDING = View(
     "(probe_rtt, recovery, inflight_lo, inflight_hi, inflight_hi_headroom, or else cwnd_target: "
     "gain x BDP + extra_acked, or on the way there); receive_window (less left than the kernel "
     "waits for); application (TCP's app_limited mark and the pause that it ends, or nothing in "
-    "flight; a small send buffer makes the same mark); pacing holds the next packet "
-    "(max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw); the window is full but for a "
+    "flight; a small send buffer makes the same mark); pacing holds the next packet, or "
+    "did for half of the time until a flow of which nothing was in flight sends again ("
+    "max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw); the window is full but for a "
     "TSO burst; else unknown: no data, send buffer or small-queue limit, which the "
     "recording does not tell apart. The durations of a flow add up "
     "to its time since init.",
