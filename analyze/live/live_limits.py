@@ -17,10 +17,10 @@ Values = Mapping[str, int]
 
 def phase_of(version: str, values: Values) -> str:
     """The phase; "" where not recorded."""
-    names = ("bbr_mode", "bbr_cycle_idx", "bbr_lt_use_bw")
-    mode, cycle_idx, lt_use_bw = (values.get(name, 0) for name in names)
-    known = "bbr_mode" in values
-    return (phase_name(version, mode, cycle_idx, lt_use_bw) if known else None) or ""
+    if "bbr_mode" not in values:
+        return ""
+    names = ("bbr_mode", "bbr_cycle_idx", "bbr_lt_use_bw", "bbr_pacing_gain")
+    return phase_name(version, *(values.get(name, 0) for name in names)) or ""
 
 
 def in_flight(values: Values) -> int:

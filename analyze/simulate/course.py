@@ -14,7 +14,7 @@ import numpy as np
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import jit
-from ..bbr.ints import U32_MAX
+from ..bbr.ints import BBR_UNIT, U32_MAX
 from ..bbr.plain import records
 from ..bbr.records import MAIN
 from ..bbr.tcp import tcp_packets_in_flight
@@ -43,7 +43,8 @@ SELECT ((ns::BIGINT - $origin) // 1000) AS t_us,
   rs_rtt_us AS rtt_us, tp_snd_cwnd AS cwnd,
   packets_in_flight(tp_packets_out, tp_sacked_out, tp_lost_out, tp_retrans_out) AS inflight,
   if_set(bbr_inflight_hi) AS inflight_hi, if_set(bbr_inflight_lo) AS inflight_lo,
-  list_position($phases, phase_name(version, bbr_mode, bbr_cycle_idx, bbr_lt_use_bw)) - 1 AS phase,
+  list_position($phases, phase_name(version, bbr_mode, bbr_cycle_idx, bbr_lt_use_bw,
+    bbr_pacing_gain)) - 1 AS phase,
   bbr_prev_probe_too_high AS too_high, bbr_startup_ecn_rounds AS ecn_rounds
 FROM events JOIN runs USING (run_id) JOIN flows f USING (run_id, flow)
 WHERE run_id = $run_id AND kind = 'main' AND seq >= f.pre_init
@@ -112,16 +113,19 @@ def phase_places(states: Array | Mapping[str, Array], first: Array) -> Array:
     mode = np.minimum(states["mode"], len(MODES) - 1)
     cycle = np.minimum(states["cycle_idx"], beyond)
     policed = (states["lt_use_bw"] == 1).astype(int)
-    places: Array = _PLACES[first.astype(int), mode, cycle, policed]
+    unit = (states["pacing_gain"] == BBR_UNIT).astype(int)
+    places: Array = _PLACES[first.astype(int), mode, cycle, policed, unit]
     return places
 
 
 def _places() -> Array:
-    """Places in PHASES by whether it is v1, mode, cycle_idx up to beyond its last and lt_use_bw."""
-    places = np.empty((2, len(MODES), len(CYCLE) + 1, 2), np.int64)
-    for first, *of_state in np.ndindex(*places.shape):
-        name = phase_name("v1" if first else "", *of_state)
-        places[first, *of_state] = PHASES.index(name or "")
+    """Places in PHASES by whether it is v1, mode, cycle_idx up to beyond its last, lt_use_bw, and
+    whether the pacing gain is 1."""
+    places = np.empty((2, len(MODES), len(CYCLE) + 1, 2, 2), np.int64)
+    for state in np.ndindex(*places.shape):
+        first, mode, cycle_idx, policed, unit = state
+        name = phase_name("v1" if first else "", mode, cycle_idx, policed, unit * BBR_UNIT)
+        places[state] = PHASES.index(name or "")
     return places
 
 

@@ -132,7 +132,7 @@ MACROS = (
     ),
     Macro(
         "phase_name",
-        ("version", "mode", "cycle_idx", "lt_use_bw"),
+        ("version", "mode", "cycle_idx", "lt_use_bw", "pacing_gain"),
         "",
         "bbr.mode and bbr.cycle_idx by name, see view phases",
         phase_sql(),

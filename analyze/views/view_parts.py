@@ -36,7 +36,7 @@ def grown(now: str, before: str) -> str:
 # How columns of 32 bits say that the kernel has no value: macro unset().
 UNSET = "4294967295"
 
-PHASE = "phase_name(r.version, e.bbr_mode, e.bbr_cycle_idx, e.bbr_lt_use_bw)"
+PHASE = "phase_name(r.version, e.bbr_mode, e.bbr_cycle_idx, e.bbr_lt_use_bw, e.bbr_pacing_gain)"
 IN_FLIGHT = "packets_in_flight(e.tp_packets_out, e.tp_sacked_out, e.tp_lost_out, e.tp_retrans_out)"
 MAX_BW = "max_bw(e.bbr_bw_hi_0, e.bbr_bw_hi_1, e.bbr_bw_s_0_v)"
 

@@ -80,17 +80,17 @@ def test_phases_are_named_alike_in_sql_in_python_and_in_arrays(
     states = [
         (version, *state)
         for version in ("v1", "v2", "v3")
-        for state in product(range(4), range(8), range(2))
+        for state in product(range(4), range(8), range(2), (192, 256, 320))
     ]
-    in_sql = [value(con, "phase_name(?, ?, ?, ?)", *state) for state in states]
+    in_sql = [value(con, "phase_name(?, ?, ?, ?, ?)", *state) for state in states]
     assert in_sql == [phase_name(*state) for state in states]
     columns = np.array([state[1:] for state in states]).T
-    names = ("mode", "cycle_idx", "lt_use_bw")
+    names = ("mode", "cycle_idx", "lt_use_bw", "pacing_gain")
     first = np.array([version == "v1" for version, *_ in states])
     places = phase_places(dict(zip(names, columns, strict=True)), first)
     assert in_sql == [PHASES[place] for place in places]
     assert set(in_sql) == set(PHASES) - {"PROBE_BW"}
-    assert value(con, "phase_name('v3', 4, 0, 0)") is phase_name("v3", 4, 0, 0) is None
+    assert value(con, "phase_name('v3', 4, 0, 0, 256)") is phase_name("v3", 4, 0, 0, 256) is None
 
 
 def test_every_macro_says_what_it_is() -> None:
