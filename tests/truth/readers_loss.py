@@ -66,6 +66,7 @@ def heavy_loss(flow: Flow) -> Numbers:
         "t1_at": flow.at(marked["ns"][-1]),
         "worst_at": flow.at(worst["ns"][0]),
         "worst_share": worst["part"][0],
+        "undone": [flow.undo_count],
         "lost_us": marked["srtt"].median(),
         "rtt_us": others["srtt"].median(),
         **span(flow, marked),
