@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 KEYS = "q quit  s/S sort  / filter  space freeze  up/down choose  enter story  esc back"
 # Lines above the flows: what is shown, the keys, the names of the columns.
 ABOVE = ("state", "keys", "heading")
+UNCHANGED = "nothing has changed since it is watched"
+GONE = "nothing comes of this flow any more: it ended, or stands still"
 TICK_MS = 200
 ESCAPE, ENTER, BACKSPACE = 27, (10, 13, curses.KEY_ENTER), (8, 127, curses.KEY_BACKSPACE)
 
@@ -34,7 +36,11 @@ class LiveScreen:
         self.typing = False
         self.chosen = ""
         self.story: str | None = None
+        # All flows as they were at `taken_ns` (CLOCK_MONOTONIC), and what is shown of them.
+        self.taken: list[FlowNow] = []
+        self.taken_ns = 0
         self.flows: list[FlowNow] = []
+        self.changes: list[tuple[int, str]] = []
         self.done = False
 
     def run(self, screen: curses.window, until: float) -> None:
@@ -53,10 +59,16 @@ class LiveScreen:
                 self.press(key)
 
     def look(self) -> None:
-        """Take the flows as they are now, unless the screen is frozen: they change as they are."""
+        """Take the flows as they are now, unless the screen is frozen: they change as they are.
+
+        Frozen ones can still be sorted and filtered: the first line says by what.
+        """
         if not self.frozen:
-            flows = flow_screen.ordered(self.session.flows.flows, self.sort, self.words)
-            self.flows = [replace(flow) for flow in flows]
+            self.taken = [replace(flow) for flow in self.session.flows.flows]
+            self.taken_ns = time.monotonic_ns()
+            if self._is_alive:
+                self.changes = self.session.flows.story(self.story or "")
+        self.flows = flow_screen.ordered(self.taken, self.sort, self.words)
 
     def press(self, key: int) -> None:
         """Obey a key."""
@@ -77,9 +89,20 @@ class LiveScreen:
             at = max(0, min(self.marked + step, len(self.flows) - 1))
             self.chosen = self.flows[at].flow if self.flows else ""
         elif key in ENTER and self.flows:
-            self.story = self.flows[self.marked].flow
+            self._open(self.flows[self.marked].flow)
         elif key == ESCAPE:
             self.story = None
+
+    def _open(self, flow: str) -> None:
+        """Show a flow's story; on a frozen screen the story until then."""
+        self.story = flow
+        changes = self.session.flows.story(flow)
+        self.changes = [one for one in changes if not self.frozen or one[0] <= self.taken_ns]
+
+    @property
+    def _is_alive(self) -> bool:
+        """Whether the flow whose story is open is among those that were taken."""
+        return any(flow.flow == self.story for flow in self.taken)
 
     def _type(self, key: int) -> None:
         """Words of the filter, until Enter or Escape."""
@@ -114,10 +137,10 @@ class LiveScreen:
         return max(0, self.marked - max(height - len(ABOVE), 1) + 1)
 
     def _story_lines(self, room: int) -> list[str]:
-        now = time.monotonic_ns()
-        changes = self.session.flows.story(self.story or "")[-max(room, 0) :]
-        lines = [f"{(ns - now) / 1e9:8.2f} s  {words}" for ns, words in changes]
-        return lines or ["nothing has changed since it is watched"]
+        gone = [] if self._is_alive else [GONE]
+        shown = self.changes[max(len(self.changes) + len(gone) - max(room, 0), 0) :]
+        lines = [f"{(ns - self.taken_ns) / 1e9:8.2f} s  {words}" for ns, words in shown]
+        return [*(lines or [UNCHANGED]), *gone]
 
     def draw(self, screen: curses.window) -> None:
         """Draw; what does not fit is left out."""

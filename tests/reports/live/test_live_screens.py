@@ -66,7 +66,7 @@ def session() -> Replayed:
 
 def test_the_screen_shows_flows_and_obeys_its_keys(session: Replayed) -> None:
     screen = LiveScreen(cast("LiveSession", session), "delivered_mbps", "")
-    screen.flows = flow_screen.ordered(session.flows.flows, screen.sort)
+    screen.look()
     (flow,) = screen.flows
     assert flow.flow.endswith("> 10.9.0.2:5300")
     assert flow.phase is not None
@@ -81,10 +81,14 @@ def test_the_screen_shows_flows_and_obeys_its_keys(session: Replayed) -> None:
     for key in (ord("/"), *map(ord, "nosuchh"), curses.KEY_BACKSPACE, 10):
         screen.press(key)
     assert screen.words == "nosuch"
-    assert flow_screen.ordered(session.flows.flows, screen.sort, screen.words) == []
+    screen.look()
+    assert screen.flows == []
+    for key in (ord("/"), 10):
+        screen.press(key)
+    screen.look()
+    screen.press(10)
     screen.press(ord(" "))
     assert "FROZEN" in screen.lines(10)[0]
-    screen.press(10)
     story = screen.lines(30)[3:]
     assert len(story) > 5
     assert all(re.match(r" *-?[\d.]+ s  \S", line) for line in story)
@@ -107,6 +111,43 @@ def test_a_frozen_screen_shows_the_values_of_then() -> None:
     flows.sample(samples([SS.replace("rtt:12.5", "rtt:99.5")]), 6)
     screen.look()
     assert [flow.srtt_ms for flow in screen.flows] == [99.5]
+
+
+def test_a_frozen_screen_is_sorted_and_filtered_as_its_first_line_says() -> None:
+    session = cast("LiveSession", SimpleNamespace(flows=SimpleNamespace(flows=[]), rung="fentry"))
+    session.flows.flows[:] = [FlowNow("a", loss=0.1, cwnd=9), FlowNow("b", loss=0.2, cwnd=8)]
+    screen = LiveScreen(session, "cwnd", "")
+    screen.look()
+    screen.press(ord(" "))
+    shown = []
+    for sort, words in (("cwnd", ""), ("loss", ""), ("loss", "a")):
+        screen.sort, screen.words = sort, words
+        screen.look()
+        shown.append([flow.flow for flow in screen.flows])
+    assert shown == [["a", "b"], ["b", "a"], ["a"]]
+
+
+def test_a_story_stands_still_with_the_screen_and_stays_when_its_flow_is_gone() -> None:
+    told = {"a": [(1, "first")]}
+    flows = SimpleNamespace(flows=[FlowNow("a")], story=lambda flow: list(told.get(flow, [])))
+    screen = LiveScreen(cast("LiveSession", SimpleNamespace(flows=flows, rung="")), "flow", "")
+    screen.look()
+    screen.press(10)
+    screen.press(ord(" "))
+    told["a"].append((screen.taken_ns + 1, "second"))
+    screen.look()
+    assert screen.lines(10)[-1].endswith(" s  first")
+    screen.press(27)
+    screen.press(10)
+    assert screen.lines(10)[-1].endswith(" s  first")
+    screen.press(ord(" "))
+    screen.look()
+    assert screen.lines(10)[-1].endswith(" s  second")
+    flows.flows, told["a"] = [], []
+    screen.look()
+    assert screen.lines(10)[-2].endswith(" s  second")
+    assert screen.lines(10)[-1].startswith("nothing comes of this flow")
+    assert screen.lines(5)[-1].startswith("nothing comes of this flow")
 
 
 def test_what_a_rung_does_not_tell_is_a_dash_and_sorted_last() -> None:
@@ -153,7 +194,7 @@ def test_a_look_that_saw_no_flow_says_so(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_choice_stays_with_its_flow_and_on_the_screen(session: Replayed) -> None:
     screen = LiveScreen(cast("LiveSession", session), "flow", "")
-    screen.flows = [FlowNow(f"flow {number:02}") for number in range(50)]
+    screen.flows = screen.taken = [FlowNow(f"flow {number:02}") for number in range(50)]
     for _ in range(30):
         screen.press(curses.KEY_DOWN)
     assert any(line.startswith("flow 30 ") for line in screen.lines(20, 100))
