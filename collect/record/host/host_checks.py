@@ -53,11 +53,12 @@ def diagnose(folder: Path) -> HostReport:
     types, about_types = kernel_types()
     tool, about_tool = bpftrace_tool()
     kinds, about_bbr = bbr_versions(types)
+    lockdown_mode = lockdown.mode()
     checks = [
         *privileges(),
         *about_types,
-        *kernel(),
-        *attach_features(tool),
+        *kernel(lockdown_mode),
+        *attach_features(tool, lockdown_mode),
         about_tool,
         *helpers(),
         *about_bbr,
@@ -67,7 +68,8 @@ def diagnose(folder: Path) -> HostReport:
         disk(folder),
     ]
     usable = tool if os.geteuid() == 0 else None
-    steps = ladder.ladder(usable, kinds[0] if len(kinds) == 1 else chosen(kinds))
+    kind = kinds[0] if len(kinds) == 1 else chosen(kinds)
+    steps = ladder.ladder(usable, kind, lockdown_mode)
     rungs = [
         {
             "rung": step.rung,
@@ -124,19 +126,19 @@ def about_lockdown(mode: str | None) -> HostCheck:
     if mode is None:
         advice = f"mount -t securityfs securityfs {lockdown.SECURITYFS} lets one see it"
         return HostCheck("lockdown", POOR, "unknown: securityfs is not mounted", advice)
-    if mode == lockdown.CONFIDENTIALITY:
+    if lockdown.forbids_reading(mode):
         return HostCheck("lockdown", BAD, lockdown.NO_READING, lockdown.WAY_OUT)
     return HostCheck("lockdown", GOOD, mode)
 
 
-def kernel() -> list[HostCheck]:
+def kernel(lockdown_mode: str | None) -> list[HostCheck]:
     """Release, machine, and lockdown."""
     uname = os.uname()
     release = HostCheck("kernel", GOOD, f"{uname.release} {uname.machine}")
-    return [release, about_lockdown(lockdown.mode())]
+    return [release, about_lockdown(lockdown_mode)]
 
 
-def attach_features(tool: tracing.Bpftrace | None) -> list[HostCheck]:
+def attach_features(tool: tracing.Bpftrace | None, lockdown_mode: str | None) -> list[HostCheck]:
     """What probes can be attached with."""
     kprobes = Path("/sys/bus/event_source/devices/kprobe").exists()
     mounted = tracing.tracefs()
@@ -148,7 +150,7 @@ def attach_features(tool: tracing.Bpftrace | None) -> list[HostCheck]:
             "" if kprobes else "needs CONFIG_KPROBES; distribution kernels have it",
         ),
     ]
-    if lockdown.forbids_reading():
+    if lockdown.forbids_reading(lockdown_mode):
         checks.append(HostCheck("fentry", BAD, "not to be had", lockdown.WAY_OUT))
     elif tool is not None:
         checks.append(

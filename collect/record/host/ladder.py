@@ -46,18 +46,20 @@ def has_ss() -> bool:
     return shutil.which("ss") is not None
 
 
-def ladder(bpftrace: Bpftrace | None, target: Target | None, only: str | None = None) -> list[Step]:
+def ladder(
+    bpftrace: Bpftrace | None, target: Target | None, lockdown_mode: str | None, only: str = ""
+) -> list[Step]:
     """The rungs in order, those that this host rules out included, with the reason.
 
-    `only` names the one rung to return.
+    `lockdown_mode` is the kernel's (lockdown.mode()); `only` names the one rung to return.
     """
     ways = {"fentry": fentry, "kprobe": kprobe, "tcp_probe": tcp_probe}
-    if lockdown.forbids_reading():
+    if lockdown.forbids_reading(lockdown_mode):
         steps = [Step(rung, None, lockdown.NO_READING) for rung in ways]
     else:
         steps = [Step(rung, *way(bpftrace, target)) for rung, way in ways.items()]
     steps.append(Step("inet_diag", None, SS if has_ss() else NO_SS))
-    return [step for step in steps if only in (None, step.rung)]
+    return [step for step in steps if only in ("", step.rung)]
 
 
 def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:

@@ -44,9 +44,9 @@ def mode(securityfs: Path = SECURITYFS, kcore: Path = KCORE) -> str | None:
     return LESS if is_kcore else None
 
 
-def forbids_reading() -> bool:
+def forbids_reading(mode: str | None) -> bool:
     """Whether bpf_probe_read_kernel() is refused to every program (LOCKDOWN_BPF_READ_KERNEL)."""
-    return mode() == CONFIDENTIALITY
+    return mode == CONFIDENTIALITY
 
 
 def is_mounted(folder: Path) -> bool:

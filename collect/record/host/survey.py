@@ -13,7 +13,7 @@ from ....probes.program import Program
 from .. import filters
 from ..plan import RecordingPlan
 from . import bpftrace as tracing
-from . import ladder, target
+from . import ladder, lockdown, target
 
 
 @dataclass
@@ -53,7 +53,7 @@ def survey(plan: RecordingPlan) -> HostSurvey:
                 raise
             except HostError as error:
                 problems.append(f"{error.fact} ({error.way_out})" if error.way_out else error.fact)
-    steps = ladder.ladder(tool, chosen, plan.rung)
+    steps = ladder.ladder(tool, chosen, lockdown.mode(), plan.rung or "")
     instance = target.instance(chosen.module) if chosen else None
     return HostSurvey(types, tool, chosen, steps, problems, instance)
 

@@ -94,9 +94,10 @@ def test_lockdown_is_known_by_securityfs_or_by_an_attempt_to_open_memory(tmp_pat
 
 
 def test_a_kernel_that_is_locked_down_rules_every_probe_out_and_says_so() -> None:
-    with mock.patch.object(lockdown, "mode", return_value="confidentiality"):
+    with mock.patch.object(lockdown, "mode", return_value="confidentiality") as asked:
         report = host_checks.diagnose(Path("/tmp"))
-        steps = ladder.ladder(None, None)
+    assert asked.call_count == 1
+    steps = ladder.ladder(None, None, "confidentiality")
     assert [step.reason for step in steps[:3]] == [lockdown.NO_READING] * 3
     assert not any(step.usable for step in steps[:3])
     assert report.best in ("inet_diag", "nothing")

@@ -120,7 +120,7 @@ def tool(**changes: object) -> bpftrace.Bpftrace:
 
 
 def test_the_ladder_goes_from_everything_to_ss() -> None:
-    steps = ladder.ladder(tool(), made("v1", "tcp_bbr"))
+    steps = ladder.ladder(tool(), made("v1", "tcp_bbr"), "none")
     assert [step.rung for step in steps] == ["fentry", "kprobe", "tcp_probe", "inet_diag"]
     assert steps[0].attach is not None
     assert steps[0].attach.entry == "kfunc"
@@ -128,14 +128,16 @@ def test_the_ladder_goes_from_everything_to_ss() -> None:
 
 
 def test_a_rung_that_is_ruled_out_says_why() -> None:
-    first = ladder.ladder(tool(has_fentry=False), made("v1"))[0]
+    first = ladder.ladder(tool(has_fentry=False), made("v1"), "none")[0]
     assert first.attach is None
     assert "no fentry" in first.reason
-    assert all(step.attach is None and step.reason for step in ladder.ladder(None, None))
+    assert all(step.attach is None and step.reason for step in ladder.ladder(None, None, "none"))
 
 
 def test_every_rung_says_what_it_answers() -> None:
-    assert [step.rung for step in ladder.ladder(None, None)] == [rung.name for rung in LADDER]
+    assert [step.rung for step in ladder.ladder(None, None, "none")] == [
+        rung.name for rung in LADDER
+    ]
     for rung in RUNGS.values():
         assert rung.can
         assert rung.cannot
