@@ -26,6 +26,7 @@ TICK_S = 0.2
 INIT = """#!/bin/sh
 export PATH=/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mkdir -p /dev/pts; mount -t devpts pts /dev/pts
 ln -s /proc/self/fd /dev/fd; ln -s fd/0 /dev/stdin; ln -s fd/1 /dev/stdout
 ln -s fd/2 /dev/stderr
 mount -t tmpfs tmp /tmp; mount -t tmpfs run /run

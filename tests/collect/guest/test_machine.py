@@ -169,6 +169,17 @@ def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -
     assert (home_of_nobody / ".cache/bbrscope-guests/bookworm").stat().st_uid == NOBODY
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_guest_has_terminals(tmp_path: Path) -> None:
+    """`bbrscope top` draws on one; without devpts there is none to be had."""
+    if lacking := root.missing_tools():
+        pytest.skip(f"needs QEMU: apt-get install {' '.join(lacking)}")
+    asked = "import os, pty; print(os.ttyname(pty.openpty()[1]))"
+    done = machine.run("bookworm", f"python3 -c '{asked}'", tmp_path, 1000)
+    assert done.stdout == "/dev/pts/0\n"
+
+
 def test_a_guest_knows_the_version_of_what_it_runs(tmp_path: Path) -> None:
     """`bbrscope --version` asks Python's metadata, which a folder of modules has not."""
     machine._write_version(tmp_path)
