@@ -77,6 +77,8 @@ class LiveSession:
         self._looked_ns = now_ns
         select = self.plan.select
         text = samplers.ss_lines(select.prefix, select.ss(), select.pids)
+        # ss reads the sockets after it has started, which takes long on a busy host.
+        now_ns = time.monotonic_ns()
         self.flows.sample(samples(text.splitlines()), now_ns)
         self.flows.forget(now_ns)
 

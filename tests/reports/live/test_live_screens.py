@@ -13,11 +13,13 @@ from typing import cast
 
 import pytest
 from bbrscope import fixtures
+from bbrscope.analyze.live import live_session
 from bbrscope.analyze.live.follower import Follower
 from bbrscope.analyze.live.live_events import LiveEvent, LiveFlow
 from bbrscope.analyze.live.live_flows import FlowNow, LiveFlows
 from bbrscope.analyze.live.live_session import LiveSession
 from bbrscope.collect.flight.triggers import LiveBatch
+from bbrscope.collect.record.plan import RecordingPlan
 from bbrscope.collect.samples.ss_log import samples
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.commands import top
@@ -167,6 +169,23 @@ def test_what_a_rung_does_not_tell_is_a_dash_and_sorted_last() -> None:
     assert flow_screen.ordered([flow, lossy], "loss") == [lossy, flow]
     flows.forget(60 * 10**9)
     assert flows.flows == []
+
+
+def test_a_slow_ss_does_not_change_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ss tells is as old as its answer, not as the question: 19 Mbit/s stay that."""
+    second, clock, takes = 10**9, [0], [10**9 // 2, 10**9 // 100]
+
+    def answer(*_: object) -> str:
+        clock[0] += takes.pop()
+        return f"{SS} bytes_acked:{2_375 * clock[0] // 10**6}"
+
+    monkeypatch.setattr(live_session, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    monkeypatch.setattr(live_session.samplers, "ss_lines", answer)
+    session = LiveSession(RecordingPlan(Path("none"), rung="inet_diag"), lambda _: None)
+    for start in (second, 3 * second):
+        clock[0] = start
+        session._look(start)
+    assert session.flows.flows[0].delivered_mbps == pytest.approx(19.0)
 
 
 def test_what_matters_most_is_on_a_narrow_screen_and_no_number_is_cut() -> None:
