@@ -49,7 +49,10 @@ class RecordingFolder:
         except FileExistsError as error:
             raise self._left_behind() from error
         except OSError as error:
-            raise HostError(f"cannot write {self.path}: {error.strerror}") from error
+            raise HostError(
+                f"cannot write {self.path}: {error.strerror}",
+                "choose an --output in a folder that can be written",
+            ) from error
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         with contextlib.suppress(OSError):  # some network file systems have no locks
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +60,11 @@ class RecordingFolder:
             self._reserve()
         except OSError as error:
             self.discard()
-            raise HostError(f"cannot write {self.path}: {error.strerror}") from error
+            raise HostError(
+                f"cannot keep {RESERVE_BYTES >> 20} MB free for the end of the recording in"
+                f" {self.path}: {error.strerror}",
+                "make room there, or choose an --output on another file system",
+            ) from error
 
     def _left_behind(self) -> HostError:
         """Why there is a folder already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -170,3 +171,16 @@ def test_a_manifest_is_whole_at_every_moment(tmp_path: Path) -> None:
     assert json.loads((folder.path / "manifest.json").read_text()) == {"name": "second"}
     assert os.stat(folder.path / "manifest.json").st_ino != before
     folder.discard()
+
+
+def test_a_full_disk_is_told_before_a_recording_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(HostError, match=r"cannot keep 2 MB free .* No space left") as told:
+        RecordingFolder(tmp_path / "run")
+    assert "make room there" in told.value.way_out
+    assert list(tmp_path.iterdir()) == []
