@@ -59,11 +59,11 @@ alone as an array, in a boot before that: entry 10.8 us for 12.2. In user space 
 for 909; in the boot before, with struct bbr alone, 1,111 for 741: so few calls say nothing of it.
 As arrays of pointers, void *w[13], the words are printed in hexadecimal, "[0x3,0x4]", all 64 bits
 exact, so that no number need be converted: brackets, spaces and 0x go, and packed columns read the
-rest. Such recordings of a paced loopback flow on trixie, by fentry, lost nothing, had every exit
-and replayed exactly in both modes; by kprobe this was seen with struct bbr alone. It is not built:
-not tried are v2's and v3's longer structs, --max-cpu and cgroups beside them on the stack of 512
-bytes, where a row of arrays lies twice, and other versions than bpftrace 0.23; a program that does
-not fit would attach nowhere.
+rest. Such recordings of a paced loopback flow on trixie, 51 events by fentry with --port and 52 by
+kprobe with --port and --max-cpu, lost nothing, had every exit and replayed exactly in both modes.
+It is not built: not tried are v2's and v3's longer structs and cgroups beside them on the stack of
+512 bytes, where a row of arrays lies twice, and other versions than bpftrace 0.23; a program that
+does not fit would attach nowhere.
 """
 
 from __future__ import annotations
