@@ -275,6 +275,15 @@ def test_what_a_timeout_marked_is_no_loss_until_all_of_it_is_acknowledged(
         assert finding.values["lost_packets"] >= 400
 
 
+def test_undone_recoveries_make_what_was_marked_lost_less_sure(asked: Ask) -> None:
+    (finding,), _ = asked(["heavy_loss"], marked_from(2000))
+    assert (finding.confidence, finding.values["undone"]) == ("high", "No recovery was undone.")
+    before = "UPDATE events SET kind = 'undo_cwnd' WHERE {run} AND seq = 1000"
+    (finding,), _ = asked(["heavy_loss"], marked_from(2000), before)
+    assert finding.confidence == "medium"
+    assert finding.values["undone"].startswith("Recoveries undone, whose packets are not counted: ")
+
+
 def test_a_least_round_trip_is_the_paths_only_where_its_set_up_says_so(asked: Ask) -> None:
     lost = marked_from(2000)
     (finding,), _ = asked(["heavy_loss"], lost)
