@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...probes.base.plurals import plural
 from ..compare.noise import ALPHA, holm, interval, p_value
+from ..views.events.binding_views import PACED
 from ..views.runs.sender_views import WHY_NOT
 from .breakdowns import BREAKDOWNS
 
@@ -28,12 +29,12 @@ WEEK_DAYS = 7
 MOST_RUNS = 250
 
 _LIMITS = {
-    "pacing": "pacing_max_bw pacing_bw_lo max_pacing_rate policer",
-    "cwnd": "cwnd_target probe_rtt recovery",
-    "inflight_hi": "inflight_hi inflight_hi_headroom",
-    "inflight_lo": "inflight_lo",
-    "application": "application",
-    "receive window": "receive_window",
+    "pacing": PACED,
+    "cwnd": ("cwnd_target", "probe_rtt", "recovery"),
+    "inflight_hi": ("inflight_hi", "inflight_hi_headroom"),
+    "inflight_lo": ("inflight_lo",),
+    "application": ("application",),
+    "receive window": ("receive_window",),
 }
 
 
@@ -67,7 +68,7 @@ FROM metrics_by_flow m JOIN runs r USING (run_id) JOIN lake_runs l USING (run_id
 JOIN fleet_senders s USING (run_id, flow) WHERE s.counts AND m.duration_s > 0
 """
 _CASES = " ".join(
-    f"WHEN binding IN ({', '.join(repr(name) for name in names.split())}) THEN '{group}'"
+    f"WHEN binding IN ({', '.join(repr(name) for name in names)}) THEN '{group}'"
     for group, names in _LIMITS.items()
 )
 _COSTS = f"""

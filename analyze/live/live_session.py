@@ -77,10 +77,10 @@ class LiveSession:
         self._looked_ns = now_ns
         select = self.plan.select
         text = samplers.ss_lines(select.prefix, select.ss(), select.pids)
-        # ss reads the sockets after it has started, which takes long on a busy host.
-        now_ns = time.monotonic_ns()
-        self.flows.sample(samples(text.splitlines()), now_ns)
-        self.flows.forget(now_ns)
+        # What ss told is as old as its answer: on a busy host it takes long to start.
+        answered_ns = time.monotonic_ns()
+        self.flows.sample(samples(text.splitlines()), answered_ns)
+        self.flows.forget(answered_ns)
 
     def stop(self) -> None:
         """Detach; safe to call in any state."""

@@ -217,7 +217,7 @@ class CapturedStall:
 class Pauses:
     """Times with nothing in flight, each from the ACK of all that was sent to the next data.
 
-    Not those in which pacing held that data.
+    Time in which pacing held that data is no pause.
     """
 
     pause_count: int

@@ -36,7 +36,7 @@ ORDER BY seq
 def pauses_of(con: duckdb.DuckDBPyConnection, flow: EventFlow) -> Pauses | None:
     """Return the pauses between the ACK of all that was sent and the next data; None: none.
 
-    Where pacing held that data (view `binding`), it is none.
+    Time in which pacing held that data (view `binding`) is no pause.
     """
     gaps = {gap.seq for gap in flow.gaps}
     records = rows(

@@ -46,7 +46,7 @@ def heavy_loss(flow: Flow) -> Note:
 def random_loss(flow: Flow) -> Note:
     """On a path that is to lose packets, or beside a queue that dropped half as many at most.
 
-    Senders without rows lose some, too: it is true if what the others lost is too much.
+    What senders without rows lost is not counted: where the others lost too much alone, it holds.
     """
     of = flow.of
     lost = sum(one.without_timeouts()[0] for one in of.flows)

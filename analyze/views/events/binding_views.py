@@ -31,8 +31,8 @@ pacing timer fires):
    The mark is made when the application writes again, and says that all written before was sent:
    so the intervals before it in which nothing was sent are its, too, where no other rule holds.
 5. Pacing: the next packet's departure (``tp.tcp_wstamp_ns``) lies ahead (``tcp_pacing_check()``).
-   CA_EVENT_TX_START comes when that wait is over: of an interval that it ends, and in which nothing
-   was sent, pacing held the sender if the wait took half of it or more, or else what comes below.
+   CA_EVENT_TX_START comes when that wait is over. Where it ends an interval in which nothing was
+   sent, pacing held the sender if the wait took half of the interval or more.
    ``max_pacing_rate`` if the application's cap is the rate, ``policer`` if v1 uses its long-term
    rate, ``pacing_bw_lo`` if bw_lo is below max_bw, else ``pacing_max_bw``.
 6. The window again, within the TSO burst that the kernel would not split
@@ -159,11 +159,10 @@ BINDING = View(
     "gain x BDP + extra_acked, or on the way there); receive_window (less left than the kernel "
     "waits for); application (TCP's app_limited mark and the pause that it ends, or nothing in "
     "flight; a small send buffer makes the same mark); pacing holds the next packet, or "
-    "did for half of the time until a flow of which nothing was in flight sends again ("
-    "max_pacing_rate, policer, pacing_bw_lo or pacing_max_bw); the window is full but for a "
-    "TSO burst; else unknown: no data, send buffer or small-queue limit, which the "
-    "recording does not tell apart. The durations of a flow add up "
-    "to its time since init.",
+    "held it for at least half of a time that CA_EVENT_TX_START ends (max_pacing_rate, policer, "
+    "pacing_bw_lo or pacing_max_bw); the window is full but for a TSO burst; else unknown: no "
+    "data, send buffer or small-queue limit, which the recording does not tell apart. The "
+    "durations of a flow add up to its time since init.",
     (
         RUN_ID,
         RUN,

@@ -47,7 +47,10 @@ def has_ss() -> bool:
 
 
 def ladder(
-    bpftrace: Bpftrace | None, target: Target | None, lockdown_mode: str | None, only: str = ""
+    bpftrace: Bpftrace | None,
+    target: Target | None,
+    lockdown_mode: str | None,
+    only: str | None = None,
 ) -> list[Step]:
     """The rungs in order, those that this host rules out included, with the reason.
 
@@ -59,7 +62,7 @@ def ladder(
     else:
         steps = [Step(rung, *way(bpftrace, target)) for rung, way in ways.items()]
     steps.append(Step("inet_diag", None, SS if has_ss() else NO_SS))
-    return [step for step in steps if only in ("", step.rung)]
+    return [step for step in steps if only in (None, step.rung)]
 
 
 def fentry(bpftrace: Bpftrace | None, target: Target | None) -> tuple[Attach | None, str]:

@@ -53,7 +53,7 @@ def survey(plan: RecordingPlan) -> HostSurvey:
                 raise
             except HostError as error:
                 problems.append(f"{error.fact} ({error.way_out})" if error.way_out else error.fact)
-    steps = ladder.ladder(tool, chosen, lockdown.mode(), plan.rung or "")
+    steps = ladder.ladder(tool, chosen, lockdown.mode(), plan.rung)
     instance = target.instance(chosen.module) if chosen else None
     return HostSurvey(types, tool, chosen, steps, problems, instance)
 
