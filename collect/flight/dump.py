@@ -60,9 +60,9 @@ def _write_parts(
         captured = written(folder.path / PACKETS, partial(packets.write_window, *real))
         counts["packets"] = {**facts["packets"], "packets_captured": captured}
     for name, text in rings.texts.items():
-        polls = written(folder.path / name, partial(text.write_window, *span))
+        polled = written(folder.path / name, partial(text.write_window, *span))
         if name.startswith("ss."):
-            counts |= {"polls": polls, "socket_samples": polls}
+            counts |= {"polls": polled.polls, "socket_samples": polled.rows}
     return counts
 
 

@@ -19,6 +19,7 @@ from ..record.attaching import Attaching
 from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
+from ..record.output.accounting import is_empty
 from ..record.output.live_rows import ORDER_NS
 from ..record.output.manifest import ManifestWriter
 from ..record.plan import RecordingPlan
@@ -71,7 +72,8 @@ class Fired:
 class FlightRecorder:
     """A flight recording under way; `stop` ends all that it started.
 
-    `dumps` are the bundles written so far, `fired` is the trigger whose dump is due.
+    `dumps` are the bundles written so far, and `all_empty` while none of them has had a row;
+    `fired` is the trigger whose dump is due.
     """
 
     def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
@@ -84,6 +86,7 @@ class FlightRecorder:
         self.command.check()
         self.side = SideCaptures(plan, self.rings)
         self.dumps: list[Path] = []
+        self.all_empty = True
         self.fired: Fired | None = None
         self.unwritten = 0
         self._quiet_until_ns = 0
@@ -237,7 +240,8 @@ class FlightRecorder:
         else:
             self._quiet_until_ns = window.until_ns + int(self.flight.last_s * SECOND_NS) // 2
         self.dumps.append(output)
-        rows = sum(manifest["events"].values())
+        self.all_empty = self.all_empty and is_empty(manifest)
+        rows = sum(manifest["events"].values()) or manifest["socket_samples"]
         seconds = (window.until_ns - window.from_ns) / 1e9
         self.say(f"  {output}: the last {seconds:.1f} s, {plural(rows, 'row')}")
         self._keep_newest()
@@ -310,7 +314,7 @@ def fly(
     """Record until something ends it; return the bundles, what ended it, and COMMAND's status.
 
     Raises:
-        HostError: nothing could be recorded.
+        HostError: nothing could be recorded, or there was nothing: all bundles are empty.
     """
     recorder = FlightRecorder(plan, flight, say)
     with ended_by_signals(recorder), asked_by_signal(recorder):
@@ -325,7 +329,18 @@ def fly(
         finally:
             recorder.stop()
     status = recorder.command.status if recorder.command.ended else 0
+    if recorder.dumps and recorder.all_empty:
+        raise HostError(
+            f"nothing was recorded: no socket had BBR in the time of {_all_of(recorder.dumps)}",
+            "ss -ti shows which congestion control flows use; filters may leave out all of them",
+        )
     return recorder.dumps, recorder.ended, status
+
+
+def _all_of(dumps: list[Path]) -> str:
+    """The bundles in words."""
+    first = str(dumps[0])
+    return first if len(dumps) == 1 else f"all {len(dumps)} bundles, {first} to {dumps[-1]}"
 
 
 @contextlib.contextmanager

@@ -5,8 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from ..record.captures.samplers import rows_in
 from .pieces import PieceRing
+
+
+@dataclass(frozen=True)
+class Polled:
+    """How many times a sampler looked, and how many rows it saw."""
+
+    polls: int
+    rows: int
 
 
 class TextRing:
@@ -41,12 +51,15 @@ class TextRing:
     def close(self) -> None:
         """Do nothing: no file is open."""
 
-    def write_window(self, from_ns: int, until_ns: int, write: Callable[[bytes], None]) -> int:
-        """Write the polls of a window; return how many."""
+    def write_window(self, from_ns: int, until_ns: int, write: Callable[[bytes], None]) -> Polled:
+        """Write the polls of a window; return how many, and how many rows."""
         with self._lock:
             pieces = [one for one in self.ring.since(from_ns) if one.last_ns < until_ns]
         if self._header:
             write(self._header)
+        rows = 0
         for piece in pieces:
-            write(piece.data())
-        return len(pieces)
+            data = piece.data()
+            rows += rows_in(data.decode())
+            write(data)
+        return Polled(len(pieces), rows)

@@ -24,7 +24,7 @@ QUEUE_HEADER = (
 class Sampler(threading.Thread):
     """Calls `take` every `period_s` until stopped and appends what it returns.
 
-    `polls` counts the calls that returned anything, `rows` the lines among it that are no comment.
+    `polls` counts the calls that returned anything, `rows` what they returned, see `rows_in`.
     """
 
     def __init__(self, name: str, output: Output, period_s: float, take: Callable[[], str]) -> None:
@@ -57,7 +57,7 @@ class Sampler(threading.Thread):
             if not self._closed:
                 self.output.write(text.encode())
                 self.polls += 1
-                self.rows += sum(not line.startswith("#") for line in text.splitlines())
+                self.rows += rows_in(text)
 
     def stop(self) -> None:
         """End the file; a poll that does not come to an end is left alone, and its text dropped."""
@@ -66,6 +66,11 @@ class Sampler(threading.Thread):
         with self._writing:
             self._closed = True
             self.output.close()
+
+
+def rows_in(text: str) -> int:
+    """How many lines of what a sampler wrote are no comments."""
+    return sum(not line.startswith("#") for line in text.splitlines())
 
 
 def queue_rows(place: Place) -> str:

@@ -464,6 +464,24 @@ def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) 
     assert drawn.returncode == 0, drawn.stderr
 
 
+@needs_bbr
+def test_a_flight_recorder_counts_the_sockets_that_it_saw_and_fails_if_it_saw_none(
+    tmp_path: Path, traffic: Traffic
+) -> None:
+    words = ("--rung", "inet_diag", "--no-packets", "--rotate", "2s", "-d", "3")
+    seen = ran(*words, "--port", str(traffic.port), "-o", str(tmp_path / "seen"))
+    assert seen.returncode == 0, seen.stderr
+    samples = [manifest(dump)["socket_samples"] for dump in sorted(tmp_path.glob("seen-*"))]
+    assert len(samples) == 2
+    assert all(samples)
+    none = ran(*words, "--port", "1", "-o", str(tmp_path / "none"))
+    assert none.returncode == 1
+    assert "nothing was recorded: no socket had BBR in the time of all 2 bundles" in none.stderr
+    for dump in tmp_path.glob("none-*"):
+        document = manifest(dump)
+        assert (document["socket_samples"], document["polls"] > 0) == (0, True)
+
+
 def test_what_inet_diag_cannot_do_of_what_was_asked_is_said_and_in_the_manifest(
     tmp_path: Path,
 ) -> None:
