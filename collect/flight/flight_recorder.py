@@ -340,7 +340,9 @@ def fly(
 def _all_of(dumps: list[Path]) -> str:
     """The bundles in words."""
     first = str(dumps[0])
-    return first if len(dumps) == 1 else f"all {len(dumps)} bundles, {first} to {dumps[-1]}"
+    if len(dumps) == 1:
+        return first
+    return f"all {plural(len(dumps), 'bundle')}, {first} to {dumps[-1]}"
 
 
 @contextlib.contextmanager
