@@ -302,30 +302,37 @@ class Flow:
             rows = rows.filter((pl.col("ns") <= begin) | (pl.col("ns") >= end))
         return rows
 
-    def without_timeouts(self) -> tuple[int, int]:
-        """Packets marked lost, but by a timeout, in its repair or if it was undone; and delivered.
+    @cached_property
+    def marked_lost(self) -> pl.DataFrame:
+        """Those of `spans` that marked packets lost, but by a timeout, in its repair or if an undo
+        took it back.
 
         tcp_enter_loss() marks what is in flight and then sets the state, with no ACK in between:
         what is marked after the last of main's calls or changes of state is the timer's. Its repair
         lasts until all is acknowledged that was sent by then.
         """
-        rows = self.after_init.with_columns(lost=raw.grown(self.after_init, "tp.lost"))
+        rows = self.spans
         for begin, end in self.undone:
             late = (pl.col("ns") > begin) & (pl.col("ns") < end)
             rows = rows.with_columns(lost=pl.when(late).then(0).otherwise("lost"))
-        acked = raw.grown(rows, "tp.snd_una").cum_sum()
-        ahead = (rows["tp.snd_nxt"] - rows["tp.snd_una"]) % raw.WRAP
-        lost = marked = repaired = 0
-        for kind, state, count, done, out in rows.select(
-            "kind", "new_state", "lost", acked=acked, ahead=ahead
-        ).iter_rows():
-            marked += count if done >= repaired else 0
+        acked = rows["acked"].cum_sum()
+        ahead = (self.after_init["tp.snd_nxt"] - self.after_init["tp.snd_una"]) % raw.WRAP
+        kept: list[int] = []
+        waiting: list[int] = []
+        repaired = 0
+        named = rows.select("kind", "new_state", "lost", acked=acked, ahead=ahead)
+        for place, (kind, state, count, done, out) in enumerate(named.iter_rows()):
+            waiting += [place] if count and done >= repaired else []
             if kind == "S" and state == LOSS:
                 repaired = max(repaired, done + out)
-                marked = 0
+                waiting = []
             elif kind in ("M", "S"):
-                lost, marked = lost + marked, 0
-        return lost + marked, self.total("tp.delivered")
+                kept, waiting = kept + waiting, []
+        return rows[kept + waiting]
+
+    def without_timeouts(self) -> tuple[int, int]:
+        """Packets of `marked_lost`; and delivered."""
+        return int(self.marked_lost["lost"].sum()), self.total("tp.delivered")
 
     @cached_property
     def silences(self) -> list[tuple[float, float]]:
@@ -399,8 +406,19 @@ class Flow:
         return [
             int(second)
             for second, us, path in high.select("second", "us", "base").iter_rows()
-            if self.waited_in.get(second, us) + self.sending_us >= 0.75 * (us - path)
+            if self.waited_in.get(second, us) + self.sending_in[second] >= 0.75 * (us - path)
         ]
+
+    @cached_property
+    def sending_in(self) -> dict[int, float]:
+        """In each second, what the bottleneck took for one packet [us], as `sending_us`."""
+        rows = self.after_init.select(
+            second=(pl.col("ns") - self.zero) // 1_000_000_000,
+            carries=self.carries.fill_null(self.rate),
+        )
+        seconds = rows.group_by("second").agg(pl.col("carries").mean())
+        part = self.sending_us * self.rate
+        return {second: part / carries for second, carries in seconds.iter_rows()}
 
     @cached_property
     def paused(self) -> dict[int, float]:
@@ -473,8 +491,10 @@ class Flow:
             came.setdefault(us, []).append(ns)
         waited: list[float | None] = []
         sets, found, before, set_ns = [], [], None, 0
-        least = max(1.1 * self.path_us, self.base_us + self.sending_us)
-        for ns, rtt in self.spans.select("ns", "bbr.min_rtt_us").iter_rows():
+        changed = bool(self.of.changed("rtt"))
+        then = self.spans.select("ns", "bbr.min_rtt_us", base=self.base_then)
+        for ns, rtt, base in then.iter_rows():
+            least = max(1.1 * (base if changed else self.path_us), base + self.sending_us)
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
             waited.append(None)
@@ -486,7 +506,7 @@ class Flow:
             after = bisect_left(times, seen - 1000 * rtt)
             near = waits[max(after - 1, 0) : after + 1]
             waited[-1] = min(near, default=None)
-            found.append(not near or min(near) >= 0.75 * (rtt - self.base_us))
+            found.append(not near or min(near) >= 0.75 * (rtt - base))
         named = self.spans.with_columns(
             set=pl.Series(sets), wait=pl.Series(waited, dtype=pl.Float64)
         )
@@ -649,9 +669,10 @@ def _between(flow: Flow, a: float, b: float) -> float:
 
 
 def heavy(flow: Flow) -> bool:
-    """2 % or more, and more than one burst of a window that grows from ten packets."""
+    """2 % or more, and of few packets two standard deviations of a count more."""
     lost, delivered = flow.without_timeouts()
-    return lost > 10 and lost >= 0.02 * (lost + delivered)
+    share = 0.02 * (lost + delivered)
+    return lost >= share and (lost >= 30 or lost >= share + 2 * share**0.5)
 
 
 def lost_elsewhere(of: Recording) -> bool:

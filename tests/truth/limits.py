@@ -103,6 +103,12 @@ def held_by(flow: Flow) -> pl.DataFrame:
     return named.select("ns", "d", by=by)
 
 
+def greeting_us(flow: Flow) -> float:
+    """What a round trip took when the flow began: its first smoothed RTT, or the path's."""
+    first = flow.spans.filter(pl.col("srtt") > 0)["srtt"]
+    return max(flow.base_us, float(first[0]) if len(first) else 0.0)
+
+
 def _of_v1(flow: Flow, name: str) -> pl.Expr:
     """A field of v1's struct bbr as the next row has it; 0 of others."""
     if "bbr.lt_use_bw" not in flow.rows.columns:

@@ -21,7 +21,8 @@ class Drawn:
 def scenario_text(seed: int) -> str:
     """Return a scenario file: one path, BBR flows, and what else the drawn kinds have, one or two.
 
-    Rates go from 3 to 50 Mbit/s, round trips from 3 to 160 ms, buffers from 0.2 to 10 BDP.
+    Rates go from 3 to 50 Mbit/s, round trips from 3 (or 1) to 160 ms, buffers from 0.2 (or 0.03) to
+    10 BDP.
     """
     chance = random.Random(seed)
     rate, rtt = _log(chance, 3, 50), _log(chance, 3, 160)
@@ -120,6 +121,31 @@ def _short(it: Drawn) -> None:
     it.flows[:] = [{**one, "start": f"{second}s"} for second in range(4)]
 
 
+def _marked(it: Drawn) -> None:
+    queue = {
+        "aqm": it.chance.choice(("red", "fq_codel")),
+        "threshold": it.chance.choice(("1ms", "5ms")),
+    }
+    it.path |= {"ecn": "yes", **queue}
+
+
+def _unmarked(it: Drawn) -> None:
+    it.path |= {"ecn": "yes"}
+
+
+def _near(it: Drawn) -> None:
+    """So near that v2 and v3 may answer marks."""
+    it.path |= {"rtt": f"{_log(it.chance, 1, 5)}ms"}
+
+
+def _small_memory(it: Drawn) -> None:
+    it.path["memory"] = it.chance.choice(("50kB", "100kB", "300kB"))
+
+
+def _shallow(it: Drawn) -> None:
+    it.path["buffer"] = f"{_log(it.chance, 0.03, 0.2)}bdp"
+
+
 def _change(it: Drawn) -> None:
     what = it.chance.choice(("rate", "rtt", "loss", "outage"))
     value = {
@@ -134,5 +160,6 @@ def _change(it: Drawn) -> None:
 # Of two, what adds senders comes after what the first flow is.
 KINDS: tuple[Callable[[Drawn], None], ...] = (
     *(_alone, _lossy, _policed, _reordered, _jittered, _aggregated, _change, _change),
+    *(_near, _small_memory, _shallow, _unmarked, _marked, _marked),
     *(_slow_writer, _pausing, _short, _shared, _shared, _beside, _beside, _late, _further),
 )

@@ -8,9 +8,11 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth.facts import UNSET, Flow, Numbers
-from tests.truth.limits import PROBE_BW, held_by, in_flight
+from tests.truth.limits import PROBE_BW, greeting_us, held_by, in_flight
 from tests.truth.seconds import SECOND, everyone, held, missing, number, of_flow
 
+# bbr_ecn_factor, in 1/256.
+ECN_FACTOR = 85
 SHORT_TERM = ("inflight_lo", "pacing_bw_lo")
 UP = 0
 # What a probe of a gain of 1.25 shows, as the catalogue's F-01 has it.
@@ -29,7 +31,7 @@ def application_limited(flow: Flow) -> Numbers:
         (~pl.col("other")) & (pl.col("d") > 0)
     )
     spells = rows.group_by("spell").agg(pl.col("ns").min(), pl.col("d").sum()).sort("ns")
-    greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * flow.base_us)
+    greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * greeting_us(flow))
     spells = spells.filter(~greeting)
     limited = int(spells["d"].sum()) / SECOND
     longest = spells.sort(-pl.col("d"), "ns").row(0, named=True)
@@ -89,6 +91,7 @@ def stuck_at_lower_bounds(flow: Flow) -> Numbers:
         "rate_bps": 8 * whole / flow.seconds,
         "cuts_count": len(cuts),
         "cuts_at": [flow.at(ns) for ns in cuts],
+        "for_marks": [len(lowered(flow, "inflight_lo", by_marks=True))],
         "longest_s": (longest[1] - longest[0]) / SECOND,
         "longest_at": flow.at(longest[0]),
         "begins_at": flow.at(cuts[0]),
@@ -97,15 +100,32 @@ def stuck_at_lower_bounds(flow: Flow) -> Numbers:
     }
 
 
-def lowered(flow: Flow, field: str) -> list[int]:
-    """When [ns] loss set or moved a short-term bound: bbr_adapt_lower_bounds(), after a round with
-    loss, which the row found or brings.
+def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
+    """When [ns] loss or marks set or moved a short-term bound: bbr_adapt_lower_bounds(), after a
+    round with either, which the row found or brings. Or when marks alone did, or cut deeper.
 
     bbr_start_bw_probe_cruise() moves one at other times, too, to inflight_hi.
     """
-    lost = (pl.col("bbr.loss_in_round") == 1) | (pl.col("rs.losses") > 0)
-    rows = flow.after_init.select("ns", f"bbr.{field}", "bbr.loss_round_start", lost).rows()
-    return [a[0] for a, b in pairwise(rows) if a[1] != b[1] != UNSET and b[2] == 1 and a[3]]
+    bound = pl.col(f"bbr.{field}")
+    before = pl.when(bound == UNSET).then("tp.snd_cwnd").otherwise(bound)
+    rows = flow.after_init.select(
+        "ns",
+        bound=bound,
+        after=bound.shift(-1),
+        ended=pl.col("bbr.loss_round_start").shift(-1) == 1,
+        lost=(pl.col("bbr.loss_in_round") == 1) | (pl.col("rs.losses") > 0),
+        marked=(pl.col("bbr.ecn_in_round") == 1) | (pl.col("rs.is_ece") == 1),
+        # What an alpha that the same ACK made leaves of it.
+        before=before,
+        cut=before * (256 - pl.col("bbr.ecn_alpha").shift(-1) * ECN_FACTOR // 256) // 256,
+    )
+    moved = (pl.col("bound") != pl.col("after")) & (pl.col("after") != UNSET)
+    rows = rows.filter(moved & pl.col("ended"))
+    by_ecn = pl.col("marked") & (~pl.col("lost") | (pl.col("after") == pl.col("cut")))
+    # An alpha of nothing sets the bound to the window, and cuts nothing.
+    lower = pl.col("after") < pl.col("before")
+    wanted = by_ecn & lower if by_marks else pl.col("lost") | (pl.col("marked") & lower)
+    return [int(ns) for ns in rows.filter(wanted)["ns"]]
 
 
 def stretches(flow: Flow) -> list[tuple[int, int]]:
@@ -241,11 +261,12 @@ def probe_rtt_long(flow: Flow) -> Numbers:
 
 
 def _emptied_us(flow: Flow, begin: int, end: int) -> float:
-    """The path's round trip in an episode, whose flow empties the queue unless others fill it."""
-    if len(flow.of.flows) > 1:
-        return flow.base_us
+    """The path's round trip in an episode, whose flow empties the queue unless others fill it:
+    then its samples have to tell what was left."""
     rtts = flow.acks.filter(pl.col("ns").is_between(begin, end) & (pl.col("rs.rtt_us") > 0))
     waits = [us for at, us in flow.of.waits if begin <= at <= end]
+    if len(flow.of.flows) > 1 and not waits:
+        return flow.base_us
     least = min(rtts["rs.rtt_us"], default=0) - min(waits, default=0)
     return max(flow.base_us, float(least))
 

@@ -49,13 +49,14 @@ def outage(flow: Flow) -> Numbers:
 
 def heavy_loss(flow: Flow) -> Numbers:
     lost, delivered = flow.without_timeouts()
-    assert not flow.timeouts, "which packets timeouts marked is counted, not when"
     rows = flow.spans.with_columns(second=number(flow.of))
-    marked, others = flow.not_undone(rows.filter(pl.col("lost") > 0)), rows.filter(lost=0, kind="M")
-    late = ~pl.col("ns").is_in(marked["ns"].implode())
-    rows = rows.with_columns(lost=pl.when(late).then(0).otherwise("lost"))
-    seconds = rows.group_by("second").agg(
-        pl.col("ns").min(), part=pl.col("lost").sum() / (pl.col("lost") + pl.col("delivered")).sum()
+    marked, others = flow.marked_lost, rows.filter(lost=0, kind="M")
+    by_second = marked.group_by(second=number(flow.of)).agg(pl.col("lost").sum())
+    seconds = (
+        rows.group_by("second")
+        .agg(pl.col("ns").min(), pl.col("delivered").sum())
+        .join(by_second, on="second")
+        .with_columns(part=pl.col("lost") / (pl.col("lost") + pl.col("delivered")))
     )
     worst = seconds.filter(pl.col("part").is_not_nan()).sort("part", "second").tail(1)
     return {
@@ -98,8 +99,7 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
     """Of all flows together: one queue drops for all."""
     flows = flow.of.flows
     lost, dropped = sum(one.without_timeouts()[0] for one in flows), flow.of.dropped() or 0
-    marked = pl.concat(one.not_undone(one.spans.filter(pl.col("lost") > 0)) for one in flows)
-    marked = marked.sort("ns")
+    marked = pl.concat(one.marked_lost for one in flows).sort("ns")
     others = pl.concat(one.spans.filter(lost=0, kind="M") for one in flows)
     sent = sum(one.total("tp.lost") + one.total("tp.delivered") for one in flows)
     return {

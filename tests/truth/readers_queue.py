@@ -9,6 +9,9 @@ import polars as pl
 from tests.truth.facts import Flow, Numbers
 from tests.truth.seconds import SECOND, number, of_flow
 
+# bbr_ecn_max_rtt_us.
+MOST_ECN_US = 5000
+
 
 def bufferbloat(flow: Flow) -> Numbers:
     """Seconds whose median RTT is half as long again as the path's, and 5 ms."""
@@ -37,7 +40,10 @@ def bufferbloat(flow: Flow) -> Numbers:
 
 def ecn_ignored(flow: Flow) -> Numbers:
     marked = flow.spans.filter(flow.of_marks > 0)
+    least = int(flow.after_init.filter(pl.col("bbr.min_rtt_us") > 0)["bbr.min_rtt_us"].min())  # type: ignore[arg-type]
     return {
+        # As far as it speaks of numbers: what it asks of min_rtt, and what that never fell below.
+        "why": [MOST_ECN_US / 1e3, least / 1e3],
         "ce_share": flow.marked,
         "ce_packets": flow.total("tp.delivered_ce"),
         "lost_packets": flow.total("tp.lost"),

@@ -31,9 +31,7 @@ def not_converged(flow: Flow) -> Numbers:
     whole = everyone(flow)
     mine = of_flow(flow)
     senders, a, b = together(flow)
-    seconds = [
-        n for n in range(a, b + 1) if n in mine and mine[n].senders > 1 and mine[n].covered > 0.99
-    ]
+    seconds = [n for n in range(a, b + 1) if n in mine and mine[n].covered > 0.99]
 
     def share(some: list[int]) -> float:
         return sum(mine[n].bytes for n in some) / sum(whole[n] for n in some)
@@ -47,7 +45,7 @@ def not_converged(flow: Flow) -> Numbers:
         "shared_s": parts,
         "t0_at": seconds[0],
         "t1_at": seconds[-1] + 1,
-        "begins_at": seconds[0],
+        "begins_at": max(seconds[0], flow.begins),
         "ends_at": seconds[-1] + 1,
         "quarters": [100 * share(some) for some in quarters],
     }

@@ -14,8 +14,9 @@ from itertools import pairwise
 
 import polars as pl
 
+from tests.truth import worked_out_paths
 from tests.truth.facts import Flow, Recording, heavy, lost_elsewhere
-from tests.truth.limits import CRUISE, PROBE_BW, held_by
+from tests.truth.limits import CRUISE, PROBE_BW, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
 from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound
 from tests.truth.seconds import SECOND
@@ -23,6 +24,8 @@ from tests.truth.seconds import SECOND
 Note = str | None
 # Shares swing with PROBE_RTT, every 5 s in v2 and v3.
 LEAST_SHARED_S = 5
+# Two times in PROBE_RTT of each.
+LEAST_COMPARED_S = 10
 # A shorter time together is plainly too short to ask whether shares still move.
 LEAST_MOVING_S = 15
 # Longer than a STARTUP and its DRAIN, which fill a queue by design.
@@ -56,7 +59,7 @@ def random_loss(flow: Flow) -> Note:
     lossy = of.lab["loss"] or of.changed("loss") or of.changed("outage")
     # Of a short flow, three standard deviations of a count are proof.
     least = min(30, 3 * lost**0.5)
-    there = lost >= dropped + least if lossy else lost_elsewhere(of)
+    there = lost and lost >= dropped + least if lossy else lost_elsewhere(of)
     return f"{lost} lost, {dropped} dropped" if there else None
 
 
@@ -198,6 +201,36 @@ def shares_moving(flow: Flow) -> Note:
     return text if abs(first - whole) > 0.05 else None
 
 
+def starves(flow: Flow) -> Note:
+    """Beside senders whose events were not recorded, in ten seconds or more."""
+    recorded = [flow.of.flows.index(one) for one in flow.of.flows]
+    every, seconds = senders(flow.of), shared_seconds(flow.of)
+    theirs = [
+        sum(sums.get(second, 0) for second in seconds)
+        for place, (_, _, sums) in enumerate(every)
+        if place not in recorded
+    ]
+    if not theirs or len(seconds) < LEAST_COMPARED_S:
+        return None
+    mine = every[flow.of.flows.index(flow)][2]
+    ours, average = sum(mine.get(second, 0) for second in seconds), sum(theirs) / len(theirs)
+    return f"{ours} bytes, another {average:.0f}" if ours > 4 * average else None
+
+
+def longer_path_wins(flow: Flow) -> Note:
+    """Beside one that nothing else holds back, in ten seconds or more."""
+    seconds = shared_seconds(flow.of)
+    if len(seconds) < LEAST_COMPARED_S:
+        return None
+    mine = share(flow, seconds)
+    for other in flow.of.flows:
+        held = application(other) or receive_window(other)
+        its = share(other, seconds)
+        if flow.base_us >= 1.5 * other.base_us and mine >= 1.25 * its and not held:
+            return f"{mine:.3f} with {flow.base_us:.0f} us, {its:.3f} with {other.base_us:.0f} us"
+    return None
+
+
 def bounds_ratchet(flow: Flow) -> Note:
     """Three cuts or more in a row, each to less than the one before; then held in CRUISE.
 
@@ -247,7 +280,7 @@ def application(flow: Flow) -> Note:
         .group_by("spell")
         .agg(pl.col("d").sum(), end=(pl.col("ns") + pl.col("d")).max())
     )
-    greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * flow.base_us)
+    greeting = (pl.col("spell") == 0) & (pl.col("d") <= 2000 * greeting_us(flow))
     last = pl.col("end") == int(flow.rows["ns"][-1])
     return _more_than_a_twentieth(flow, int(spells.filter(~greeting & ~last)["d"].sum()))
 
@@ -274,6 +307,9 @@ PROBLEMS: dict[str, Callable[[Flow], Note]] = {
     "shares_moving": shares_moving,
     "bounds_ratchet": bounds_ratchet,
     "synchronised_probe_rtt": synchronised_probe_rtt,
+    "starves": starves,
+    "longer_path_wins": longer_path_wins,
+    **worked_out_paths.PROBLEMS,
 }
 
 
@@ -290,5 +326,7 @@ def decidable(means: set[str], of: Recording) -> bool:
     queue dropped of senders without rows is not told apart from the rest.
     """
     undecided = {"bounds_ratchet"} if of.lab["loss"] else set()
-    undecided |= {"random_loss"} if len(of.lab["flows"]) > len(of.flows) else set()
+    if len(of.lab["flows"]) > len(of.flows):
+        # Nor is what senders without rows took of a part that the link carries.
+        undecided |= {"random_loss", "held_by_bounds"}
     return bool(means) and means <= PROBLEMS.keys() - undecided

@@ -455,7 +455,8 @@ QUEUED = (
 
 
 def test_a_path_became_shorter_where_no_queue_explains_it(asked: Ask) -> None:
-    """The difference is 40 ms; a queue of 18 ms explains less than half of it, 20 ms do not."""
+    """From 60 to 20 ms: a queue of 18 ms explains less than half of the difference; of 28 ms, it
+    leaves a path that is a quarter longer than after it; of 37 ms, it does not."""
     (finding,), rows = asked(["path_shorter"], *SHORTER, QUEUED.format(size=22_500))
     samples = of_flow(rows).filter((pl.col("kind") == "main") & (pl.col("rs_rtt_us") > 0))
     change = samples.filter((pl.col("rs_rtt_us") < 61_000) & (pl.col("ns") > 9 * SECOND))["ns"][0]
@@ -472,7 +473,8 @@ def test_a_path_became_shorter_where_no_queue_explains_it(asked: Ask) -> None:
     assert finding.values["before_us"] == before["rs_rtt_us"].min()
     assert finding.values["after_us"] == after["rs_rtt_us"].min()
     assert finding.values["wait_us"] == pytest.approx(int(waits.max()) * 8 / 10)  # type: ignore[call-overload]
-    assert asked(["path_shorter"], *SHORTER, QUEUED.format(size=25_000))[0] == []
+    assert len(asked(["path_shorter"], *SHORTER, QUEUED.format(size=35_000))[0]) == 1
+    assert asked(["path_shorter"], *SHORTER, QUEUED.format(size=46_250))[0] == []
 
 
 def lost_from(place: str) -> str:
