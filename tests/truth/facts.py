@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
@@ -462,19 +463,33 @@ class Flow:
         return 1e6 * max(self.segment_sizes) / self.rate if self.of.base_us else 0.0
 
     @cached_property
-    def path_us(self) -> float:
-        """Most packets' RTT without the queue that each met, and without its own sending."""
+    def path_in(self) -> dict[int, float]:
+        """Most packets' RTT without the queue that each met, and without its own sending: of each
+        second, the one before and the one after it [us]."""
         if not self.of.waits:
-            return self.base_us
+            return {}
         acks = self.acks.filter(pl.col("rs.rtt_us") > 0)
-        sent = acks.select("rs.rtt_us", sent=pl.col("ns") - 1000 * pl.col("rs.rtt_us"))
+        sent = acks.select("ns", "rs.rtt_us", sent=pl.col("ns") - 1000 * pl.col("rs.rtt_us"))
         met = sent.sort("sent").join_asof(
             pl.DataFrame(self.of.waits, schema=["at", "us"], orient="row"),
             left_on="sent",
             right_on="at",
         )
-        usual = (met["rs.rtt_us"] - met["us"]).median()
-        return self.base_us if usual is None else max(self.base_us, float(usual) - self.sending_us)  # type: ignore[arg-type]
+        second = (pl.col("ns") - self.zero) // 1_000_000_000
+        usual = met.group_by(second=second).agg((pl.col("rs.rtt_us") - pl.col("us")).median())
+        by = {n: us for n, us in usual.iter_rows() if us is not None}
+        found = {}
+        for n in usual["second"]:
+            three = [by[k] - self.sending_in[k] for k in range(n - 1, n + 2) if k in by]
+            if three:
+                found[n] = statistics.median(three)
+        return found
+
+    def path_at(self, ns: int) -> float:
+        """The same at a time [ns], or as it was seen last; not less than the path's."""
+        second = (ns - self.zero) // 1_000_000_000
+        last = max((n for n in self.path_in if n <= second), default=None)
+        return max(self.base_us, self.path_in[last]) if last is not None else self.base_us
 
     @cached_property
     def inflated(self) -> pl.DataFrame:
@@ -493,11 +508,15 @@ class Flow:
         sets, found, before, set_ns = [], [], None, 0
         changed = bool(self.of.changed("rtt"))
         then = self.spans.select("ns", "bbr.min_rtt_us", base=self.base_then)
+        known, path, then_us = None, self.base_us, self.base_us
         for ns, rtt, base in then.iter_rows():
-            least = max(1.1 * (base if changed else self.path_us), base + self.sending_us)
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
             waited.append(None)
+            if rtt != known:  # a path that changed since is no queue
+                known, then_us = rtt, base
+                path = base if changed else self.path_at(set_ns)
+            least = max(1.1 * path, then_us + self.sending_us)
             if rtt is None or not least < rtt < UNSET:
                 found.append(False)
                 continue
@@ -506,7 +525,7 @@ class Flow:
             after = bisect_left(times, seen - 1000 * rtt)
             near = waits[max(after - 1, 0) : after + 1]
             waited[-1] = min(near, default=None)
-            found.append(not near or min(near) >= 0.75 * (rtt - base))
+            found.append(not near or min(near) >= 0.75 * (rtt - then_us))
         named = self.spans.with_columns(
             set=pl.Series(sets), wait=pl.Series(waited, dtype=pl.Float64)
         )

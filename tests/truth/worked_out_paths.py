@@ -204,6 +204,7 @@ def crowded(flow: Flow) -> Note:
     if len(flows) < 2:
         return None
     base = min(one.base_us for one in flows)
+    base = min([base, *(after for one in flows for _, _, after in changed_trips(one))])
     size = max(max(one.segment_sizes) for one in flows)
     of_all = of_run(flow.of)
     crowds = []
