@@ -20,7 +20,7 @@ import polars as pl
 from tests.truth import raw, wire
 
 CWR, LOSS = 2, 4
-PROBE_RTT = 3
+PROBE_BW, PROBE_RTT = 2, 3
 TLP_RECOVERY = 6
 UNSET = raw.WRAP - 1
 # Ethernet, IPv4, TCP and timestamps, around a segment's payload.
@@ -588,9 +588,14 @@ class Flow:
 
     @property
     def frozen_from(self) -> list[float]:
-        """When v1 began to use its long-term rate; the next row shows what an event did."""
-        rows = self.after_init.select("ns", "bbr.lt_use_bw").rows()
-        return [self.at(ns) for (ns, was), (_, now) in pairwise(rows) if now and not was]
+        """When v1 began to pace at its long-term rate, in PROBE_BW: STARTUP's gain is on top of it.
+        The next row shows what an event did; a PROBE_RTT in between is no new beginning."""
+        rows = self.after_init.select("ns", "bbr.lt_use_bw", "bbr.mode").rows()
+        return [
+            self.at(ns)
+            for (ns, used, before), (_, uses, mode) in pairwise(rows)
+            if uses and mode == PROBE_BW and not (used and before in (PROBE_BW, PROBE_RTT))
+        ]
 
     @cached_property
     def probe_rtt_spans(self) -> list[tuple[int, int]]:
@@ -626,10 +631,10 @@ class Flow:
 
     @property
     def frozen(self) -> float:
-        """Seconds in which v1 used its long-term rate, out of PROBE_RTT."""
+        """Seconds in which v1 paced at its long-term rate: in PROBE_BW."""
         if "bbr.lt_use_bw" not in self.rows.columns:
             return 0.0
-        return self.held_while((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") != PROBE_RTT))
+        return self.held_while((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") == PROBE_BW))
 
     @property
     def most_extra(self) -> int:

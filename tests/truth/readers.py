@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.truth import (
     readers_bounds,
+    readers_changes,
     readers_lab,
     readers_loss,
     readers_paths,
@@ -19,6 +20,7 @@ READERS: dict[str, Reader] = {
     **readers_shares.READERS,
     **readers_paths.READERS,
     **readers_lab.READERS,
+    **readers_changes.READERS,
 }
 # Numbers of findings that are none of the recording: rule -> name -> why.
 EXCUSED = {

@@ -128,6 +128,33 @@ def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
     return [int(ns) for ns in rows.filter(wanted)["ns"]]
 
 
+def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
+    """Of a lab, which says how much its queue holds."""
+    names = ["inflight_hi", "inflight_hi_headroom", *SHORT_TERM]
+    steps = flow.after_init.select("ns", "bbr.inflight_hi", "bbr.inflight_lo", "bbr.bw_lo").rows()
+    fell = {
+        field: {a[0] for a, b in pairwise(steps) if b[n] < a[n]}
+        for n, field in enumerate(("inflight_hi", "inflight_lo", "bw_lo"), 1)
+    }
+    cuts = [*fell["inflight_hi"]]
+    cuts += [
+        ns for field in ("inflight_lo", "bw_lo") for ns in lowered(flow, field) if ns in fell[field]
+    ]
+    cuts.sort()
+    return {
+        "used_share": flow.goodput / 8 / flow.rate,
+        "buffer_share": flow.of.lab["buffer_bytes"] / (flow.rate * flow.base_us / 1e6),
+        "cuts_count": len(cuts),
+        "cuts_at": [flow.at(ns) for ns in cuts],
+        "bound_s": held(flow, *names),
+        "hi_packets": flow.spans["bbr.inflight_hi"].median(),
+        "bdp_packets": flow.bdp,
+        "begins_at": flow.at(cuts[0]),
+        "ends_at": flow.at(cuts[-1]),
+        **priced(flow, missing(flow, *names)),
+    }
+
+
 def stretches(flow: Flow) -> list[tuple[int, int]]:
     """From the first short-term bound that is set to where none is any more, or the flow's end."""
     rows = flow.after_init.select(
@@ -149,7 +176,7 @@ class Probe:
 
     Attributes:
         begins, ends: the events that began and ended it [ns]; place: the row of the first.
-        too_high: bbr_handle_inflight_too_high() ended it; lowered: and cut inflight_hi.
+        too_high: bbr_handle_inflight_too_high() ended it, for loss; lowered: and cut inflight_hi.
     """
 
     begins: int
@@ -159,20 +186,33 @@ class Probe:
     lowered: bool = False
 
 
+def by_marks() -> pl.Expr:
+    """Whether an ACK's sample has marks on half of its packets, and no more lost than may be: what
+    bbr_is_inflight_too_high() then goes by."""
+    lost = pl.col("rs.lost") * 256 > 5 * pl.col("rs.tx_in_flight")
+    marked = (pl.col("rs.delivered_ce") > 0) & (
+        2 * pl.col("rs.delivered_ce") >= pl.col("rs.delivered")
+    )
+    return (pl.col("kind") == "M") & marked & ~lost
+
+
 def probes_up(flow: Flow) -> list[Probe]:
     rows = flow.after_init.select(
         "ns",
         "bbr.inflight_hi",
         # bbr_handle_inflight_too_high() ends the sampling; another end goes on with it.
         stopped=(pl.col("bbr.bw_probe_samples") == 0) & (pl.col("bbr.mode") == PROBE_BW),
+        by_marks=by_marks(),
         up=(pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.cycle_idx") == UP),
     ).rows()
     found: list[Probe] = []
-    for place, ((ns, hi, _, was), (_, new_hi, stopped, now)) in enumerate(pairwise(rows)):
+    for place, (row, (_, new_hi, stopped, _, now)) in enumerate(pairwise(rows)):
+        ns, hi, _, marked, was = row
         if now and not was:
             found.append(Probe(ns, place, rows[-1][0]))
         elif was and not now:
-            found[-1].ends, found[-1].too_high, found[-1].lowered = ns, stopped, new_hi < hi
+            found[-1].ends, found[-1].lowered = ns, new_hi < hi
+            found[-1].too_high = stopped and not marked
     return found
 
 
@@ -328,6 +368,7 @@ READERS = {
     "application_limited": application_limited,
     "inflight_cap": inflight_cap,
     "stuck_at_lower_bounds": stuck_at_lower_bounds,
+    "underuse_of_shallow_buffer": underuse_of_shallow_buffer,
     "loss_above_threshold": loss_above_threshold,
     "probe_up_cut_short": probe_up_cut_short,
     "probe_rtt_long": probe_rtt_long,

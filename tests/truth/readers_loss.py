@@ -232,7 +232,7 @@ def policer(flow: Flow) -> Numbers:
         pacing=flow.spans["pacing"].shift(1),
         carries=flow.carries.shift(1),
     )
-    held = rows.filter((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") != 3))
+    held = rows.filter((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") == PROBE_BW))
     entries = [round(at * 1e9) + flow.zero for at in flow.frozen_from]
     near = [(pl.col("ns") >= ns - 3 * SECOND // 2) & (pl.col("ns") <= ns) for ns in entries]
     before = rows.filter(pl.any_horizontal(near))

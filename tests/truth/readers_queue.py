@@ -6,7 +6,7 @@ import statistics
 
 import polars as pl
 
-from tests.truth.facts import Flow, Numbers
+from tests.truth.facts import CWR, Flow, Numbers
 from tests.truth.seconds import SECOND, number, of_flow
 
 # bbr_ecn_max_rtt_us.
@@ -53,6 +53,47 @@ def ecn_ignored(flow: Flow) -> Numbers:
         "ends_at": flow.at(marked["ns"][-1]),
         "srtt_us": flow.spans.filter(kind="M")["srtt"].mean(),
         "cost_s": flow.waited(flow.spans),
+    }
+
+
+def ecn_without_marks(flow: Flow) -> Numbers:
+    lossy = flow.spans.filter(pl.col("lost") > 0)["ns"]
+    first, last = flow.at(lossy[0]), flow.at(lossy[-1])
+    return {
+        "delivered_packets": flow.total("tp.delivered"),
+        "lost_packets": flow.total("tp.lost"),
+        "srtt_us": flow.spans.filter(kind="M")["srtt"].mean(),
+        "base_us": flow.base_us,
+        "t0_at": first,
+        "t1_at": last,
+        "begins_at": first,
+        "ends_at": last,
+    }
+
+
+def marks_echoed(flow: Flow) -> Numbers:
+    """Spells of TCP_CA_CWR, but those that the same ACK ends: a tail loss probe's repair."""
+    states = flow.spans.filter(kind="S").select("ns", "new_state").rows()
+    begun = flow.spans.with_columns(next=pl.col("kind").shift(-1))
+    begun = begun.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
+    spells = [
+        (ns, next((at for at, _ in states if at > ns), int(flow.rows["ns"][-1])))
+        for ns, kind in begun.select("ns", "next").iter_rows()
+        if kind != "S"
+    ]
+    inside = pl.any_horizontal([pl.col("ns").is_between(a, b) for a, b in spells])
+    rows = flow.spans.filter((pl.col("kind") == "M") & inside)
+    first, last = flow.at(spells[0][0]), flow.at(max(b for _, b in spells))
+    return {
+        "spells_count": len(spells),
+        "spells_s": sum(b - a for a, b in spells) / SECOND,
+        "srtt_us": rows["srtt"].mean(),
+        "base_us": flow.base_us,
+        "t0_at": first,
+        "t1_at": last,
+        "begins_at": first,
+        "ends_at": last,
+        "cost_s": flow.waited(rows),
     }
 
 
@@ -132,5 +173,7 @@ READERS = {
     "standing_queue": standing_queue,
     "bufferbloat": bufferbloat,
     "ecn_ignored": ecn_ignored,
+    "ecn_without_marks": ecn_without_marks,
+    "marks_echoed": marks_echoed,
     "min_rtt_inflated": min_rtt_inflated,
 }

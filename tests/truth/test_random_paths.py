@@ -18,6 +18,7 @@ from tests.truth import random_paths
 from tests.truth.facts import Recording
 from tests.truth.judged import Score, problems
 from tests.truth.readers import EXCUSED, READERS
+from tests.truth.readers_changes import READERS as OF_CHANGES
 from tests.truth.recomputed import Recomputed
 from tests.truth.simulated import diagnosed, first_point
 from tests.truth.worked_out import PROBLEMS, decidable, of_flow
@@ -55,10 +56,12 @@ def judge(score: Score, made: Diagnosis, of: Recording) -> None:
 
 
 def recompute(numbers: Recomputed, made: Diagnosis, of: Recording) -> None:
-    """Compare numbers with raw rows, where all senders have some and the path stays what it is."""
-    if of.lab["changes"] or len(of.lab["flows"]) > len(of.flows):
+    """Compare numbers with raw rows, where all senders have some; of a path that changes, those of
+    findings about that."""
+    if len(of.lab["flows"]) > len(of.flows):
         return
-    findings = [each for each in made.findings if each.rule.name in READERS]
+    readers = OF_CHANGES if of.lab["changes"] else READERS
+    findings = [each for each in made.findings if each.rule.name in readers]
     numbers.check(replace(made, findings=findings), of)
 
 
