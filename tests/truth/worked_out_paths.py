@@ -40,29 +40,32 @@ def stalled_start(flow: Flow) -> Note:
     return f"{found[0][1]:.2f} s from {found[0][0]:.2f} s on" if found else None
 
 
-def changed_trips(flow: Flow) -> list[tuple[int, float, float]]:
-    """When [ns] the path's round trip became another one, from and to how many us."""
-    before, found = flow.base_us, []
-    for ns, us in flow.of.changed("rtt"):
-        after = us + flow.extra_us
-        found.append((ns, before, after))
-        before = after
-    return found
+def changed_trips(flow: Flow) -> list[tuple[int, int, int, float, float]]:
+    """Since when [ns] the path's round trip was one, until when another and until when that, and
+    how many us each was."""
+    changes = [(int(flow.rows["ns"][0]), flow.base_us)]
+    changes += [(ns, us + flow.extra_us) for ns, us in flow.of.changed("rtt")]
+    ends = [*(ns for ns, _ in changes[1:]), int(flow.rows["ns"][-1])]
+    return [
+        (since, ns, until, before, after)
+        for (since, before), (ns, after), until in zip(changes, changes[1:], ends[1:], strict=False)
+    ]
 
 
 def shorter_path(flow: Flow) -> Note:
     """Three seconds before and after it has to be seen."""
-    first, last = int(flow.rows["ns"][0]), int(flow.rows["ns"][-1])
-    for ns, before, after in changed_trips(flow):
-        if after <= 0.8 * before and first <= ns - 3 * SECOND and ns + 3 * SECOND <= last:
+    for since, ns, until, before, after in changed_trips(flow):
+        seen = since <= ns - 3 * SECOND and ns + 3 * SECOND <= until
+        if after <= 0.8 * before and seen:
             return f"from {before / 1e3:.0f} to {after / 1e3:.0f} ms at {flow.at(ns):.2f} s"
     return None
 
 
 def stale_min_rtt(flow: Flow) -> Note:
     """Of the time in which nothing came back, nobody can say what min_rtt should be."""
-    for ns, before, after in changed_trips(flow):
-        rows = flow.spans.filter((pl.col("ns") >= ns) & (pl.col("bbr.min_rtt_us") > 0))
+    for _, ns, until, before, after in changed_trips(flow):
+        rows = flow.spans.filter((pl.col("ns") >= ns) & (pl.col("ns") < until))
+        rows = rows.filter(pl.col("bbr.min_rtt_us") > 0)
         old = rows.filter(pl.col("bbr.min_rtt_us") * BEYOND_PROBES < after)
         lasted = int(old["d"].clip(upper_bound=round(2000 * after)).sum()) / SECOND
         if after > before and lasted >= 2:
@@ -204,7 +207,7 @@ def crowded(flow: Flow) -> Note:
     if len(flows) < 2:
         return None
     base = min(one.base_us for one in flows)
-    base = min([base, *(after for one in flows for _, _, after in changed_trips(one))])
+    base = min([base, *(trip[-1] for one in flows for trip in changed_trips(one))])
     size = max(max(one.segment_sizes) for one in flows)
     of_all = of_run(flow.of)
     crowds = []
