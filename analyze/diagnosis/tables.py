@@ -18,6 +18,7 @@ from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
 from ..views.view import words_of
+from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .loss_tables import TIMEOUTS, UNDONE
 from .path_tables import (
     ALONE,
@@ -143,7 +144,9 @@ SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
   any_value(base.source) IN ('lab', 'setup') AS base_is_known,
   max(max_bw) AS max_bw, max(capacity) AS capacity, coalesce(max(capacity), max(max_bw)) AS rate,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
-  sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share
+  sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share,
+  -- TCP_CA_Disorder (1) that ended in TCP_CA_Open (0): a hole that closed by itself.
+  count_if(kind = 'set_state' AND new_state = 0 AND ca_state = 1) AS disorder_spells
 FROM these_events JOIN these_bases base USING (run_id, flow)
 GROUP BY run_id, flow ORDER BY run_id, flow
 """
@@ -157,13 +160,6 @@ FROM phases p SEMI JOIN these_chosen USING (run_id, flow) ORDER BY p.run_id, p.f
 _BINDING = """
 SELECT run_id, flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
 FROM binding SEMI JOIN these_chosen USING (run_id, flow)
-ORDER BY run_id, flow, seq
-"""
-
-_BOUNDS = """
-SELECT run_id, flow, seq, ns::BIGINT AS ns, bound, old::BIGINT AS old, new::BIGINT AS new, name,
-  e0, e1
-FROM bounds_history SEMI JOIN these_chosen USING (run_id, flow)
 ORDER BY run_id, flow, seq
 """
 
@@ -275,8 +271,9 @@ TABLES = {
     "flows": _FLOWS,
     "phases": _PHASES,
     "binding": _BINDING,
-    "bounds": _BOUNDS,
+    "bounds": BOUNDS,
     "decisions": _DECISIONS,
+    "bound_decisions": BOUND_DECISIONS,
     "others": OTHERS,
     "seconds": _SECONDS,
     "rivals": RIVALS,

@@ -19,7 +19,7 @@ import polars as pl
 
 from tests.truth import raw, wire
 
-CWR, LOSS = 2, 4
+CWR, RECOVERY, LOSS = 2, 3, 4
 PROBE_BW, PROBE_RTT = 2, 3
 TLP_RECOVERY = 6
 UNSET = raw.WRAP - 1
@@ -558,6 +558,16 @@ class Flow:
             left = pl.col("kind").shift(-1) == "S"
             rows = self.after_init.filter(entered & left)
         return [self.at(ns) for ns in rows["ns"]]
+
+    @property
+    def window_reductions(self) -> list[tuple[int, int]]:
+        """From when to when [ns] TCP was in CWR, but for what the same ACK ends: the repair by a
+        tail loss probe (`tail_probes`)."""
+        ends = [*self.after_init.filter(kind="S")["ns"], int(self.rows["ns"][-1])]
+        rows = self.after_init.with_columns(next=pl.col("kind").shift(-1))
+        begun = rows.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
+        begun = begun.filter(pl.col("next") != "S")
+        return [(ns, min(end for end in ends if end > ns)) for ns in begun["ns"]]
 
     @property
     def tail_timeouts(self) -> list[float]:

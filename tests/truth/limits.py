@@ -7,11 +7,9 @@ from functools import lru_cache
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import CWR, LOSS, PROBE_RTT, UNSET, Flow
+from tests.truth.facts import LOSS, PROBE_BW, PROBE_RTT, RECOVERY, UNSET, Flow
 
-RECOVERY = CWR + 1
 TX_START = 0
-PROBE_BW = 2
 CRUISE = 2
 # bbr_inflight_headroom of v2 and v3, in 1/256; bbr_cwnd_min_target.
 HEADROOM, LEAST_CWND = 38, 4

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import polars as pl
 
-from tests.truth.facts import UNSET, Flow, Numbers
-from tests.truth.limits import PROBE_BW, greeting_us, held_by, in_flight
+from tests.truth.facts import PROBE_BW, UNSET, Flow, Numbers
+from tests.truth.limits import greeting_us, held_by, in_flight
 from tests.truth.seconds import SECOND, everyone, held, missing, number, of_flow
 
 # bbr_ecn_factor, in 1/256.

@@ -8,8 +8,8 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import LEAST_SILENCE_S, Flow, Numbers
-from tests.truth.limits import PROBE_BW, in_flight
+from tests.truth.facts import LEAST_SILENCE_S, PROBE_BW, Flow, Numbers
+from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, missing, number, of_flow
 
 DISORDER, OPEN = 1, 0

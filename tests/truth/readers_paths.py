@@ -7,15 +7,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import PROBE_RTT, Flow, Numbers
-from tests.truth.limits import PROBE_BW
+from tests.truth.facts import PROBE_BW, PROBE_RTT, Flow, Numbers
+from tests.truth.limits import LEAST_CWND
 from tests.truth.readers_bounds import priced
 from tests.truth.readers_loss import probe_spans, resent
 from tests.truth.readers_shares import together
 from tests.truth.seconds import SECOND, of_flow, of_run
-
-# bbr_cwnd_min_target.
-FLOOR_PACKETS = 4
 
 
 def largest_backlog(flow: Flow) -> int:
@@ -170,7 +167,7 @@ def four_packets_each(first: Flow) -> Numbers:
     crowded = {}
     for n in {n for of_it in seconds for n in of_it}:
         there = sum(n in of_it and of_it[n].bytes > 0 for of_it in seconds)
-        if there * FLOOR_PACKETS > bdp:
+        if there * LEAST_CWND > bdp:
             crowded[n] = there
     a, b = min(crowded), max(crowded)
     probe = []
@@ -185,7 +182,7 @@ def four_packets_each(first: Flow) -> Numbers:
     most = max(crowded.values())
     return {
         "flows_count": most,
-        "floor_packets": FLOOR_PACKETS * most,
+        "floor_packets": LEAST_CWND * most,
         "bdp_packets": bdp,
         "probe_us": min(probe),
         "base_us": base,

@@ -6,7 +6,7 @@ import statistics
 
 import polars as pl
 
-from tests.truth.facts import CWR, Flow, Numbers
+from tests.truth.facts import Flow, Numbers
 from tests.truth.seconds import SECOND, number, of_flow
 
 # bbr_ecn_max_rtt_us.
@@ -72,15 +72,7 @@ def ecn_without_marks(flow: Flow) -> Numbers:
 
 
 def marks_echoed(flow: Flow) -> Numbers:
-    """Spells of TCP_CA_CWR, but those that the same ACK ends: a tail loss probe's repair."""
-    states = flow.spans.filter(kind="S").select("ns", "new_state").rows()
-    begun = flow.spans.with_columns(next=pl.col("kind").shift(-1))
-    begun = begun.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
-    spells = [
-        (ns, next((at for at, _ in states if at > ns), int(flow.rows["ns"][-1])))
-        for ns, kind in begun.select("ns", "next").iter_rows()
-        if kind != "S"
-    ]
+    spells = flow.window_reductions
     inside = pl.any_horizontal([pl.col("ns").is_between(a, b) for a, b in spells])
     rows = flow.spans.filter((pl.col("kind") == "M") & inside)
     first, last = flow.at(spells[0][0]), flow.at(max(b for _, b in spells))

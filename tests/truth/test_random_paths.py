@@ -6,7 +6,8 @@ BBRSCOPE_TESTS_SEEDS=1000-1200 judges other paths than the ones that CI does.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -77,36 +78,48 @@ def test_raw_rows_decide_known_problems() -> None:
     assert set(PROBLEMS) <= set(problems())
 
 
+@dataclass
+class Judged:
+    """Simulated bundles: their findings judged, their numbers worked out anew, and which rules
+    told something of each, by the scenario's name."""
+
+    score: Score
+    numbers: Recomputed
+    rules: dict[str, set[str]]
+
+
+def judge_bundles(bundles: Sequence[Path], folder: Path) -> Judged:
+    found = Judged(Score(), Recomputed(READERS, EXCUSED), {})
+    for bundle, diagnosis in diagnosed(bundles, folder):
+        recording = Recording(bundle)
+        judge(found.score, diagnosis, recording)
+        recompute(found.numbers, diagnosis, recording)
+        name = bundle.name.partition("+")[0]
+        found.rules[name] = {one.rule.name for one in diagnosis.findings}
+    return found
+
+
 @pytest.mark.slow
 def test_random_paths_are_judged_rightly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    score, numbers = Score(), Recomputed(READERS, EXCUSED)
     made = [bundle for seed in seeds() if (bundle := simulated(seed, tmp_path)) is not None]
-    for bundle, diagnosis in diagnosed(made, tmp_path):
-        recording = Recording(bundle)
-        judge(score, diagnosis, recording)
-        recompute(numbers, diagnosis, recording)
+    found = judge_bundles(made, tmp_path)
     with capsys.disabled():
-        print(f"\n{score.table()}\n{numbers.table()}")
-    assert numbers.missing == set()
-    assert score.precision >= LEAST_PRECISION
-    assert score.recall >= LEAST_RECALL
+        print(f"\n{found.score.table()}\n{found.numbers.table()}")
+    assert found.numbers.missing == set()
+    assert found.score.precision >= LEAST_PRECISION
+    assert found.score.recall >= LEAST_RECALL
 
 
 @pytest.mark.slow
 def test_of_paths_that_were_judged_wrongly_once_nothing_false_is_said(tmp_path: Path) -> None:
-    score, numbers = Score(), Recomputed(READERS, EXCUSED)
     made = [first_point(scenario.load(str(path)), tmp_path) for path in ONCE_WRONG]
-    named: dict[str, set[str]] = {}
-    for bundle, diagnosis in diagnosed(made, tmp_path):
-        recording = Recording(bundle)
-        judge(score, diagnosis, recording)
-        recompute(numbers, diagnosis, recording)
-        named[bundle.name.partition("+")[0]] = {one.rule.name for one in diagnosis.findings}
-    assert len(made) == len(named) > 5
-    assert score.wrong == []
-    assert "stuck_at_lower_bounds" in named["marks_hold_one"]
-    assert "not_converged" in named["silent_beside_another"]
-    assert "min_rtt_stale" in named["longer_path_of_two"]
-    assert "startup_too_early" in named["greeted_through_a_queue"]
+    found = judge_bundles(made, tmp_path)
+    rules = found.rules
+    assert len(made) == len(rules) > 5
+    assert found.score.wrong == []
+    assert "stuck_at_lower_bounds" in rules["marks_hold_one"]
+    assert "not_converged" in rules["silent_beside_another"]
+    assert "min_rtt_stale" in rules["longer_path_of_two"]
+    assert "startup_too_early" in rules["greeted_through_a_queue"]

@@ -15,8 +15,8 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth import worked_out_paths
-from tests.truth.facts import Flow, Recording, heavy, lost_elsewhere
-from tests.truth.limits import CRUISE, PROBE_BW, greeting_us, held_by
+from tests.truth.facts import PROBE_BW, Flow, Recording, heavy, lost_elsewhere
+from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
 from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound
 from tests.truth.seconds import SECOND
@@ -203,12 +203,9 @@ def shares_moving(flow: Flow) -> Note:
 
 def starves(flow: Flow) -> Note:
     """Beside senders whose events were not recorded, in ten seconds or more."""
-    recorded = [flow.of.flows.index(one) for one in flow.of.flows]
     every, seconds = senders(flow.of), shared_seconds(flow.of)
     theirs = [
-        sum(sums.get(second, 0) for second in seconds)
-        for place, (_, _, sums) in enumerate(every)
-        if place not in recorded
+        sum(sums.get(second, 0) for second in seconds) for _, _, sums in every[len(flow.of.flows) :]
     ]
     if not theirs or len(seconds) < LEAST_COMPARED_S:
         return None

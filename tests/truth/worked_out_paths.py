@@ -8,19 +8,17 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth import raw
-from tests.truth.facts import CWR, PROBE_RTT, UNSET, Flow
+from tests.truth.facts import PROBE_RTT, RECOVERY, UNSET, Flow
+from tests.truth.limits import LEAST_CWND
 from tests.truth.seconds import SECOND, held, missing, of_flow, of_run
 
 Note = str | None
-RECOVERY = 3
 # A quarter of the path's product, BBR's own probe, is in and out of the queue by design.
 BEYOND_PROBES = 1.25
 # bbr_min_rtt_win_sec of v1, bbr_probe_rtt_win_ms of v2 and v3.
 WINDOW_S = {"v1": 10, "later": 5}
 # bbr_probe_rtt_mode_ms.
 DWELL_S = 0.2
-# bbr_cwnd_min_target.
-FLOOR_PACKETS = 4
 
 
 def stalled_start(flow: Flow) -> Note:
@@ -117,9 +115,7 @@ def marks_unanswered(flow: Flow) -> Note:
     """Ten or more: of v1, spells of CWR, in which TCP answers for it; else what ACKs told of, a
     hundredth of all that was delivered, while BBR held itself not to be allowed to answer."""
     if "bbr.lt_use_bw" in flow.rows.columns:
-        rows = flow.after_init.with_columns(next=pl.col("kind").shift(-1))
-        begun = rows.filter((pl.col("kind") == "S") & (pl.col("new_state") == CWR))
-        spells = begun.filter(pl.col("next") != "S").height
+        spells = len(flow.window_reductions)
         return f"{spells} spells of CWR" if spells >= 10 else None
     told = flow.total("tp.delivered_ce")
     there = told >= 10 and flow.marked >= 0.01 and not flow.answers_marks
@@ -214,7 +210,7 @@ def crowded(flow: Flow) -> Note:
     for n in sorted({n for seconds in of_all for n in seconds}):
         there = [seconds[n] for seconds in of_all if n in seconds and seconds[n].bytes > 0]
         rate = max((it.full / it.covered * it.senders for it in there if it.covered), default=0.0)
-        if there and FLOOR_PACKETS * len(there) > rate * base / 1e6 / size:
+        if there and LEAST_CWND * len(there) > rate * base / 1e6 / size:
             crowds.append(n)
     least = min(
         (

@@ -86,6 +86,10 @@ def exits_missing(completeness: dict[str, Any]) -> list[MissingExits]:
     ]
 
 
+# What to do about a recording that is.
+WHY_EMPTY = "ss -ti shows which congestion control flows use; filters may leave out all of them"
+
+
 def is_empty(manifest: dict[str, Any]) -> bool:
     """Whether a recording holds neither an event nor a sample of a socket."""
     counts = manifest.get("events") or {}
