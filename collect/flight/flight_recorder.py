@@ -19,7 +19,7 @@ from ..record.attaching import Attaching
 from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
-from ..record.output.accounting import WHY_EMPTY, is_empty
+from ..record.output.accounting import EMPTY_WAY_OUT, is_empty
 from ..record.output.live_rows import ORDER_NS
 from ..record.output.manifest import ManifestWriter
 from ..record.plan import RecordingPlan
@@ -332,7 +332,7 @@ def fly(
     if recorder.dumps and recorder.all_empty:
         raise HostError(
             f"nothing was recorded: no socket had BBR in the time of {_all_of(recorder.dumps)}",
-            WHY_EMPTY,
+            EMPTY_WAY_OUT,
         )
     return recorder.dumps, recorder.ended, status
 

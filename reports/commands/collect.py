@@ -304,7 +304,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
     Raises:
         BbrscopeError: it is not complete, or there is nothing in it.
     """
-    from ...collect.record.output.accounting import WHY_EMPTY, is_empty, trouble
+    from ...collect.record.output.accounting import EMPTY_WAY_OUT, is_empty, trouble
 
     say(f"{path}: {_contents(manifest)} by {manifest['rung']}", err=True)
     say(f"  ended: {manifest['ended']}", err=True)
@@ -319,7 +319,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
     if is_empty(manifest):
         raise BbrscopeError(
             f"{path} is empty: no socket had BBR while it was recorded",
-            WHY_EMPTY,
+            EMPTY_WAY_OUT,
         )
     say(f"  next: bbrscope ingest {path}", err=True)
 

@@ -513,7 +513,7 @@ class Flow:
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
             waited.append(None)
-            if rtt != known:  # a path that changed since is no queue
+            if rtt != known:  # it is compared with the path of the time when it was measured
                 known, then_us = rtt, base
                 path = base if changed else self.path_at(set_ns)
             least = max(1.1 * path, then_us + self.sending_us)

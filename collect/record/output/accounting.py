@@ -86,8 +86,8 @@ def exits_missing(completeness: dict[str, Any]) -> list[MissingExits]:
     ]
 
 
-# What to do about a recording that is.
-WHY_EMPTY = "ss -ti shows which congestion control flows use; filters may leave out all of them"
+# How a user finds out why a recording is empty.
+EMPTY_WAY_OUT = "ss -ti shows which congestion control flows use; filters may leave out all of them"
 
 
 def is_empty(manifest: dict[str, Any]) -> bool:
