@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .leaving import tell_leaving
 from .printed_rows import COOKIE, SEQNO
 from .program import Program, probe
 
@@ -19,9 +20,9 @@ class PhaseProgram(Program):
         return [self.change(), self.destroyed_socket()]
 
     @property
-    def socket_maps(self) -> list[str]:
-        """The maps of `Program`, and that of every socket's phase."""
-        return [*super().socket_maps, "@phase"]
+    def numbering(self) -> list[str]:
+        """The map of `Program`, and that of every socket's phase."""
+        return [*super().numbering, "@phase"]
 
     def change(self) -> str:
         """The probe of the phase as an ACK finds it: a change shows with the next ACK."""
@@ -31,7 +32,7 @@ class PhaseProgram(Program):
         sk = argument if sampled else self.attach.read_argument("sk", 0)
         body = [
             *self.read_socket(sk),
-            *([self.skip_other_controls()] if sampled else []),
+            *(tell_leaving(self.version, self.printer, self.numbering) if sampled else []),
             *self.phase(),
             "  if (@phase[(uint64)$sk] == $phase) { return; }",
             "  @phase[(uint64)$sk] = $phase;",

@@ -149,7 +149,7 @@ class RowPrinter:
 
     def _split(self, tag: str, values: dict[str, str], most: int) -> list[Row]:
         """Rows of about the same length, none longer than this bpftrace can print."""
-        count = -(-sum(_words(name) for name in values) // most)
+        count = max(1, -(-sum(_words(name) for name in values) // most))
         rows = split(tag, values, count)
         while any(len(row.format) + 1 > self.attach.longest_text for row in rows):
             count += 1
@@ -165,12 +165,12 @@ def _words(name: str) -> int:
 def split(tag: str, values: dict[str, str], count: int) -> list[Row]:
     """`count` rows of about the same number of values; the tags of several are numbered."""
     names, expressions = list(values), list(values.values())
-    size = -(-len(values) // count)
+    size = max(1, -(-len(values) // count))
     return [
         Row(
             f"{tag}{number}" if count > 1 else tag,
             names[number * size : (number + 1) * size],
             expressions[number * size : (number + 1) * size],
         )
-        for number in range(-(-len(values) // size))
+        for number in range(max(1, -(-len(values) // size)))
     ]

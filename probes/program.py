@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from . import leaving
 from .attach import Attach, Host
 from .bbr_versions import EXIT, Version
 from .flow_share import BACKED_OFF, is_in_share
@@ -28,8 +29,8 @@ BACK_OFF_NS = 1_000_000
 class Program:
     """Builds the text; one instance per version, host and attach method.
 
-    What its methods return is bpftrace source: a string is a whole probe, an expression or a few
-    lines of one; a list holds whole probes or the statements of a probe's body.
+    Its methods return bpftrace source: a string is a whole probe, an expression or a few lines of
+    one; a list holds whole probes or the statements of a probe's body.
 
     Args:
         condition: a bpftrace expression on $sk that sockets must meet; "" for all.
@@ -161,9 +162,8 @@ class Program:
         return f"  $cb = (struct tcp_skb_cb *)((uint64){skb} + {self.host.cb});"
 
     def skip_other_controls(self) -> str:
-        """Leave sockets of another congestion control alone; v3 registers as "bbr", too."""
-        name = "bbr2" if self.version.name == "v2" else "bbr"
-        return f'  if ($icsk->icsk_ca_ops->name != "{name}") {{ return; }}'
+        """Leave sockets of another congestion control alone."""
+        return f"  if ({leaving.another_control(self.version)}) {{ return; }}"
 
     def print_identity(self, tag: str, names: Sequence[str], extra: dict[str, str]) -> str:
         """Say who the socket is."""
@@ -285,7 +285,7 @@ class Program:
         point, sk, _skb = self.attach.trace("tcp_probe")
         body = [
             *self.read_socket(sk),
-            self.skip_other_controls(),
+            *leaving.tell_leaving(self.version, self.printer, self.numbering),
             "  @attempted_T = count();",
             *self.take_number(),
             *self.introduce(),
@@ -296,16 +296,18 @@ class Program:
     def destroyed_socket(self) -> str:
         """A socket is gone: forget what is kept by its address, which another may get."""
         point, sk, _skb = self.attach.trace("tcp_destroy_sock")
-        body = [
-            f"  if ({name}[(uint64){sk}]) {{ delete({name}[(uint64){sk}]); }}"
-            for name in self.socket_maps
-        ]
-        return probe("A socket is gone: forget its sequence number.", point, body)
+        body = leaving.forget(sk, self.version, self.printer, self.socket_maps)
+        return probe("A socket is gone: forget it, and say if it had left BBR.", point, body)
+
+    @property
+    def numbering(self) -> list[str]:
+        """The maps that have an entry per socket while it has BBR."""
+        return ["@seq"]
 
     @property
     def socket_maps(self) -> list[str]:
         """The maps that have an entry per socket."""
-        return ["@seq", *(["@mine"] if "@mine" in self.condition else [])]
+        return [*self.numbering, *(["@mine"] if "@mine" in self.condition else [])]
 
     # --- begin and end ----------------------------------------------------------------------
 

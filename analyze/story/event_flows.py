@@ -49,6 +49,7 @@ class EventFlow:
         first_divergence: the first event in which the replay differs from the kernel; None: none.
         missing: fields that the recording lacks; None: none.
         rung: how it was recorded; completeness: what the run's recording lacks.
+        left: what ingest noted of its socket having had another congestion control.
         binding: rows of binding_summary, see binding_of.
     """
 
@@ -66,6 +67,7 @@ class EventFlow:
     note: str | None
     rung: str | None
     completeness: RunCompleteness
+    left: list[str] = field(default_factory=list)
     binding: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -158,7 +160,17 @@ def _event_flow(
         summary.pop("note"),
         run["rung"],
         complete,
+        _left_bbr(con, run_id, summary["flow"]),
     )
+
+
+def _left_bbr(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[str]:
+    noted = con.execute(
+        "SELECT detail FROM capture_quality WHERE run_id = ? AND flow = ?"
+        " AND kind IN ('left_bbr', 'back_to_bbr') ORDER BY kind",
+        [run_id, flow],
+    ).fetchall()
+    return [detail for (detail,) in noted]
 
 
 def _stored_gaps(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[StoredGap]:

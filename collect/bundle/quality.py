@@ -15,6 +15,10 @@ CODES = {
     "missing_exit": "this {kind}'s exit rows are missing: what it left behind is not known",
     "exits_stop": "exit rows stop here: {count:later event was|later events were} recorded while "
     "probes detached",
+    "left_bbr": "after this flow its socket had another congestion control{then}: nothing of that"
+    " time is recorded",
+    "back_to_bbr": "this flow's socket had BBR before, as flow {before}, and another congestion"
+    " control in between",
     "cleared": "set_state() was called once more after tcp_disconnect() had cleared the socket "
     "(its program aborted the connection): that call is left out",
     "no_exits": "{call}() was recorded {entries:time|times} at entry and never at exit: what its "
@@ -95,8 +99,8 @@ CODES = {
 
 # Of these, what a flow carried and what was measured of it do not depend.
 ASIDE = frozenset(
-    "exits_stop cleared duplicate_row orphan_row missing_exit setting_changed unknown_tag"
-    " unknown_column row_count clock_drift clock_shift clock_from_acks capture_beside"
+    "exits_stop left_bbr back_to_bbr cleared duplicate_row orphan_row missing_exit setting_changed"
+    " unknown_tag unknown_column row_count clock_drift clock_shift clock_from_acks capture_beside"
     " samples_v1_form samples_on_change samples_no_sender".split()
 )
 

@@ -12,7 +12,18 @@ from collections.abc import Callable
 from .addresses import endpoints
 from .lines.header import ADDRESSES, MAX_HEADER, PARAMETERS, Tag
 from .loop.column_plan import I64
-from .loop.loop_memory import F_IDENTITY, S_FLOW, S_FROM, S_IDENTITY, S_NEXT, SIDE_HEAD, UNKNOWN
+from .loop.loop_memory import (
+    F_BEFORE,
+    F_IDENTITY,
+    F_LEFT,
+    S_FLOW,
+    S_FROM,
+    S_IDENTITY,
+    S_LEFT,
+    S_NEXT,
+    SIDE_HEAD,
+    UNKNOWN,
+)
 from .loop.pairing_memory import PairingMemory, number_of
 from .loop.rows import Text
 from .loop.socket_table import as_signed
@@ -41,10 +52,15 @@ class Connections:
         self._max_headers: set[int] = set()
 
     def of_flow(self, index: int) -> Endpoints:
-        """Return the addresses of a flow: from its init row, or from the N row before it."""
-        identity = int(self._memory.tables.flows[index, F_IDENTITY])
+        """Return the addresses of a flow: from its init row, or from the N row before it.
+
+        A socket that left BBR and came back has those of the flow that it was before.
+        """
+        flow = self._memory.tables.flows[index]
+        identity, before = int(flow[F_IDENTITY]), int(flow[F_BEFORE])
         named = self._identities[identity - 1] if identity else {}
-        return self._addresses.get(index, named)
+        known = self._addresses.get(index) or named
+        return self.of_flow(before - 1) if before and not known else known
 
     def constants(self) -> dict[str, int]:
         """Return the build constants that rows hold, by their name in the manifest."""
@@ -90,12 +106,35 @@ class Connections:
         known = self.of_flow(index) if index >= 0 else {}
         # The recorder names a socket before its first event, so a nameless flow is another's.
         numbered = sockets[socket, S_NEXT] != UNKNOWN
-        if index < 0 or _contradict(known, identity) or (numbered and not known):
+        begins = index < 0 or sockets[socket, S_IDENTITY] > 0
+        if begins or _contradict(known, identity) or (numbered and not known):
+            sockets[socket, S_LEFT] &= not _contradict(known, identity)
             self._identities.append(identity)
             sockets[socket, S_IDENTITY] = len(self._identities)
             self._take_beginning(row, socket)
         elif not known:
             self._addresses[index] = identity
+
+    def leave(self, row: dict[str, str], number: int, for_good: bool) -> None:
+        """Note that a socket has another congestion control: its next event begins a flow.
+
+        A socket that is destroyed with it never comes back.
+        """
+        try:
+            key = as_signed(int(row["sk"], 16))
+        except (ValueError, KeyError):
+            self._refuse("no socket that left BBR", number)
+            return
+        socket = self._memory.socket_at(key)
+        sockets = self._memory.tables.sockets
+        index = int(sockets[socket, S_FLOW])
+        if index < 0:
+            return
+        self._memory.tables.flows[index, F_LEFT] = 1
+        self._identities.append({})
+        sockets[socket, S_IDENTITY] = len(self._identities)
+        sockets[socket, S_FROM] = 0
+        sockets[socket, S_LEFT] = not for_good
 
     def _take_beginning(self, row: dict[str, str], socket: int) -> None:
         """Take what an N row says of a flow whose beginning was not kept."""

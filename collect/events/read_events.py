@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...probes.base.errors import BundleError
+from ...probes.leaving import LEFT, LEFT_FOR_GOOD
 from ..bundle.quality import QualityNote
 from .batch import Assembler
 from .cleared import without_cleared
 from .connections import Connections, Endpoints
+from .left_notes import left_notes
 from .lines import header
 from .lines.header import SINGLE, Header
 from .lines.line_notes import CHATTER, LineNotes
@@ -26,9 +28,11 @@ from .loop.column_plan import I64, Plan, make_plan
 from .loop.loop_memory import (
     BACKWARDS,
     BATCH_FULL,
+    F_BEFORE,
     F_COOKIE,
     F_GENERATION,
     F_INIT,
+    F_LEFT,
     F_PRE_INIT,
     F_SOCKET,
     LINE,
@@ -55,7 +59,9 @@ class FlowInfo:
     """One flow as its rows show it: `flow` is its number in the store.
 
     `sk` is its socket's address in hexadecimal, `generation` counts that address's flows from 0,
-    `pre_init` the events before init; `addresses` are from the init row or the N row.
+    `pre_init` the events before init; `left` says that the socket then took another congestion
+    control, `before` is the flow that it was before it left BBR and came back (None: it did not);
+    `addresses` are from the init row or the N row.
     """
 
     flow: int
@@ -64,6 +70,8 @@ class FlowInfo:
     has_init: bool
     pre_init: int
     cookie: int | None
+    left: bool
+    before: int | None
     addresses: Endpoints = field(default_factory=dict)
 
 
@@ -153,6 +161,8 @@ class EventReader:
             bool(row[F_INIT]),
             int(row[F_PRE_INIT]),
             (int(row[F_COOKIE]) & (1 << 64) - 1) or None,
+            bool(row[F_LEFT]),
+            number_of(int(row[F_BEFORE]) - 1) if row[F_BEFORE] else None,
             self._connections.of_flow(index),
         )
 
@@ -168,6 +178,7 @@ class EventReader:
         self._note_cut()
         self._close_before(SLOTS_PER_BATCH)
         yield from self._flush()
+        self.notes.extend(left_notes(self.flows()))
 
     def _read_window(self) -> Iterator[pa.RecordBatch]:
         """Read the lines at hand; yield the batches that become full."""
@@ -281,7 +292,7 @@ class EventReader:
             self._refuse(f"neither a row nor a header nor a message: {line[:40]!r}", number)
 
     def _skip_row(self, tag: str, line: str, number: int) -> None:
-        """Count a row that is no part of an event; take what an N row says of its socket."""
+        """Count a row that is no part of an event; take what N and O rows say of their socket."""
         self.skipped_counts[tag] = self.skipped_counts.get(tag, 0) + 1
         if tag.rstrip("0123456789") == header.IDENTITY:
             columns = self.header.skipped[tag]
@@ -289,6 +300,9 @@ class EventReader:
             if tag != header.IDENTITY:  # of a beginning that was not kept, not all may be known
                 row = {name: value for name, value in row.items() if value}
             self._connections.identify(row, number)
+        elif tag in (LEFT, LEFT_FOR_GOOD):
+            row = dict(zip(self.header.skipped[tag], line.split(",")[1:], strict=False))
+            self._connections.leave(row, number, for_good=tag == LEFT_FOR_GOOD)
 
     def _note_cut(self) -> None:
         if self._source.cut:

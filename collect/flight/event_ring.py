@@ -144,9 +144,10 @@ class EventWindow(EventCut):
     ) -> None:
         """Before a flow's first event in the window, say who it is; N and I rows do it themselves.
 
-        Rows of a packet (K, R) are no events, and wait for one.
+        Rows of a packet (K, R) and of a socket that left BBR (O, OX) are no events, and wait for
+        one.
         """
-        if tag in (b"K", b"R"):
+        if tag in (b"K", b"R", b"O", b"OX"):
             return
         self._introduced.add(socket)
         if tag in (b"N", b"I"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ....probes.base.errors import BundleError
 from ....probes.base.plurals import plural, worded
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS, FIELDS, Field
+from ....probes.leaving import LEFT, LEFT_FOR_GOOD
 from ....probes.packed_columns import Part, is_packed, parts_of, width_of
 from ...bundle.quality import CODES
 from ...store.schema.recorded_tables import KINDS, SAMPLE
@@ -99,8 +100,8 @@ class Tag:
 class Header:
     """All declared tags; `notes` are (code, sentence) about what will not be stored.
 
-    `skipped` maps the tags that are not taken (unknown ones, and N) to their columns. Two are equal
-    if they are one: what is worked out of a header is kept by it.
+    `skipped` maps the tags that are not taken (unknown ones, N, O and OX) to their columns. Two are
+    equal if they are one: what is worked out of a header is kept by it.
     """
 
     tags: tuple[Tag, ...]
@@ -150,7 +151,7 @@ def _parse(lines: Iterable[tuple[int, str]], where: str) -> Header:
         match = TAG.fullmatch(name)
         if match is None or not _is_known(match[1], match[2]) or len(name) > MAX_TAG:
             skipped[name] = columns
-            if match is None or match[1] != IDENTITY:
+            if match is None or match[1] not in (IDENTITY, LEFT, LEFT_FOR_GOOD):
                 notes.append(("unknown_tag", worded(CODES["unknown_tag"], name=repr(name[:40]))))
             continue
         kind, role = ROLES[match[1]]

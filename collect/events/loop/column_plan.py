@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS
 from ....probes.packed_columns import WORD_BITS
 from ...bundle.numbers import MAX_NS
-from ...store.schema.recorded_tables import KINDS
+from ...store.schema.recorded_tables import KINDS, SAMPLE
 from ..lines.header import (
     ENTRY,
     EXIT,
@@ -41,7 +41,8 @@ TARGETS = {f.column: f.storage_bytes for f in EVENT_FIELDS} | {
 # its rows are single), its bit, whether it opens an event, whether its values go to Python as they
 # are (init's entry, parameters, single rows), bits of the entry rows before it, its first column,
 # how many its rows have and how many there are with the fields of packed ones, and which are the
-# time, the socket, the number of the event on its socket and the socket's cookie (-1: none).
+# time, the socket, the number of the event on its socket, the socket's cookie (-1: none) and, of
+# samples, what only init() sets back: bbr.full_bw_reached and v1's bbr.rtt_cnt (-1: none).
 (
     TAG_KEY,
     TAG_KIND,
@@ -56,7 +57,9 @@ TARGETS = {f.column: f.storage_bytes for f in EVENT_FIELDS} | {
     TAG_SK,
     TAG_SEQNO,
     TAG_COOKIE,
-) = range(13)
+    TAG_FULL,
+    TAG_ROUNDS,
+) = range(15)
 
 # What a row of Plan.columns holds: NUMBER, WIDE ...; the bounds of the kernel's type, as far as
 # int64 has them (-1: words of 64 bits have none); the largest value that needs no second look (-1:
@@ -157,7 +160,9 @@ def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     names = [column.name for column in tag.columns]
     maybe = (names.index(name) if name in names else -1 for name in ("seqno", "sk.cookie"))
     place = (start, len(tag.printed), len(names), names.index("ns"), names.index("sk"), *maybe)
-    return key, kind, tag.part, tag.part == 1, side, before, *place
+    only_grow = ("bbr.full_bw_reached", "bbr.rtt_cnt") if tag.kind == SAMPLE else ("", "")
+    grown = (names.index(name) if name in names else -1 for name in only_grow)
+    return key, kind, tag.part, tag.part == 1, side, before, *place, *grown
 
 
 def bounds_of(column: HeaderColumn) -> tuple[int, int]:

@@ -10,10 +10,12 @@ from ....probes.base.jit import jit
 from .column_plan import I64
 from .loop_memory import (
     B_FIRST,
+    F_BEFORE,
     F_DELIVERED,
     F_GENERATION,
     F_IDENTITY,
     F_INIT,
+    F_LEFT,
     F_PRE_INIT,
     F_SOCKET,
     FLOW_SIZE,
@@ -22,12 +24,14 @@ from .loop_memory import (
     INIT,
     LINE,
     S_BITS,
+    S_COME,
     S_EVENTS,
     S_FLOW,
     S_FROM,
     S_GENERATION,
     S_IDENTITY,
     S_INIT,
+    S_LEFT,
     S_NEXT,
     SUSPECT,
     UNKNOWN,
@@ -36,8 +40,11 @@ from .open_events import new_slot
 
 
 @jit
-def begins_flow(socket: int, kind: int, number: int, sockets: I64) -> bool:
+def begins_flow(socket: int, kind: int, number: int, come: int, sockets: I64) -> bool:
     """Tell whether the event `number` (-1: not numbered) of this kind begins a new flow.
+
+    `come` says how far BBR has come (`how_far`): what went back was set back by init(), which runs
+    when a socket takes up BBR again (tcp_cong.c tcp_reinit_congestion_control()).
 
     Numbers count from 0 on every new socket, so one that went back is of another socket at the same
     address. An active opener has callbacks run on a zeroed struct bbr before init: main for the
@@ -53,13 +60,16 @@ def begins_flow(socket: int, kind: int, number: int, sockets: I64) -> bool:
         uncounted = number == 0 and expected == 1 and kind != INIT
         if went_back and not uncounted:
             return True
+    if 0 <= come < sockets[socket, S_COME]:
+        return True
     return kind == INIT and (sockets[socket, S_INIT] == 1 or sockets[socket, S_BITS] != 0)
 
 
 @jit
 def begin_flow(socket: int, sockets: I64, flows: I64, state: I64) -> None:
-    """Give a socket a new flow."""
+    """Give a socket a new flow; say of which flow it is the return to BBR."""
     flow = state[FLOWS]
+    before = sockets[socket, S_FLOW]
     state[FLOWS] += 1
     sockets[socket, S_FLOW] = flow
     sockets[socket, S_GENERATION] += 1
@@ -73,20 +83,32 @@ def begin_flow(socket: int, sockets: I64, flows: I64, state: I64) -> None:
     flows[flow, F_DELIVERED] = -1
     flows[flow, F_IDENTITY] = sockets[socket, S_IDENTITY]
     sockets[socket, S_IDENTITY] = 0
+    if sockets[socket, S_LEFT] == 1:
+        flows[flow, F_BEFORE] = before + 1
+        flows[before, F_LEFT] = 1
+    sockets[socket, S_LEFT] = 0
+    sockets[socket, S_COME] = -1
 
 
 @jit
 def place_in_flow(
-    socket: int, kind: int, number: int, sockets: I64, flows: I64, state: I64
+    socket: int, kind: int, number: int, come: int, sockets: I64, flows: I64, state: I64
 ) -> None:
-    """Begin a flow if one begins with this event, and note what an init says of it."""
-    if begins_flow(socket, kind, number, sockets):
+    """Begin a flow if one begins with this event, and note what an init says of it.
+
+    Where the numbers go on it is the same socket, which had left BBR and came back.
+    """
+    if begins_flow(socket, kind, number, come, sockets):
         expected = sockets[socket, S_NEXT]
         went_back = number >= 0 and number < expected
         if went_back or sockets[socket, S_IDENTITY] > 0:
             sockets[socket, S_NEXT] = sockets[socket, S_FROM]
             sockets[socket, S_FROM] = 0
+        elif number >= 0 and number == expected:
+            sockets[socket, S_LEFT] = 1
         begin_flow(socket, sockets, flows, state)
+    if come >= 0:
+        sockets[socket, S_COME] = come
     if kind == INIT:
         flow = sockets[socket, S_FLOW]
         sockets[socket, S_INIT] = 1

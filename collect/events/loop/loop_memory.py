@@ -28,8 +28,9 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, NUMBERED, LAST_SOCKET, STATE_SIZE =
 # What a row of `sockets` holds: the address, its current flow or -1, flows before that, the slot of
 # the open event or -1, time and tag of the last row, events of the flow so far, the OR of the first
 # event's struct bbr, whether init was seen, the number of its next event (UNKNOWN: none was seen),
-# the identity (an N row, from 1 on; 0: none) that the next event's flow has, and the number that
-# this flow's events begin with: not 0 where the recording kept only the end of a flow.
+# the identity (an N row, from 1 on; 0: none) that the next event's flow has, the number that this
+# flow's events begin with: not 0 where the recording kept only the end of a flow, how far BBR had
+# come at the flow's last sample, and whether the socket took another congestion control since.
 (
     S_KEY,
     S_FLOW,
@@ -43,8 +44,10 @@ LINE, SLOTS, SOCKETS, FLOWS, SIDES, SUSPECT, NUMBERED, LAST_SOCKET, STATE_SIZE =
     S_NEXT,
     S_IDENTITY,
     S_FROM,
-) = range(12)
-SOCKET_SIZE = 12
+    S_COME,
+    S_LEFT,
+) = range(14)
+SOCKET_SIZE = 14
 UNKNOWN = -1
 
 # What a row of `slots` holds: the flow's index in `flows`, kind, time, line, time of exit, bits of
@@ -54,11 +57,12 @@ SLOT_SIZE = 8
 
 # What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
 # the number of the next event, tp.delivered (-1: none) and tp.mss_cache of the last main, the
-# socket's cookie (0: unknown, or none), and the identity that came before its first event (0:
-# none).
+# socket's cookie (0: unknown, or none), the identity that came before its first event (0: none),
+# whether its socket took another congestion control after it, and one more than the index of the
+# flow that this socket was before it left BBR and came back (0: none).
 F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ = range(5)
-F_DELIVERED, F_MSS, F_COOKIE, F_IDENTITY = range(5, 9)
-FLOW_SIZE = 9
+F_DELIVERED, F_MSS, F_COOKIE, F_IDENTITY, F_LEFT, F_BEFORE = range(5, 11)
+FLOW_SIZE = 11
 
 # Numbers before the values in a row handed to Python: tag, flow, time, line. A socket that has no
 # flow yet is written as NO_FLOW minus its index.

@@ -23,8 +23,10 @@ from .column_plan import (
     TAG_BEFORE,
     TAG_COOKIE,
     TAG_FIRST,
+    TAG_FULL,
     TAG_KIND,
     TAG_PART,
+    TAG_ROUNDS,
     TAG_SEQNO,
     TAG_SIDE,
     TAG_START,
@@ -257,7 +259,8 @@ def open_event(
     number = -1
     if tags[tag, TAG_SEQNO] >= 0:
         number = values[row, tags[tag, TAG_SEQNO]]
-    place_in_flow(socket, kind, number, sockets, flows, state)
+    come = how_far(row, tag, values, tags)
+    place_in_flow(socket, kind, number, come, sockets, flows, state)
     if number >= 0:
         check_number(socket, number, ns, sockets, slots, state)
     flow = sockets[socket, S_FLOW]
@@ -295,6 +298,21 @@ def state_bits(row: int, tag: int, values: I64, tags: I64, columns: I64) -> int:
         if columns[first + index, COLUMN_STATE]:
             bits |= values[row, index]
     return bits
+
+
+@jit
+def how_far(row: int, tag: int, values: I64, tags: I64) -> int:
+    """Return how far BBR has come, by what nothing but init() sets back; -1 if no sample says it.
+
+    A pipe that was found full counts for more than all rounds (of 32 bits).
+    """
+    full, rounds = tags[tag, TAG_FULL], tags[tag, TAG_ROUNDS]
+    if full < 0:
+        return -1
+    come = values[row, full] << 32
+    if rounds >= 0:
+        come += values[row, rounds]
+    return int(come)
 
 
 @jit

@@ -6,6 +6,7 @@ from ....probes.base.jit import jit
 from .column_plan import I64
 from .loop_memory import (
     LAST_SOCKET,
+    S_COME,
     S_FLOW,
     S_GENERATION,
     S_KEY,
@@ -54,6 +55,7 @@ def clear_socket(index: int, key: int, sockets: I64) -> None:
     sockets[index, S_SLOT] = -1
     sockets[index, S_TAG] = -1
     sockets[index, S_NEXT] = UNKNOWN
+    sockets[index, S_COME] = -1
 
 
 @jit

@@ -188,6 +188,9 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
                 " main()"
             )
         yield summary
+        if done.get("left_bbr"):
+            times = plural(int(done["left_bbr"]), "time")
+            yield f"sockets were seen under another congestion control {times}: that is not told"
         yield from (call.sentence for call in exits_missing(done))
         if done.get("without_main"):
             yield without_main(int(done["without_main"]))

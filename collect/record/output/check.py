@@ -14,6 +14,7 @@ from pathlib import Path
 import zstandard
 
 from ....probes.base.plurals import plural
+from ....probes.leaving import LEFT, LEFT_FOR_GOOD
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
 SHOWN = 20
@@ -30,7 +31,8 @@ UNNUMBERED = -1
 class Completeness:
     """What the rows say about what is missing.
 
-    `sockets` counts addresses of sockets, `flows` those who had them, one after the other.
+    `sockets` counts addresses of sockets, `flows` those who had them, one after the other, and a
+    socket anew that came back to BBR; `left_bbr` is how often one took another congestion control.
     `sequence_missing` counts the numbers that no event of a socket carries; `chain_breaks` the
     calls of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
     went unseen, or the segment size changed); `calls` counts calls of main() and init() by the tag
@@ -44,6 +46,7 @@ class Completeness:
     flows: int = 0
     sequence_missing: int = 0
     chain_breaks: int = 0
+    left_bbr: int = 0
     calls: dict[str, int] = field(default_factory=dict)
     exits_missing: dict[str, int] = field(default_factory=dict)
     without_main: int = 0
@@ -85,7 +88,8 @@ class SocketSoFar:
     """What is remembered of a socket: its next number, what main() last saw, the call under way.
 
     `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
-    CHAIN; `inside` is the entry tag of a call under way, which began at `since`.
+    CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `begun` says that
+    the flow's init() was seen.
     """
 
     next: int
@@ -94,6 +98,7 @@ class SocketSoFar:
     parts: dict[str, int] | None = None
     inside: str = ""
     since: bytes = b""
+    begun: bool = False
 
 
 def check(path: Path) -> Completeness:
@@ -142,6 +147,8 @@ class Checker:
             reader, wanted = self._event, ["ns", "sk", "seqno"]
         elif chain:
             reader, wanted = self._continue, ["ns", "sk"]
+        elif letters in (LEFT, LEFT_FOR_GOOD):
+            reader, wanted = self._left, ["sk"]
         elif letters in BESIDE_MAIN and tag in (letters, f"{letters}0"):
             reader, wanted = self._count, ["sk"]
         else:
@@ -170,6 +177,10 @@ class Checker:
             self.result.flows += 1
         elif number == 0:
             self.result.flows += 1
+            socket.begun = False
+        elif plan.letters == "I" and socket.begun:
+            self.result.flows += 1
+            self.result.left_bbr += 1
         self.result.events += 1
         if number != socket.next and socket.next != UNNUMBERED:
             self._jump(socket, number, values[plan.ns], sk)
@@ -177,6 +188,7 @@ class Checker:
         letters = plan.letters
         if number == 0 or letters == "I":
             socket.delivered = -1
+        socket.begun |= letters == "I"
         if letters in EXIT_OF:
             self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
@@ -210,6 +222,10 @@ class Checker:
             missing[letters] = missing.get(letters, 0) + 1
             self.result.note(socket.since, sk, f"{letters} has no {EXIT_OF[letters]}")
             socket.inside = ""
+
+    def _left(self, plan: RowPlan, values: list[bytes]) -> None:
+        """A socket with events has another congestion control."""
+        self.result.left_bbr += 1
 
     def _count(self, plan: RowPlan, values: list[bytes]) -> None:
         """The first row of another call, where events have no numbers."""

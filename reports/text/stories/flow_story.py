@@ -81,6 +81,11 @@ def summary(flow: EventFlow, facts: StoryFacts, names: str, width: int | None) -
 
 def trust(flow: EventFlow) -> list[str]:
     """How sure the capture allows one to be."""
+    return [*flow.left, *_recorded(flow)]
+
+
+def _recorded(flow: EventFlow) -> list[str]:
+    """How complete the recording is, what its rung can tell and what the replay confirms."""
     state, meaning = completeness(flow.completeness, flow.rung)
     # Of a complete recording the line on the replay says enough.
     recording = [] if state == "good" else [f"the run: {meaning[:1].lower()}{meaning[1:]}"]

@@ -45,6 +45,52 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(collect(*words), capture_output=True, text=True, timeout=300, check=False)
 
 
+# Connections over loopback that leave BBR in every way; FILE gets the name and port of each.
+LEAVER = [
+    sys.executable,
+    "-c",
+    """
+import socket, sys, threading, time
+CONTROL = socket.IPPROTO_TCP, socket.TCP_CONGESTION
+server = socket.create_server(("127.0.0.1", 0))
+server.setsockopt(*CONTROL, b"cubic")
+def answer():
+    while True:
+        peer, _ = server.accept()
+        threading.Thread(target=echo, args=(peer,), daemon=True).start()
+def echo(peer):
+    with peer:
+        while data := peer.recv(1 << 16):
+            peer.sendall(data[:10])
+threading.Thread(target=answer, daemon=True).start()
+def send(flow):
+    for _ in range(20):
+        flow.sendall(b"x" * 30000)
+        flow.recv(1 << 16)
+        time.sleep(0.002)
+def connect(name, *controls):
+    flow = socket.socket()
+    flow.setsockopt(*CONTROL, b"bbr")
+    flow.connect(server.getsockname())
+    print(name, flow.getsockname()[1], file=made, flush=True)
+    send(flow)
+    for control in controls:
+        if control:
+            flow.setsockopt(*CONTROL, control)
+        else:
+            send(flow)
+    return flow
+made = open(sys.argv[1], "w")
+connect("silent", b"cubic", b"bbr", b"").close()
+connect("spoken", b"cubic", b"", b"bbr", b"").close()
+connect("gone", b"cubic").close()
+left = connect("open", b"cubic", b"")
+connect("stays").close()
+time.sleep(0.3)
+""",
+]
+
+
 class Traffic:
     """A BBR flow over loopback that sends until it is stopped."""
 
@@ -199,6 +245,37 @@ class TestTracepoint:
         assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
         assert left_behind() == []
         self.follow(tmp_path / "s.duckdb", out, traffic.port)
+
+    def test_a_socket_that_leaves_bbr_is_two_flows_or_told_to_have_gone(
+        self, tmp_path: Path
+    ) -> None:
+        """One comes back before a packet arrives, one after some, one never; one stays."""
+        out, store = tmp_path / "run", str(tmp_path / "s.duckdb")
+        made = tmp_path / "made"
+        ran("--rung", "tcp_probe", "--no-packets", "-o", str(out), "--", *LEAVER, str(made))
+        ports = dict(line.split() for line in made.read_text().splitlines())
+        asked = ",".join(ports.values())
+        assert followed(store, "ingest", str(out)).returncode == 0
+        query = (
+            "SELECT local_port, list(kind ORDER BY flow, kind) AS kinds FROM flows LEFT JOIN"
+            f" capture_quality USING (run_id, flow) WHERE local_port IN ({asked}) GROUP BY ALL"
+        )
+        told = json.loads(followed(store, "sql", query, "--format", "json").stdout)
+        kinds = {str(row["local_port"]): row["kinds"] for row in told}
+        assert {name: kinds[port] for name, port in ports.items()} == {
+            "silent": ["left_bbr", "back_to_bbr"],
+            "spoken": ["left_bbr", "back_to_bbr"],
+            "gone": ["left_bbr"],
+            "open": ["left_bbr"],
+            "stays": [None],
+        }
+        first = "SELECT flow FROM flows WHERE local_port = " + ports["silent"] + " ORDER BY flow"
+        flow = json.loads(followed(store, "sql", first, "--format", "json").stdout)[0]["flow"]
+        story = followed(store, "explain", "run", "--flow", str(flow)).stdout
+        assert "its socket had another congestion control, and then BBR again, as flow" in story
+        words = [sys.executable, "-c", MAIN, "doctor", "--bundle", str(out)]
+        account = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        assert "sockets were seen under another congestion control 3 times" in account
 
     def follow(self, store: Path, out: Path, port: int) -> None:
         """The same bundle through ingest, replay, explain, metrics and report."""
