@@ -24,6 +24,7 @@ from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
 from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
+from .recorded_marks import marks_us
 from .recorded_policer import recorded_policer
 from .world.world_setup import HOST_US, PathSetup
 
@@ -136,7 +137,7 @@ def fitted_path(
         aggregation_us=round(together_us),
         reorder=reordered,
         reorder_us=round(wait_us),
-        marks_us=_marks_us(every, base_us),
+        marks_us=marks_us(every, base_us),
         ecn=bool((every["marked"] > 0).any()),
         unresolved=_is_unresolved(con, info, base_us),
     )
@@ -355,17 +356,6 @@ def _queue_packets(
     there = every["rtt_us"] > 0
     queue = (every["rtt_us"] - base_us) * rate / (8e6 * frame)
     return float(np.quantile(queue[there], LONGEST))
-
-
-def _marks_us(every: Columns, base_us: float) -> int:
-    """The time in the queue that draws a CE mark: as many lie below with as above without one."""
-    there = every["rtt_us"] > 0
-    queue, marked = (every["rtt_us"] - base_us)[there], every["marked"][there] > 0
-    if not marked.any():
-        return 0
-    tried = np.quantile(queue, np.linspace(0, 1, 201))
-    wrong = [abs(np.sum(marked & (queue < t)) - np.sum(~marked & (queue >= t))) for t in tried]
-    return max(1, round(float(tried[int(np.argmin(wrong))])))
 
 
 def _silences(every: Columns, base_us: float) -> Array:

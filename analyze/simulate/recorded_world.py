@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError, ScenarioError
-from ..bbr.records import CA_EVENT_TX_START, TCP_ECN_LOW
+from ..bbr.records import TCP_ECN_LOW
 from ..bbr.variants.own_variant import digest_of
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
@@ -26,8 +26,18 @@ from .random_loss import is_lost_in_skbs
 from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
+from .recorded_marks import echoes_until_cwr
+from .recorded_openings import openings_of
 from .world.world_records import HEADERS, MSS
-from .world.world_setup import HOST_US, LOSS_BASED, FlowSetup, PathSetup, Setup, check_path
+from .world.world_setup import (
+    HOST_US,
+    LOSS_BASED,
+    FlowSetup,
+    PathSetup,
+    Setup,
+    asks_for_marks,
+    check_path,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -252,7 +262,7 @@ def _flows(
     ).fetchall()
     spans = {flow: (first, last) for flow, first, last, _ in rows}
     low = {flow for flow, _, _, heeds in rows if heeds}
-    openings = _openings(con, info)
+    openings = openings_of(con, info.run_id)
     busy = busy_flows(con, info)
     if not busy:
         raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
@@ -275,7 +285,11 @@ def _flows(
         )
     lab = flows_of_the_lab(con, info, busy)
     flows = [
-        replace(flow, extra_rtt_us=lab.extra_rtt_us.get(number, 0))
+        replace(
+            flow,
+            extra_rtt_us=lab.extra_rtt_us.get(number, 0),
+            other_receiver=asks_for_marks(flow) and echoes_until_cwr(con, info.run_id, number),
+        )
         for number, flow in zip(busy, flows, strict=True)
     ]
     flows += lab.beside or _beside(con, info, words, max(flow.stop_us for flow in flows))
@@ -293,23 +307,6 @@ def _beside(
             report = _report(con, info.run_id, number + 1)
             seconds = report["end"]["sum_received"]["seconds"] if report else 0
             yield FlowSetup(name, start, start + round(seconds * 1e6) or end_us)
-
-
-def _openings(con: duckdb.DuckDBPyConnection, info: RunInfo) -> dict[int, dict[str, Any]]:
-    """Of each flow: when data followed init(), and whether iperf3's cookie was out by then."""
-    rows = con.execute(
-        "SELECT flow, first(tp_packets_out ORDER BY seq) FILTER (kind = 'init') > 0, (first(ns"
-        " ORDER BY seq) FILTER (kind = 'cwnd_event' AND event = ? AND seq > begun)::BIGINT -"
-        " first(ns ORDER BY seq) FILTER (kind = 'init')::BIGINT) // 1000 FROM (SELECT *, min(seq)"
-        " FILTER (kind = 'init') OVER (PARTITION BY flow) AS begun FROM events WHERE run_id = ?)"
-        " GROUP BY flow",
-        [CA_EVENT_TX_START, info.run_id],
-    ).fetchall()
-    return {
-        flow: {"cookie": bool(is_out), "begins_us": max(int(after_us), 1)}
-        for flow, is_out, after_us in rows
-        if is_out is not None and after_us is not None
-    }
 
 
 def _report(con: duckdb.DuckDBPyConnection, run_id: int, number: int) -> dict[str, Any] | None:

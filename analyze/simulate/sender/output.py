@@ -17,7 +17,6 @@ from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
 from ..world.world_records import (
     CC_BBR,
     COOKIE,
-    ECN_PRECISE,
     EV_PACE,
     EVER_RETRANS,
     LOST,
@@ -119,7 +118,7 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
 def _is_ect(s: Sim, i: int, fresh: bool) -> int:
     """tcp_ecn_send(): data are ECT; a retransmission is where the flow's ECN is permanent."""
     flags = event_of(s, i).tp.ecn_flags
-    return 1 if flags & TCP_ECN_OK and (fresh or flow_of(s, i).ecn == ECN_PRECISE) else 0
+    return 1 if flags & TCP_ECN_OK and (fresh or flow_of(s, i).ect_again) else 0
 
 
 @jit

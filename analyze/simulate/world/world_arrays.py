@@ -30,6 +30,7 @@ from .world_setup import (
     FlowSetup,
     PathSetup,
     Setup,
+    asks_for_marks,
     check_setup,
     ecn_flags,
     ecn_of,
@@ -206,6 +207,7 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         "d_s": -1,
         "ts_recent": -1,
         "ecn": ecn_of(flow) if path.ecn else rec.ECN_NONE,
+        "ect_again": int(path.ecn and asks_for_marks(flow)),
     } | {f"cache_{edge}{k}": -1 for edge in "se" for k in range(3)}
     for name, value in values.items():
         flows[name][i] = value

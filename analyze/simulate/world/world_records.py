@@ -267,6 +267,7 @@ class SimFlow(Protocol):
     d_e: int
     ts_recent: int
     ecn: int  # ECN_NONE, ECN_CLASSIC or ECN_PRECISE
+    ect_again: int  # 1: retransmissions are ECT, too
     ce_state: int  # of what arrived last, where the echo is precise
     demand_cwr: int  # 1: ACKs echo a CE mark
     last_ack_out: int  # the ACK path keeps the order

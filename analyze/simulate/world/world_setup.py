@@ -100,6 +100,7 @@ class FlowSetup:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""  # its name, or a user's file; `cc` is its base
     unseen: bool = False  # stands for others that a recording does not show
+    other_receiver: bool = False  # the receiver's control is another, and does not ask for marks
 
     @property
     def slot(self) -> str | None:
@@ -176,18 +177,23 @@ def parameters_of(flow: FlowSetup) -> dict[str, Any]:
     return base
 
 
+def asks_for_marks(flow: FlowSetup) -> bool:
+    """Whether the flow's control wants the mark of each packet: all of its packets are ECT then."""
+    if flow.cc == "dctcp":
+        return True
+    parameters = parameters_of(flow)
+    asks = parameters.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
+    return bool(flow.version in ("v2", "v3") and asks and parameters.get("precise_ece_ack"))
+
+
 def ecn_of(flow: FlowSetup) -> int:
-    """How the receiver, which has the sender's congestion control, echoes CE marks.
+    """How the receiver echoes CE marks: as its own congestion control asks.
 
     ECN_PRECISE: ECE tells the mark of each packet, as in DCTCP (RFC 8257); ECN_CLASSIC: ECE until
     CWR arrives (RFC 3168).
     """
-    if flow.cc == "dctcp":
-        return rec.ECN_PRECISE
-    parameters = parameters_of(flow)
-    asks = parameters.get("ecn_enable") if flow.version == "v2" else flow.ecn_low
-    heard = flow.version in ("v2", "v3") and asks and parameters.get("precise_ece_ack")
-    return rec.ECN_PRECISE if heard else rec.ECN_CLASSIC
+    precise = asks_for_marks(flow) and not flow.other_receiver
+    return rec.ECN_PRECISE if precise else rec.ECN_CLASSIC
 
 
 def ecn_flags(flow: FlowSetup) -> int:
@@ -195,6 +201,6 @@ def ecn_flags(flow: FlowSetup) -> int:
     flags = TCP_ECN_OK
     if flow.version == "v3" and flow.ecn_low:
         flags |= TCP_ECN_LOW
-    if flow.version and ecn_of(flow) == rec.ECN_PRECISE:
+    if flow.version and asks_for_marks(flow):
         flags |= TCP_ECN_ECT_PERMANENT[flow.version]
     return flags

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from bbrscope.analyze.bbr.records import MAIN, SET_STATE, TCP_CA_CWR, TCP_ECN_QUEUE_CWR
+from bbrscope.analyze.bbr.records import (
+    MAIN,
+    SET_STATE,
+    TCP_CA_CWR,
+    TCP_ECN_ECT_PERMANENT,
+    TCP_ECN_QUEUE_CWR,
+)
 from bbrscope.analyze.simulate.simulation import simulate
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 
@@ -43,3 +50,16 @@ def test_a_receiver_that_bbr_asks_echoes_each_mark_once() -> None:
     assert 0.3 < shares[True] < 0.75 < shares[False]
     rtts = {low: np.median(main["rs"]["rtt_us"]) for low, main in mains.items()}
     assert rtts[True] < rtts[False]
+
+
+def test_a_receiver_with_another_control_repeats_the_mark() -> None:
+    """The recording v3_x_ecn_low: half of its ACKs are for two packets, since few are for marks."""
+    asked = FlowSetup("v3", 0, 2_000_000, ecn_low=True)
+    pairs = {}
+    for other in (False, True):
+        events = _events(replace(asked, other_receiver=other))
+        main = events[events["ctl"]["kind"] == MAIN]
+        pairs[other] = (main["rs"]["acked_sacked"] == 2).mean()
+        # The sender still asks, and so does not take ECT off what it sends again.
+        assert (main["tp"]["ecn_flags"] & TCP_ECN_ECT_PERMANENT["v3"] > 0).all()
+    assert pairs[False] < 0.3 < 0.4 < pairs[True]
