@@ -7,7 +7,7 @@ import itertools
 import shutil
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
 from ..record.output.accounting import EMPTY_WAY_OUT, is_empty
-from ..record.output.live_rows import ORDER_NS
+from ..record.output.live_rows import ORDER_NS, STALLED_NS
 from ..record.output.manifest import ManifestWriter
 from ..record.plan import RecordingPlan
 from ..record.recording import ended_by_signals
@@ -37,6 +37,7 @@ SECOND_NS = 1_000_000_000
 # A rotation comes early where this part of the memory is taken: nothing is dropped meanwhile.
 FULL = 0.7
 ROTATE = "rotate"
+TOO_FAST = "rows that came too fast for triggers to look at"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class FlightRecorder:
     """A flight recording under way; `stop` ends all that it started.
 
     `dumps` are the bundles written so far, and `all_empty` while none of them has had a row;
-    `fired` is the trigger whose dump is due.
+    `fired` is the trigger whose dump is due, `unwritten` how often triggers had none of their own:
+    while another's was due, or because their own had just been written.
     """
 
     def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
@@ -88,8 +90,8 @@ class FlightRecorder:
         self.dumps: list[Path] = []
         self.all_empty = True
         self.fired: Fired | None = None
-        self.unwritten = 0
-        self._quiet_until_ns = 0
+        self.unwritten: Counter[str] = Counter()
+        self._quiet_until_ns: dict[str, int] = {}
         self._written_until_ns = 0
         self._asked = False
         self._readings: deque[ClockReading] = deque()
@@ -133,11 +135,25 @@ class FlightRecorder:
             self.take_rows(now)
             self.watching.check_cpu(now)
             self.ended = self.ended or self._why_end(time.monotonic() - began)
+        # What happened last is judged, too, however late this process is with looking.
+        time.sleep(STALLED_NS / SECOND_NS)
+        self.take_rows(time.monotonic_ns())
         while fired := self._answer(time.monotonic_ns()):
             self._dump(self._wait_for_rows(fired))
         if self.flight.rotate_s is not None:
             now = time.monotonic_ns()
             self._dump(self._wait_for_rows(Fired(ROTATE, self.ended, now, now)))
+        self._say_unwritten()
+
+    def _say_unwritten(self) -> None:
+        """Say of which triggers there is no bundle, and what they could not see."""
+        if self.unwritten:
+            often = ", ".join(
+                f"{trigger} {plural(count, 'time')}" for trigger, count in self.unwritten.items()
+            )
+            self.say(f"  no bundle of their own, so soon after one or beside one: {often}")
+        if dropped := self.watching.rows.dropped:
+            self.say(f"  {TOO_FAST}: {dropped:,}")
 
     def ask(self) -> None:
         """Write a dump soon: what SIGUSR1 does."""
@@ -148,6 +164,7 @@ class FlightRecorder:
         if not self._readings or now_ns - self._readings[-1].monotonic_ns > CLOCKS_S * SECOND_NS:
             self._read_clocks()
         self._lost.append((now_ns, self.watching.lost))
+        self._answer(now_ns)
         for rows, at_ns in looks(self.watching.rows.take(), now_ns):
             self._judge(rows, at_ns)
             if self.fired is not None and self._is_whole(self.fired, now_ns):
@@ -160,7 +177,6 @@ class FlightRecorder:
         batch = LiveBatch(columns, rows, now_ns - ORDER_NS)
         if self.flight.rotate_s is not None and self.fired is None:
             self._rotate(self.flight.rotate_s, now_ns)
-        self._answer(now_ns)
         for text, watcher in self.flight.watchers:
             if why := watcher.check(batch):
                 self._fire(text, why, now_ns)
@@ -169,7 +185,7 @@ class FlightRecorder:
         """Fire for SIGUSR1, after a dump that is due, whatever was written just now."""
         if self._asked and self.fired is None:
             self._asked = False
-            self._quiet_until_ns = 0
+            self._quiet_until_ns.pop("signal", None)
             self._fire("signal", "SIGUSR1", now_ns)
         return self.fired
 
@@ -181,9 +197,9 @@ class FlightRecorder:
             self.fired = Fired(ROTATE, why, now_ns, now_ns)
 
     def _fire(self, trigger: str, why: str, now_ns: int) -> None:
-        """Remember the first; while its dump is due, or has just been written, only count."""
-        if self.fired is not None or now_ns < self._quiet_until_ns:
-            self.unwritten += 1
+        """Remember the first; while a dump is due, or its own was just written, only count."""
+        if self.fired is not None or now_ns < self._quiet_until_ns.get(trigger, 0):
+            self.unwritten[trigger] += 1
             return
         self.fired = Fired(trigger, why, now_ns, now_ns + int(self.flight.after_s * SECOND_NS))
         self.say(f"trigger {trigger}: {why}")
@@ -238,7 +254,8 @@ class FlightRecorder:
         if fired.trigger == ROTATE:
             self._written_until_ns = window.until_ns
         else:
-            self._quiet_until_ns = window.until_ns + int(self.flight.last_s * SECOND_NS) // 2
+            quiet_ns = int(self.flight.last_s * SECOND_NS) // 2
+            self._quiet_until_ns[fired.trigger] = window.until_ns + quiet_ns
         self.dumps.append(output)
         self.all_empty = self.all_empty and is_empty(manifest)
         rows = sum(manifest["events"].values()) or manifest["socket_samples"]
@@ -273,7 +290,7 @@ class FlightRecorder:
                 "until_ns": window.until_ns,
                 "memory_bytes": self.flight.memory,
                 "kept_bytes": self.rings.size,
-                "unwritten_before": self.unwritten,
+                "unwritten_before": self.unwritten.total(),
             },
             "events_lost": lost,
             "packets": packets.describe() if packets else None,
@@ -288,7 +305,7 @@ class FlightRecorder:
                 f" {seconds:.1f} s, what all cover; a larger --memory holds more"
             )
         if dropped := self.watching.rows.dropped:
-            notes.append(f"rows that came too fast for triggers to look at, so far: {dropped}")
+            notes.append(f"{TOO_FAST}, so far: {dropped}")
         events = self.rings.events
         if events is not None and events.beginnings.forgotten:
             notes.append("addresses of the flows that were silent longest had no room")

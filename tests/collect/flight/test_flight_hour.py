@@ -106,6 +106,79 @@ def test_a_signal_has_its_dump_whatever_is_due_or_was_written_just_now(
     assert documents[2]["until_ns"] == 25 * SECOND
 
 
+def test_a_signal_is_of_its_own_time_however_late_the_rows_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triggers that take long, on a slow host, leave rows of seconds to the next look."""
+    watcher: Any = SimpleNamespace(check=lambda _batch: "")
+    flight = FlightPlan(10.0, MEMORY, (("losses", watcher),))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    waiting: list[bytes] = []
+    for now.ns, rows in looks():
+        ring.write(rows)
+        waiting += rows.splitlines(keepends=True)
+        if now.ns == 28 * SECOND + SECOND // 2:
+            recorder.ask()
+        if not 20 * SECOND < now.ns <= 28 * SECOND:
+            coming[:], waiting = waiting[::-1], []
+            recorder.take_rows(now.ns)
+        if now.ns > 32 * SECOND:
+            break
+    (document,) = (manifest(dump)["flight"] for dump in recorder.dumps)
+    assert document["fired_ns"] == 28 * SECOND + SECOND // 2
+    assert document["until_ns"] == document["fired_ns"] + SECOND
+
+
+def test_each_trigger_has_its_bundle_though_another_was_written_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses at 20 s and from 24 s to 30 s, which is so soon again, and a timeout at 23 s."""
+
+    def at(*seconds: int) -> Any:
+        return SimpleNamespace(check=lambda _batch: "now" if now.ns // SECOND in seconds else "")
+
+    watchers = (("losses", at(20, *range(24, 30))), ("rto", at(23)))
+    flight = FlightPlan(60.0, MEMORY, watchers)
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    for now.ns, rows in looks():
+        ring.write(rows)
+        coming[:] = rows.splitlines(keepends=True)[::-1]
+        recorder.take_rows(now.ns)
+        if now.ns > 40 * SECOND:
+            break
+    documents = [manifest(dump)["flight"] for dump in recorder.dumps]
+    assert [document["trigger"] for document in documents] == ["losses", "rto"]
+    assert recorder.unwritten["losses"] >= 2 * 6
+
+
+def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ends before its last rows were looked at: they hold a timeout, and losses."""
+    said: list[str] = []
+    fired: Any = SimpleNamespace(check=lambda batch: "now" if batch.rows else "")
+    flight = FlightPlan(10.0, MEMORY, (("rto", fired), ("losses", fired)))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    recorder.say = said.append
+
+    def later(seconds: float) -> None:
+        now.ns += round(seconds * SECOND)
+
+    monkeypatch.setattr(flight_recorder.time, "monotonic_ns", lambda: now.ns)
+    monkeypatch.setattr(flight_recorder.time, "sleep", later)
+    for now.ns, rows in looks():
+        ring.write(rows)
+        if now.ns > 20 * SECOND:
+            break
+    coming[:] = rows.splitlines(keepends=True)[::-1]
+    recorder.watching.ended, recorder.watching.why_end = "the command ended", lambda: ""
+    recorder.watching.rows.dropped = 7
+    recorder.run()
+    assert [manifest(dump)["flight"]["trigger"] for dump in recorder.dumps] == ["rto"]
+    assert said[-2].endswith("so soon after one or beside one: losses 1 time")
+    assert said[-1].endswith("too fast for triggers to look at: 7")
+
+
 def test_the_minute_before_a_fault_is_written_out_of_an_hour_in_the_memory_that_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
