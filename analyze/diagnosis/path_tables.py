@@ -79,9 +79,10 @@ GROUP BY ALL
 # A policer holds no packets: what its qdisc drops, no queue dropped.
 _POLICERS = "('clsact', 'ingress')"
 
-# The runs in which a policer dropped more than any queue: the link's rate is not the path's then.
+# The runs in which a policer dropped more than any queue, and how many packets: the link's rate is
+# not the path's then.
 POLICED = f"""
-SELECT run_id, true AS policed FROM (
+SELECT run_id, max(packets) FILTER (policer)::BIGINT AS dropped FROM (
   SELECT run_id, kind IN {_POLICERS} AS policer, max(dropped) - min(dropped) AS packets
   FROM queue_samples WHERE run_id IN {{chosen}} GROUP BY run_id, kind)
 GROUP BY run_id

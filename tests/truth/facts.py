@@ -26,6 +26,8 @@ UNSET = raw.WRAP - 1
 # Ethernet, IPv4, TCP and timestamps, around a segment's payload.
 HEADERS = 66
 Numbers = dict[str, Any]
+# Queue disciplines that a filter's policer counts its drops in: they hold no packets.
+POLICERS = ("clsact", "ingress")
 # A silence is longer than the least retransmission timeout, and than four usual round trips.
 LEAST_SILENCE_S = 0.2
 
@@ -85,7 +87,10 @@ class Recording:
 
     @cached_property
     def rates(self) -> list[tuple[int, float]]:
-        """The link's rate [bit/s], and since when [ns]."""
+        """The link's rate [bit/s], and since when [ns]; nothing beside a policer, which holds
+        another."""
+        if self.policed:
+            return []
         found = [(0, self.link)] if self.link else []
         found += self.changed("rate")
         for change in () if self.lab else raw.manifest(self.folder).get("changes", []):
@@ -126,9 +131,22 @@ class Recording:
         ]
 
     def dropped(self) -> int | None:
-        """What the bottleneck's queue dropped, by its last sample."""
+        """What the bottleneck's queue dropped, by its last sample; a policer there is no queue."""
         rows = [row for _, row in raw.queue(self.folder)]
-        return max(int(row["dropped"]) for row in rows) if rows else None
+        queues = [int(row["dropped"]) for row in rows if row.get("kind") not in POLICERS]
+        return max(queues) if queues else None
+
+    @cached_property
+    def policed(self) -> int:
+        """What a policer where the queue was sampled dropped, where that is more than the queue
+        did: then it is what holds the rate. 0: there is none."""
+        counted: dict[str, list[int]] = {}
+        for _, row in raw.queue(self.folder):
+            counted.setdefault(row.get("kind", ""), []).append(int(row["dropped"]))
+        grown = {kind: max(those) - min(those) for kind, those in counted.items()}
+        most = max((n for kind, n in grown.items() if kind in POLICERS), default=0)
+        others = (n for kind, n in grown.items() if kind not in POLICERS)
+        return most if most > max(others, default=0) else 0
 
 
 @dataclass(eq=False)

@@ -109,6 +109,7 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
         "elsewhere_share": (lost - dropped) / sent,
         "undone_count": sum(one.undo_count for one in flows),
         "first": _first_drops(flow),
+        "where": [policed] if 2 * (policed := flow.of.policed) >= lost - dropped else [],
         "srtt_lost_us": marked["srtt"].mean(),
         "srtt_us": others["srtt"].mean(),
         **span(flow, marked),
@@ -246,6 +247,7 @@ def policer(flow: Flow) -> Numbers:
         short = max(0.0, rate * lasted / SECOND - carried)
     return {
         "rate_bps": 8 * rate,
+        "verdict": [flow.of.policed] if flow.of.policed else [],
         "cost_bytes": short,
         "cost_s": short / flow.rate,
         "held_s": flow.frozen,

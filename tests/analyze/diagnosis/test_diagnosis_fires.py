@@ -507,10 +507,16 @@ def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
     ]
     with alter("v1_x_lt", policed) as store:
         run_id = store.run_id("v1_x_lt")
-        names = ("loss_outside_bottleneck", "startup_too_early")
+        (dropped,) = store.con.execute(
+            "SELECT max(dropped) - min(dropped) FROM queue_samples WHERE kind = 'clsact'"
+        ).fetchall()[0]
+        names = ("loss_outside_bottleneck", "startup_too_early", "policer")
         made = diagnose(store.con, run_id, [RULES[name] for name in names])
-        assert [check.outcome for check in made.checks] == ["found", "not checked"]
-        assert made.findings[0].values["dropped_packets"] == 0
+        assert [check.outcome for check in made.checks] == ["found", "not checked", "found"]
+        values = {each.rule.name: each.values for each in made.findings}
+        assert values[names[0]]["dropped_packets"] == 0
+        assert values[names[0]]["where"].endswith(f"dropped {dropped}")
+        assert values[names[2]]["verdict"].endswith(f"it dropped {dropped} packets in all.")
         store.con.execute("DELETE FROM queue_samples WHERE kind = 'clsact'")
         forget(store.con, [run_id])
         made = diagnose(store.con, run_id, [RULES[names[1]]])
