@@ -170,6 +170,25 @@ def test_every_flow_is_there_with_its_own_ports(killed: bool, cell: Cell) -> Non
     assert {*flows} - {*ends} == inside
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+def test_a_socket_that_left_bbr_and_came_back_is_told(killed: bool, cell: Cell) -> None:
+    """It sent under cubic meanwhile: two flows with the same ports, and no other one left."""
+    if (killed and not cell.killed.exists()) or (not killed and cell.rung == "inet_diag"):
+        pytest.skip("nothing reads the state of its socket")
+    if skipped(cell, killed):
+        pytest.skip("what told it may have been skipped")
+    told = Counter(
+        cell.rows(
+            "SELECT kind, local_address, local_port, remote_port FROM capture_quality"
+            " JOIN flows USING (run_id, flow) WHERE kind IN ('left_bbr', 'back_to_bbr')",
+            killed,
+        )
+    )
+    rows = [json.loads(line) for line in cell.status_text("json").splitlines()]
+    (ends,) = [tuple(row[1:]) for row in rows if row[0] == "changing"]
+    assert told == Counter([("left_bbr", *ends), ("back_to_bbr", *ends)])
+
+
 def polled_flows_are_those_that_were_made(cell: Cell) -> None:
     """ss sees what is open when it looks: all that stay open for long."""
     flows = set(cell.rows("SELECT DISTINCT local_address, local_port, remote_port FROM flows"))
