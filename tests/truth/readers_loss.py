@@ -109,6 +109,8 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
         "elsewhere_share": (lost - dropped) / sent,
         "undone_count": sum(one.undo_count for one in flows),
         "first": _first_drops(flow),
+        "closed_count": sum(one.reordered for one in flows),
+        "late": [],  # D-SACKs are counted where packets overtook each other and were captured
         "where": [policed] if 2 * (policed := flow.of.policed) >= lost - dropped else [],
         "srtt_lost_us": marked["srtt"].mean(),
         "srtt_us": others["srtt"].mean(),

@@ -251,6 +251,19 @@ def test_a_send_buffer_is_named_where_its_rounds_never_end_startup(alter: Alter)
     assert finding.t0_ns < finding.t1_ns
 
 
+@pytest.mark.parametrize(("least", "outcome"), [(20, "found"), (0, "clear")])
+def test_a_send_buffer_is_filled_again_by_thirds(least: int, outcome: str, alter: Alter) -> None:
+    """What is left of it then is small skbs, so that flights go down to half of the largest."""
+    run, statements = PUT["send_buffer_limited"]
+    flights = (
+        f"UPDATE events SET tp_packets_out = {least} + seq % {40 - least}, tp_sacked_out = 0,"
+        " tp_lost_out = 0, tp_retrans_out = 0 WHERE {run}"
+    )
+    with alter(run, [flights, *statements]) as store:
+        made = diagnose(store.con, store.run_id(run), [RULES["send_buffer_limited"]])
+    assert [check.outcome for check in made.checks] == [outcome]
+
+
 @pytest.mark.parametrize("name", PUT)
 def test_and_not_where_it_was_not(name: str, shipped: Store) -> None:
     run, _ = PUT[name]
@@ -521,6 +534,25 @@ def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
         forget(store.con, [run_id])
         made = diagnose(store.con, run_id, [RULES[names[1]]])
         assert made.outcomes("not checked") == []
+
+
+def test_losses_where_packets_overtake_each_other_are_not_said_to_be_no_reordering(
+    alter: Alter,
+) -> None:
+    run, lost = PUT["heavy_loss"]
+    values = ask(alter(run, lost), run, "loss_outside_bottleneck").values
+    assert values["where"] == "elsewhere"
+    assert values["late"].endswith("losses and not reordering.")
+    overtaken = [*lost, *PUT["reordering"][1]]
+    # The receiver told of three packets that it had got before.
+    told = (
+        "UPDATE packets SET dsack_left = 1, dsack_right = 1449 WHERE {run} AND packet IN"
+        " (SELECT packet FROM packets WHERE {run} AND ack_flow = 1 ORDER BY packet LIMIT 3)"
+    )
+    values = ask(alter(run, [*overtaken, told]), run, "loss_outside_bottleneck").values
+    assert values["where"] == "elsewhere, or came late"
+    assert values["closed_count"] >= 10
+    assert "at least 3 that came twice" in values["late"]
 
 
 def test_marks_without_an_answer_are_blamed_on_what_kept_it_from_answering(alter: Alter) -> None:
