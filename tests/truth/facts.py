@@ -117,7 +117,9 @@ class Recording:
     @cached_property
     def connections(self) -> list[wire.Connection]:
         """Senders of the capture, of a recording that has more than one."""
-        return wire.senders(self.folder) if int(self.setup.get("n", 1)) > 1 else []
+        several = int(self.setup.get("n", 1)) > 1 or len(self.lab.get("flows", [])) > 1
+        captured = (self.folder / "packets.pcap.zst").is_file()
+        return wire.senders(self.folder) if several and captured else []
 
     @property
     def unrecorded(self) -> list[wire.Connection]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.truth import (
     readers_bounds,
     readers_changes,
+    readers_hosts,
     readers_lab,
     readers_loss,
     readers_paths,
@@ -21,6 +22,7 @@ READERS: dict[str, Reader] = {
     **readers_paths.READERS,
     **readers_lab.READERS,
     **readers_changes.READERS,
+    **readers_hosts.READERS,
 }
 # Numbers of findings that are none of the recording: rule -> name -> why.
 EXCUSED = {
