@@ -12,6 +12,14 @@ proc, sys, tracefs and bpf mounted, root. `--kernel FOLDER` boots another kernel
 files: FOLDER/lib/modules/RELEASE with FOLDER/boot/vmlinuz-RELEASE, as `dpkg-deb -x` of a kernel
 package leaves them (run depmod -b FOLDER RELEASE).
 
+The guest has what plain recording needs. What the estimator does live (`top`, `collect --follow`,
+`exporter`, a decision's code or `sql:` after --until) needs bbrscope's packages for its Python,
+3.11 in bookworm; share them, and let the estimator run as plain Python, without compiling it:
+
+    pip install --target out/site --python-version 3.11 --only-binary=:all: .
+    python -m bbrscope.collect.guest bookworm --dir out -- \\
+      env PYTHONPATH=/opt:/out/site BBRSCOPE_PLAIN=1 bbrscope top --once --json
+
 Time is virtual (`-icount`): one instruction takes 2 ns whatever the host does, and idle time is
 skipped, so a flow in the guest does not notice a busy host. With --cpus 2 or more it is the host's
 time, and flows do notice. Exit status is the command's.
