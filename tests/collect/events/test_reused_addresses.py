@@ -119,7 +119,7 @@ def test_init_again_in_the_middle_begins_a_flow_and_misses_nothing(make_bundle: 
     lines = [*opener(1000, 256), f"I,1100,a,{ends},5", "IX,1101,a,1", *main(1200, 6, 9)]
     events, reader = read(make_bundle([*HEAD, *lines]))
     assert flows(events) == {1: WHOLE, 2: ["init", "main"]}
-    assert reader.notes == []
+    assert [note.code for note in reader.notes] == ["left_bbr", "back_to_bbr"]
 
 
 def test_other_ends_at_an_address_are_another_flow_without_numbers_too(make_bundle: Make) -> None:
