@@ -133,7 +133,11 @@ def flows_of(con: duckdb.DuckDBPyConnection, run_id: int) -> list[EventFlow]:
     )
     zero_ns = run_zero(con, run_id) or 0
     complete = completeness_of(con, run_id)
-    return [_event_flow(con, run_id, run, zero_ns, summary, complete) for summary in summaries]
+    left = _left_bbr(con, run_id)
+    return [
+        _event_flow(con, run_id, run, zero_ns, summary, complete, left.get(summary["flow"], []))
+        for summary in summaries
+    ]
 
 
 def _event_flow(
@@ -143,6 +147,7 @@ def _event_flow(
     zero_ns: int,
     summary: Row,
     complete: RunCompleteness,
+    left: list[str],
 ) -> EventFlow:
     divergence = summary.pop("first_divergence")
     return EventFlow(
@@ -160,17 +165,18 @@ def _event_flow(
         summary.pop("note"),
         run["rung"],
         complete,
-        _left_bbr(con, run_id, summary["flow"]),
+        left,
     )
 
 
-def _left_bbr(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[str]:
+def _left_bbr(con: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, list[str]]:
+    """By flow, what ingest noted of its socket having had another congestion control."""
     noted = con.execute(
-        "SELECT detail FROM capture_quality WHERE run_id = ? AND flow = ?"
-        " AND kind IN ('left_bbr', 'back_to_bbr') ORDER BY kind",
-        [run_id, flow],
+        "SELECT flow, list(detail ORDER BY kind) FROM capture_quality WHERE run_id = ?"
+        " AND kind IN ('left_bbr', 'back_to_bbr') GROUP BY flow",
+        [run_id],
     ).fetchall()
-    return [detail for (detail,) in noted]
+    return dict(noted)
 
 
 def _stored_gaps(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> list[StoredGap]:

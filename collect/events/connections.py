@@ -95,12 +95,11 @@ class Connections:
         """
         self._take_constant(row)
         try:
-            key = as_signed(int(row["sk"], 16))
             identity = endpoints(row)
+            socket = self._socket_of(row)
         except (ValueError, KeyError):
             self._refuse("no identity of a socket", number)
             return
-        socket = self._memory.socket_at(key)
         sockets = self._memory.tables.sockets
         index = int(sockets[socket, S_FLOW])
         known = self.of_flow(index) if index >= 0 else {}
@@ -121,11 +120,10 @@ class Connections:
         A socket that is destroyed with it never comes back.
         """
         try:
-            key = as_signed(int(row["sk"], 16))
+            socket = self._socket_of(row)
         except (ValueError, KeyError):
             self._refuse("no socket that left BBR", number)
             return
-        socket = self._memory.socket_at(key)
         sockets = self._memory.tables.sockets
         index = int(sockets[socket, S_FLOW])
         if index < 0:
@@ -135,6 +133,10 @@ class Connections:
         sockets[socket, S_IDENTITY] = len(self._identities)
         sockets[socket, S_FROM] = 0
         sockets[socket, S_LEFT] = not for_good
+
+    def _socket_of(self, row: dict[str, str]) -> int:
+        """Return the socket that a row names, which may be new; KeyError, ValueError: none."""
+        return self._memory.socket_at(as_signed(int(row["sk"], 16)))
 
     def _take_beginning(self, row: dict[str, str], socket: int) -> None:
         """Take what an N row says of a flow whose beginning was not kept."""

@@ -151,7 +151,7 @@ class FlightRecorder:
             often = ", ".join(
                 f"{trigger} {plural(count, 'time')}" for trigger, count in self.unwritten.items()
             )
-            self.say(f"  no bundle of their own, so soon after one or beside one: {often}")
+            self.say(f"  fired and wrote no bundle, as one was due or just written: {often}")
         if dropped := self.watching.rows.dropped:
             self.say(f"  {TOO_FAST}: {dropped:,}")
 

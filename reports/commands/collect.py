@@ -226,8 +226,8 @@ def command(
       bbrscope collect --print-script > collect.sh     (for hosts without Python)
     \b
     Flight recorder: --last keeps the last seconds in bounded memory, and each --until writes them
-    as an ordinary bundle when it happens; then it goes on. So soon after its own bundle that half
-    of --last has not passed a trigger has no other, which is counted. Triggers:
+    as an ordinary bundle when it happens; then it goes on. After its bundle a trigger writes no
+    other until half of --last has passed; how often it fired meanwhile is told. Triggers:
       signal            kill -USR1 of bbrscope (always, whatever else is waited for)
       rto               a retransmission timeout
       rate<5mbit/3s     a flow with data in flight delivers less than that for so long

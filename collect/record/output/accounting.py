@@ -190,7 +190,7 @@ def _lines(manifest: dict[str, Any]) -> Iterator[str]:
         yield summary
         if done.get("left_bbr"):
             times = plural(int(done["left_bbr"]), "time")
-            yield f"sockets were seen under another congestion control {times}: that is not told"
+            yield f"sockets left BBR {times}: nothing of their other congestion control is recorded"
         yield from (call.sentence for call in exits_missing(done))
         if done.get("without_main"):
             yield without_main(int(done["without_main"]))

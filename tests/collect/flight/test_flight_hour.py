@@ -175,7 +175,7 @@ def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
     recorder.watching.rows.dropped = 7
     recorder.run()
     assert [manifest(dump)["flight"]["trigger"] for dump in recorder.dumps] == ["rto"]
-    assert said[-2].endswith("so soon after one or beside one: losses 1 time")
+    assert said[-2].endswith("no bundle, as one was due or just written: losses 1 time")
     assert said[-1].endswith("too fast for triggers to look at: 7")
 
 
