@@ -111,7 +111,9 @@ class StoryWords:
         rest = probing.ends[MOST_ENDS:]
         if rest:
             ways = counted((end.name, end.probe_count) for end in rest)
-            prose.append(f" {sum(end.probe_count for end in rest)} more: {ways}.")
+            prose.append(f" Other probes that ended: {ways}.")
+        if probing.probe_count > sum(end.probe_count for end in probing.ends):
+            prose.append(" The last probe went on to the end of the recording.")
         return prose
 
     def _probe_rtt(self, probe_rtt: ProbeRtt) -> Prose:

@@ -41,13 +41,17 @@ def test_a_probe_rtt_is_told_at_the_time_when_it_began(shipped: Store) -> None:
 
 @pytest.mark.parametrize("run", ["v1_x_lt", "v2_single_1bdp", "v2_x_spur", "v3_x_tlp5"])
 def test_every_end_of_a_probe_is_told(run: str, shipped: Store) -> None:
-    """The three most frequent with a sentence, the others counted."""
+    """The three most frequent with a sentence, the others counted, and the one that had no end."""
     flow = flows_of(shipped.con, shipped.run_id(run))[0]
     facts = story_of(shipped.con, flow).facts
     assert facts.probing is not None
     prose = " ".join(plain(p) for p in StoryWords(facts, flow.zero_ns).paragraphs())
-    told = re.findall(r"(\d+) (?:probes? (?:ended because|was not recorded)|more:)", prose)
-    assert sum(map(int, told)) == sum(end.probe_count for end in facts.probing.ends) > 0
+    told = re.findall(r"(\d+) probes? (?:ended because|was not recorded)", prose)
+    others = re.search(r"Other probes that ended: ([^.]*)\.", prose)
+    told += re.findall(r"(\d+) x ", others[1]) if others else []
+    ended = sum(end.probe_count for end in facts.probing.ends)
+    assert sum(map(int, told)) == ended > 0
+    assert ("went on to the end" in prose) == (ended < facts.probing.probe_count)
 
 
 def test_a_share_of_lost_packets_is_the_one_that_tables_have(shipped: Store) -> None:
