@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...collect.flight.triggers import (
     OF_DECISIONS,
     OF_EVENTS,
+    Happened,
     LiveBatch,
     Watcher,
     needs_rung,
@@ -43,12 +44,13 @@ class Decision:
         needs_rung(self.name, manifest, OF_DECISIONS)
         self.follower.begin(manifest)
 
-    def check(self, batch: LiveBatch) -> str:
-        """Return the flow and the decision's sentence if it was taken in the batch; else ""."""
+    def check(self, batch: LiveBatch) -> Happened | None:
+        """Return the flow and the decision's sentence if the batch told that it was taken."""
         for decision in self.follower.take(batch).decisions:
             if decision.code == self.number:
-                return f"{decision.event.flow.name}: {decision.words}"
-        return ""
+                event = decision.event
+                return Happened(f"{event.flow.name}: {decision.words}", event.ns)
+        return None
 
 
 class SqlCondition:
@@ -66,7 +68,7 @@ class SqlCondition:
             self._first([])
         except duckdb.Error as error:
             raise BbrscopeError(
-                f"sql:{condition} is not understood: {str(error).splitlines()[0]}",
+                f"sql:{_unanswered(condition, error)}",
                 "it is a condition over the columns of events: bbrscope schema events",
             ) from error
 
@@ -79,14 +81,22 @@ class SqlCondition:
         needs_rung(f"sql:{self.condition}", manifest, OF_EVENTS)
         self.follower.begin(manifest)
 
-    def check(self, batch: LiveBatch) -> str:
-        """Say which event of the batch meets the condition; "" if none does."""
+    def check(self, batch: LiveBatch) -> Happened | None:
+        """Say which event of the batch meets the condition, the first; None if none does.
+
+        A condition that cannot be worked out of these values fires, too, and says so: silence
+        would hide that it cannot, and the recording goes on.
+        """
         events = self.follower.take(batch).events
-        index = self._first(events) if events else NO_EVENT
+        try:
+            index = self._first(events) if events else NO_EVENT
+        except duckdb.Error as error:
+            return Happened(_unanswered(self.condition, error), events[0].ns)
         if index == NO_EVENT:
-            return ""
+            return None
         event = events[index]
-        return f"{event.flow.name}: {self.condition} at a call of {event.kind}"
+        why = f"{event.flow.name}: {self.condition} at a call of {event.kind}"
+        return Happened(why, event.ns)
 
     def _first(self, events: list[LiveEvent]) -> int:
         """Index of the first event that meets the condition; -1: none does."""
@@ -94,6 +104,11 @@ class SqlCondition:
         query = f"SELECT place FROM batch_of_events WHERE ({self.condition}) LIMIT 1"
         rows = self._con.execute(query).fetchall()
         return int(rows[0][0]) if rows else NO_EVENT
+
+
+def _unanswered(condition: str, error: duckdb.Error) -> str:
+    """That DuckDB cannot answer a condition, in its own words."""
+    return f"{condition} is not understood: {str(error).splitlines()[0]}"
 
 
 def table_of(events: list[LiveEvent]) -> pa.Table:

@@ -29,11 +29,13 @@ from ..record.watching import Watching
 from . import beginnings, dump
 from .looks import looks
 from .rings import WAIT_NS, Covered, Rings
-from .triggers import LiveBatch, Watcher
+from .triggers import Happened, LiveBatch, Watcher
 
 TICK_S = 0.2
 CLOCKS_S = 5.0
 SECOND_NS = 1_000_000_000
+# A trigger is seen this late at most where looks keep up with the rows.
+LATE_S = 2.0
 # A rotation comes early where this part of the memory is taken: nothing is dropped meanwhile.
 FULL = 0.7
 ROTATE = "rotate"
@@ -178,15 +180,15 @@ class FlightRecorder:
         if self.flight.rotate_s is not None and self.fired is None:
             self._rotate(self.flight.rotate_s, now_ns)
         for text, watcher in self.flight.watchers:
-            if why := watcher.check(batch):
-                self._fire(text, why, now_ns)
+            if (happened := watcher.check(batch)) is not None:
+                self._fire(text, happened)
 
     def _answer(self, now_ns: int) -> Fired | None:
         """Fire for SIGUSR1, after a dump that is due, whatever was written just now."""
         if self._asked and self.fired is None:
             self._asked = False
             self._quiet_until_ns.pop("signal", None)
-            self._fire("signal", "SIGUSR1", now_ns)
+            self._fire("signal", Happened("SIGUSR1", now_ns))
         return self.fired
 
     def _rotate(self, rotate_s: float, now_ns: int) -> None:
@@ -196,13 +198,16 @@ class FlightRecorder:
             why = "memory fills" if full else f"every {rotate_s:g} s"
             self.fired = Fired(ROTATE, why, now_ns, now_ns)
 
-    def _fire(self, trigger: str, why: str, now_ns: int) -> None:
+    def _fire(self, trigger: str, happened: Happened) -> None:
         """Remember the first; while a dump is due, or its own was just written, only count."""
-        if self.fired is not None or now_ns < self._quiet_until_ns.get(trigger, 0):
+        ns, why = happened.ns, happened.why
+        if self.fired is not None or ns < self._quiet_until_ns.get(trigger, 0):
             self.unwritten[trigger] += 1
             return
-        self.fired = Fired(trigger, why, now_ns, now_ns + int(self.flight.after_s * SECOND_NS))
-        self.say(f"trigger {trigger}: {why}")
+        self.fired = Fired(trigger, why, ns, ns + int(self.flight.after_s * SECOND_NS))
+        late_s = (time.monotonic_ns() - ns) / SECOND_NS
+        late = f" (seen {late_s:.1f} s later)" if late_s > LATE_S else ""
+        self.say(f"trigger {trigger}: {why}{late}")
 
     def _is_whole(self, fired: Fired, now_ns: int) -> bool:
         """Whether all rows of the time to write have come."""

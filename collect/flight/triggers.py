@@ -50,6 +50,17 @@ class LiveBatch:
     now_ns: int
 
 
+@dataclass(frozen=True)
+class Happened:
+    """What fires a trigger, in words, and when it was [ns, CLOCK_MONOTONIC].
+
+    That is the time of its row, however late somebody looks at it.
+    """
+
+    why: str
+    ns: int
+
+
 class Watcher(Protocol):
     """Looks at the rows as they come."""
 
@@ -60,8 +71,8 @@ class Watcher(Protocol):
             HostError: it never has what would fire the trigger.
         """
 
-    def check(self, batch: LiveBatch) -> str:
-        """Return what has happened, in words; "" while nothing has."""
+    def check(self, batch: LiveBatch) -> Happened | None:
+        """Return what has happened, the first of several; None while nothing has."""
 
 
 @dataclass
@@ -100,9 +111,9 @@ class FlowWatcher:
         """
         needs_rung(self.text, manifest, OF_EVERY_ACK)
 
-    def check(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> Happened | None:
         """Follow the rows, then judge."""
-        why = ""
+        first = None
         for line in batch.rows:
             tag, *values = line.rstrip(b"\n").split(b",")
             names = batch.columns.get(tag)
@@ -113,9 +124,9 @@ class FlowWatcher:
             if tag in BEGINNINGS:  # another flow may have this address now
                 self.flows[sk] = Seen(_name(names, values, sk), row["ns"])
             elif tag[:1] not in b"IN" or tag[:2] == b"IX":
-                fired = self._row(sk, row)
-                why = why or fired
-        return why or self.judge(batch.now_ns)
+                why = self._row(sk, row)
+                first = first or (Happened(why, row["ns"]) if why else None)
+        return first or self.judge(batch.now_ns)
 
     def _row(self, sk: bytes, row: Numbers) -> str:
         flow = self.flows.setdefault(sk, Seen(flow_name({}, sk.decode())))
@@ -135,12 +146,12 @@ class FlowWatcher:
         """Judge one row of a flow, whose state (enum tcp_ca_state) was `before`."""
         return ""
 
-    def judge(self, now_ns: int) -> str:
+    def judge(self, now_ns: int) -> Happened | None:
         """Judge all flows at a time; those silent for long are forgotten."""
         gone = [sk for sk, flow in self.flows.items() if flow.ns < now_ns - SILENT_NS]
         for sk in gone:
             del self.flows[sk]
-        return next(self.judged(now_ns), "")
+        return next((Happened(why, now_ns) for why in self.judged(now_ns)), None)
 
     def judged(self, now_ns: int) -> Iterator[str]:
         """Yield what is worth a dump now."""
@@ -223,9 +234,8 @@ class SignalOnly(FlowWatcher):
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Every rung will do."""
 
-    def check(self, batch: LiveBatch) -> str:
+    def check(self, batch: LiveBatch) -> None:
         """Rows say nothing."""
-        return ""
 
 
 def _mbit(bits: float) -> str:

@@ -18,6 +18,7 @@ from bbrscope.analyze.live.live_replay import LiveReplay
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.flight.event_ring import EventRing
+from bbrscope.collect.flight.triggers import Happened
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BbrscopeError, HostError
 from bbrscope.reports.live.flight import watchers_of
@@ -157,20 +158,57 @@ FIRES = {
 NEVER = ("signal", "rate<1kbit/10s", "losses>=100000/1s", "sql:tp_delivered < 0")
 
 
-def test_triggers_fire_when_it_happens_and_not_else() -> None:
+# When it happened first, by the store's own tables.
+SINCE = {
+    "rto": "SELECT min(ns) FROM events WHERE kind = 'set_state' AND new_state = 4",
+    "PRTT_ENTER_EXPIRED": "SELECT min(ns) FROM decision_log WHERE name = 'PRTT_ENTER_EXPIRED'",
+    "sql:tp_srtt_us/8 > 60000 AND kind = 'main'": (
+        "SELECT min(ns) FROM events WHERE tp_srtt_us / 8 > 60000 AND kind = 'main'"
+    ),
+}
+
+
+def fired(texts: tuple[str, ...], step_s: float) -> dict[str, list[Happened]]:
+    """What triggers say along v2_x_spur, if its rows are looked at so often."""
     bundle = fixtures.path("v2_x_spur")
     document = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
-    watchers = watchers_of([*FIRES, *NEVER])
+    watchers = watchers_of(texts)
     for _, watcher in watchers:
         watcher.begin(document)
-    said: dict[str, list[str]] = {text: [] for text, _ in watchers}
-    for batch in batches(bundle):
+    said: dict[str, list[Happened]] = {text: [] for text, _ in watchers}
+    for batch in batches(bundle, round(step_s * SECOND)):
         for text, watcher in watchers:
-            said[text] += [why] if (why := watcher.check(batch)) else []
-    assert all(words in said[text][0] for text, words in FIRES.items())
+            said[text] += [one] if (one := watcher.check(batch)) else []
+    return said
+
+
+def test_triggers_fire_when_it_happens_and_not_else() -> None:
+    said = fired((*FIRES, *NEVER), 0.5)
+    assert all(words in said[text][0].why for text, words in FIRES.items())
     # The only flow of this recording, by its own name.
-    assert all("> 10.9.0.2:5300" in said[text][0] for text in FIRES if "_" not in text)
+    assert all("> 10.9.0.2:5300" in said[text][0].why for text in FIRES if "_" not in text)
     assert all(not said[text] for text in NEVER)
+
+
+def test_a_trigger_is_of_the_time_of_its_row_however_late_it_is_looked_at(
+    shipped_path: Path,
+) -> None:
+    """A host that is slow, or without compiled code, looks at what came seconds ago."""
+    soon, late = (fired((*SINCE, "losses>=20/1s"), step_s) for step_s in (0.2, 7.0))
+    assert {text: one[0].ns for text, one in soon.items()} == {
+        text: one[0].ns for text, one in late.items()
+    }
+    with open_store(shipped_path, read_only=True) as store:
+        run = store.run_id("v2_x_spur")
+        for text, query in SINCE.items():
+            (since,) = store.con.execute(f"{query} AND run_id = ?", [run]).fetchall()[0]
+            assert soon[text][0].ns == since
+
+
+def test_a_condition_that_some_values_do_not_allow_says_so_and_does_not_end_the_recording() -> None:
+    said = fired(("sql:tp_srtt_us::UTINYINT > 200",), 0.5)
+    (told,) = said.values()
+    assert "tp_srtt_us::UTINYINT > 200 is not understood: Conversion Error" in told[0].why
 
 
 @pytest.mark.parametrize(

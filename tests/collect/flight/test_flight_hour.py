@@ -13,7 +13,7 @@ from bbrscope.collect.bundle.bundle import EVENTS, SS
 from bbrscope.collect.flight import flight_recorder, text_ring
 from bbrscope.collect.flight.beginnings import columns_of
 from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
-from bbrscope.collect.flight.triggers import LiveBatch, of_rows
+from bbrscope.collect.flight.triggers import Happened, LiveBatch, of_rows
 from bbrscope.collect.record.host.clocks import ClockReading
 from bbrscope.collect.record.output import check
 from bbrscope.collect.record.plan import RecordingPlan
@@ -82,10 +82,17 @@ def flying(
     return recorder, ring, coming, now
 
 
+def happened(ns: int) -> Happened:
+    """That something did at a time."""
+    return Happened("a burst", ns)
+
+
 def test_a_signal_has_its_dump_whatever_is_due_or_was_written_just_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watcher: Any = SimpleNamespace(check=lambda _batch: "burst" if now.ns // SECOND == 20 else "")
+    watcher: Any = SimpleNamespace(
+        check=lambda _batch: happened(now.ns) if now.ns // SECOND == 20 else None
+    )
     flight = FlightPlan(10.0, MEMORY, (("losses", watcher),))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     # The first while the dump of the losses is due, the second while further losses would wait.
@@ -110,7 +117,7 @@ def test_a_signal_is_of_its_own_time_however_late_the_rows_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Triggers that take long, on a slow host, leave rows of seconds to the next look."""
-    watcher: Any = SimpleNamespace(check=lambda _batch: "")
+    watcher: Any = SimpleNamespace(check=lambda _batch: None)
     flight = FlightPlan(10.0, MEMORY, (("losses", watcher),))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     waiting: list[bytes] = []
@@ -135,7 +142,9 @@ def test_each_trigger_has_its_bundle_though_another_was_written_just_now(
     """Losses at 20 s and from 24 s to 30 s, which is so soon again, and a timeout at 23 s."""
 
     def at(*seconds: int) -> Any:
-        return SimpleNamespace(check=lambda _batch: "now" if now.ns // SECOND in seconds else "")
+        return SimpleNamespace(
+            check=lambda _: happened(now.ns) if now.ns // SECOND in seconds else None
+        )
 
     watchers = (("losses", at(20, *range(24, 30))), ("rto", at(23)))
     flight = FlightPlan(60.0, MEMORY, watchers)
@@ -156,7 +165,7 @@ def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
 ) -> None:
     """The command ends before its last rows were looked at: they hold a timeout, and losses."""
     said: list[str] = []
-    fired: Any = SimpleNamespace(check=lambda batch: "now" if batch.rows else "")
+    fired: Any = SimpleNamespace(check=lambda batch: happened(now.ns) if batch.rows else None)
     flight = FlightPlan(10.0, MEMORY, (("rto", fired), ("losses", fired)))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     recorder.say = said.append
@@ -216,6 +225,8 @@ def test_a_look_that_comes_late_has_the_dump_that_it_would_have_had_in_time(
     assert trigger is not None
     flight = FlightPlan(5.0, MEMORY, (("rto", trigger),))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    monkeypatch.setattr(flight_recorder.time, "monotonic_ns", lambda: now.ns)
+    recorder.say = (said := list[str]()).append
     fault, waiting = (1 + FAULT_S) * SECOND, list[bytes]()
     for now.ns, rows in looks():
         if now.ns < fault - 60 * SECOND:
@@ -231,8 +242,11 @@ def test_a_look_that_comes_late_has_the_dump_that_it_would_have_had_in_time(
     document = manifest(dump)
     window = document["flight"]
     assert window["until_ns"] - window["from_ns"] == 6 * SECOND
-    assert fault < window["until_ns"] <= fault + 3 * SECOND
+    assert fault < window["fired_ns"] < fault + SECOND // PER_SECOND
+    assert window["until_ns"] == window["fired_ns"] + SECOND
     assert document["notes"] == []
+    (told,) = (words for words in said if words.startswith("trigger rto: a retransmission"))
+    assert told.endswith(f" (seen {late_s:.1f} s later)") == (late_s > 2)
     rows_kept = text(dump / EVENTS).splitlines()
     assert [line for line in rows_kept if line.startswith("S,")]
     assert sum(line.startswith("M0,") for line in rows_kept) == 6 * PER_SECOND
@@ -256,7 +270,7 @@ def begun(recorder: Any, now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) 
 def test_a_dump_reaches_back_to_when_it_began_to_record_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trigger: Any = SimpleNamespace(check=lambda _: "burst", begin=lambda _: None)
+    trigger: Any = SimpleNamespace(check=lambda _: happened(now.ns), begin=lambda _: None)
     flight = FlightPlan(LAST_S, MEMORY, (("losses", trigger),))
     recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
     for now.ns, rows in looks():
@@ -348,4 +362,5 @@ def test_every_row_of_a_batch_counts_though_one_of_them_fires() -> None:
     said = [trigger.check(LiveBatch(columns, rows, 10)) for rows in batches]
     timeout = "a retransmission timeout of"
     flow = f"{timeout} 10.9.1.2:5201 > 10.9.0.2:59240"
-    assert said == [flow, flow, f"{timeout} socket aa"]
+    wanted = [(flow, 2), (flow, 4), (f"{timeout} socket aa", 6)]
+    assert said == [Happened(why, ns) for why, ns in wanted]
