@@ -12,10 +12,9 @@ from ...collect.events.lines.header import (
     IDENTITY,
     MAX_HEADER,
     PARAMETERS,
-    SINGLE,
-    HeaderColumn,
     Tag,
 )
+from ...probes.packed_columns import Part
 
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")
@@ -62,6 +61,32 @@ class LiveEvent:
     parts: int = 0
 
 
+class _Form:
+    """How the rows of a tag are read: where each value is, and its column of the table events."""
+
+    def __init__(self, tag: Tag) -> None:
+        self.tag = tag
+        self.names = [column.name for column in tag.printed]
+        self.ns, self.sk = self.names.index("ns"), self.names.index("sk")
+        self.seqno = self.names.index("seqno") if "seqno" in self.names else None
+        whole = [(i, c.target) for i, c in enumerate(tag.printed) if c.target]
+        self._targets = [target for _, target in whole]
+        self._places = [place for place, _ in whole]
+        words: dict[int, list[tuple[str, Part]]] = {}
+        for column in tag.columns:
+            if column.part is not None and column.target:
+                words.setdefault(column.word, []).append((column.target, column.part))
+        self._words = list(words.items())
+
+    def fill(self, stored: dict[str, int], values: list[bytes]) -> None:
+        """Add what a row tells to an event's values."""
+        stored.update(zip(self._targets, [int(values[i]) for i in self._places], strict=True))
+        for place, parts in self._words:
+            word = int(values[place], 16)
+            for target, part in parts:
+                stored[target] = part.of(word)
+
+
 class EventAssembler:
     """Puts rows together; an event is given out when it is whole, or when the next one begins.
 
@@ -72,16 +97,7 @@ class EventAssembler:
         lines = [line.decode().strip().removeprefix("#") for line in headers]
         self.header = header.parse(list(enumerate(lines, 1)), "the recorder's rows")
         self.columns = self.header.columns()
-        self._tags = {tag.name.encode(): tag for tag in self.header.tags if tag.role != SINGLE}
-        self._printed = {name: tag.printed for name, tag in self._tags.items()}
-        self._words = {
-            name: [i for i, c in enumerate(columns) if c.packed]
-            for name, columns in self._printed.items()
-        }
-        self._stored = {
-            name: [(i, c, c.target) for i, c in enumerate(tag.columns) if c.target]
-            for name, tag in self._tags.items()
-        }
+        self._forms = {tag.name.encode(): _Form(tag) for tag in self.header.tags if tag.part}
         self._skipped = {name.encode(): names for name, names in self.header.skipped.items()}
         self._all = {
             tag.kind: self.header.parts(tag.kind, ("entry", "exit", PARAMETERS))
@@ -95,9 +111,9 @@ class EventAssembler:
         """Take rows in order of time; yield the events that they complete."""
         for line in rows:
             name, *values = line.rstrip(b"\n").split(b",")
-            tag = self._tags.get(name)
-            if tag is not None:
-                yield from (one for one in self._row(tag, name, values) if not _is_cleared(one))
+            form = self._forms.get(name)
+            if form is not None:
+                yield from (one for one in self._row(form, values) if not _is_cleared(one))
             elif name.startswith(IDENTITY.encode()) and name in self._skipped:
                 self._identify(dict(zip(self._skipped[name], values, strict=False)))
 
@@ -121,45 +137,43 @@ class EventAssembler:
         if (text := row.get(MAX_HEADER, b"")).isdigit():
             flow.max_header = int(text)
 
-    def _row(self, tag: Tag, name: bytes, values: list[bytes]) -> Iterator[LiveEvent]:
-        columns = self._printed[name]
-        if len(values) != len(columns):
+    def _row(self, form: _Form, values: list[bytes]) -> Iterator[LiveEvent]:
+        if len(values) != len(form.names):
             return
-        row = dict(zip((c.name for c in columns), values, strict=True)) if tag.order == 0 else {}
-        sk = (row["sk"] if row else values[_place(tag, "sk")]).decode()
+        tag = form.tag
+        sk = values[form.sk].decode()
         if tag.role == "entry" and tag.order == 0:
             if (before := self._open.pop(sk, None)) is not None:
                 yield before
-            self._open[sk] = self._event(tag, sk, row)
+            self._open[sk] = self._event(form, sk, values)
         event = self._open.get(sk)
         if event is None or event.kind != tag.kind or event.parts & tag.part:
             return
         event.parts |= tag.part
-        words = {i: int(values[i], 16) for i in self._words[name]}
-        for i, column, target in self._stored[name]:
-            event.values[target] = _value(i, column, values, words)
+        form.fill(event.values, values)
         event.flow.has_delivered |= event.values.get("tp_delivered", 0) > 0
         if tag.role == PARAMETERS:
-            self._take_params(event.flow, tag, values)
-        if tag.kind == "init" and row:
-            self._take_ends(event.flow, row)
+            self._take_params(event.flow, form, values)
+        if tag.kind == "init" and tag.order == 0:
+            self._take_ends(event.flow, dict(zip(form.names, values, strict=True)))
         if tag.role == "exit":
-            event.values.setdefault("exit_ns", int(values[_place(tag, "ns")]))
+            event.values.setdefault("exit_ns", int(values[form.ns]))
         if event.parts == self._all[tag.kind]:
             yield self._open.pop(sk)
 
-    def _event(self, tag: Tag, sk: str, row: dict[str, bytes]) -> LiveEvent:
-        seqno = int(row.get("seqno", b"-1"))
+    def _event(self, form: _Form, sk: str, values: list[bytes]) -> LiveEvent:
+        kind = form.tag.kind
+        seqno = -1 if form.seqno is None else int(values[form.seqno])
         flow = self._flows.get(sk)
-        again = flow is not None and flow.has_init and tag.kind == "init"
+        again = flow is not None and flow.has_init and kind == "init"
         if flow is None or again:
             flow = self._begin(sk)
-        flow.has_init |= tag.kind == "init"
-        flow.last_ns = int(row["ns"])
-        return LiveEvent(flow, tag.kind, flow.last_ns, seqno, {})
+        flow.has_init |= kind == "init"
+        flow.last_ns = int(values[form.ns])
+        return LiveEvent(flow, kind, flow.last_ns, seqno, {})
 
-    def _take_params(self, flow: LiveFlow, tag: Tag, values: list[bytes]) -> None:
-        pairs = zip((c.name for c in tag.printed), values, strict=True)
+    def _take_params(self, flow: LiveFlow, form: _Form, values: list[bytes]) -> None:
+        pairs = zip(form.names, values, strict=True)
         flow.params |= {k: int(v) for k, v in pairs if k.startswith("params.")}
 
     def waiting(self, before_ns: int) -> Iterator[LiveEvent]:
@@ -177,14 +191,3 @@ def _is_cleared(event: LiveEvent) -> bool:
         return False
     found = (values.get("new_state"), values.get("tp_delivered"))
     return found == (0, 0) and not any(v for k, v in values.items() if k.startswith("bbr_"))
-
-
-def _value(index: int, column: HeaderColumn, values: list[bytes], words: dict[int, int]) -> int:
-    """A stored value, by its place among the columns of its row, or of one of its words."""
-    if column.part is None:
-        return int(values[index])
-    return column.part.of(words[column.word])
-
-
-def _place(tag: Tag, name: str) -> int:
-    return next(i for i, column in enumerate(tag.columns) if column.name == name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -16,6 +16,9 @@ from ..replay.passes import Array, run_pass
 from ..replay.prepare import EVENT_COLUMNS, prepare
 from ..story.sentences import sentence
 from .live_events import LiveEvent, LiveFlow
+
+# What an event's values tell: EVENT_COLUMNS but for what every event has.
+RECORDED = tuple(name for name in EVENT_COLUMNS if name not in ("seq", "line", "ns", "kind"))
 
 
 @dataclass(frozen=True)
@@ -133,22 +136,31 @@ class LiveReplay:
 
 
 def columns_of(events: list[LiveEvent]) -> dict[str, Array]:
-    """EVENT_COLUMNS of a flow's events as arrays, masked where nothing was recorded."""
+    """EVENT_COLUMNS of a flow's events as arrays, masked where nothing was recorded.
+
+    Few events come at a time, of many flows: what costs is the number of arrays, masked ones most.
+    """
+    count = len(events)
     columns: dict[str, Array] = {
-        "seq": np.arange(len(events)),
-        "line": np.zeros(len(events), np.int64),
+        "seq": np.arange(count),
+        "line": np.zeros(count, np.int64),
         "ns": np.array([event.ns for event in events], np.int64),
         "kind": np.array([KINDS.index(event.kind) for event in events], np.int64),
     }
-    rows = [event.values for event in events]
-    for name in EVENT_COLUMNS:
-        if name not in columns:
-            values = [row.get(name) for row in rows]
-            columns[name] = _array(values)
+    nothing = np.ma.MaskedArray(np.zeros(count, np.int64), np.ones(count, bool))
+    rows = [map(event.values.get, RECORDED) for event in events]
+    for name, values in zip(RECORDED, zip(*rows, strict=True), strict=True):
+        lacking = values.count(None)
+        columns[name] = nothing if lacking == count else _array(values, lacking > 0)
     return columns
 
 
-def _array(values: list[int | None]) -> Array:
-    numbers = [0 if value is None else value for value in values]
-    kind = np.uint64 if max(numbers) >= 1 << 63 else np.int64
-    return np.ma.MaskedArray(np.array(numbers, kind), [value is None for value in values])
+def _array(values: Sequence[int | None], is_masked: bool) -> Array:
+    numbers = [value or 0 for value in values] if is_masked else values
+    try:
+        array: Array = np.array(numbers, np.int64)
+    except OverflowError:  # a 64-bit "none" of all ones
+        array = np.array(numbers, np.uint64)
+    if not is_masked:
+        return array
+    return np.ma.MaskedArray(array, np.array([value is None for value in values]))

@@ -137,8 +137,9 @@ def _states(columns: dict[str, Array], recorded: dict[str, Array], is_init: Arra
     states = np.zeros((n + 1, len(STATE_COLUMNS)), np.int64)
     for index, name in enumerate(STATE_COLUMNS):
         states[:n, index] = recorded[name]
-        lacking = inits[np.ma.getmaskarray(columns[name])[inits]]
-        states[lacking, index] = states[np.minimum(lacking + 1, n - 1), index]
+        if len(inits):
+            lacking = inits[np.ma.getmaskarray(columns[name])[inits]]
+            states[lacking, index] = states[np.minimum(lacking + 1, n - 1), index]
     return states
 
 
