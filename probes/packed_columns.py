@@ -97,15 +97,15 @@ def numbers(columns: Sequence[str], values: Sequence[bytes], wanted: frozenset[s
     """
     return {
         name: part.of(int(values[index], 16)) if part else int(values[index])
-        for index, name, part in _places(tuple(columns), wanted)
+        for index, name, part in places(tuple(columns), wanted)
     }
 
 
 @lru_cache(1 << 8)
-def _places(
+def places(
     columns: tuple[str, ...], wanted: frozenset[str]
 ) -> tuple[tuple[int, str, Part | None], ...]:
-    """Where the wanted fields are: index among the columns, name, and which part of it."""
+    """Where the wanted fields are: index among the columns, name, and which part of that column it is."""
     whole = [(i, c, None) for i, c in enumerate(columns) if c in wanted]
     packed = [
         (i, part.name, part)

@@ -15,6 +15,7 @@ import zstandard
 
 from ....probes.base.plurals import plural
 from ....probes.leaving import LEFT, LEFT_FOR_GOOD
+from ....probes.packed_columns import Part, places
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
 SHOWN = 20
@@ -62,6 +63,8 @@ class Completeness:
         return {**vars(self), "first": [list(each) for each in self.first]}
 
 
+# Of samples, what only init() sets back: collect/events/loop/column_plan.py knows the same.
+GROWING = ("bbr.full_bw_reached", "bbr.rtt_cnt")
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
 
@@ -71,7 +74,8 @@ class RowPlan:
     """Where the rows of a tag have the values that are checked: indices, the tag itself being 0.
 
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
-    all of them; nothing behind `last` counts.
+    all of them; `growing` are those of GROWING, where a sample has the first of them, each with the
+    part of a packed word that it is; nothing behind `last` counts.
     """
 
     letters: str
@@ -80,7 +84,19 @@ class RowPlan:
     number: int
     chain: dict[str, int]
     whole: tuple[int, int, int] | None
+    growing: tuple[tuple[int, Part | None], ...]
     last: int
+
+    def how_far(self, values: list[bytes]) -> int:
+        """How far a sample says that BBR has come; -1: it does not say.
+
+        A pipe that was found full counts for more than all rounds (of 32 bits).
+        """
+        come = -1 if not self.growing else 0
+        for shift, (place, part) in zip((32, 0), self.growing, strict=False):
+            value = part.of(int(values[place], 16)) if part else int(values[place])
+            come += value << shift
+        return come
 
 
 @dataclass(slots=True)
@@ -88,8 +104,9 @@ class SocketSoFar:
     """What is remembered of a socket: its next number, what main() last saw, the call under way.
 
     `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
-    CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `begun` says that
-    the flow's init() was seen.
+    CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
+    main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
+    called for the SYN's ACK alone; `come` is how far BBR had come by its last sample.
     """
 
     next: int
@@ -98,7 +115,13 @@ class SocketSoFar:
     parts: dict[str, int] | None = None
     inside: str = ""
     since: bytes = b""
+    called: bool = False
     begun: bool = False
+    come: int = -1
+
+    def begin(self) -> None:
+        """Forget what was of the flow before."""
+        self.called, self.begun, self.come = False, False, -1
 
 
 def check(path: Path) -> Completeness:
@@ -154,9 +177,11 @@ class Checker:
         else:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
-        last = max([place[name] for name in wanted] + list(chain.values()))
+        growing = _growing(names) if letters == "T" else ()
+        needed = [place[name] for name in wanted] + list(chain.values())
+        last = max(needed + [at for at, _ in growing])
         number, ns = place.get("seqno", 0), place.get("ns", 0)
-        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, last)
+        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, growing, last)
         self._plans[tag.encode()] = reader, plan
 
     def finish(self) -> Completeness:
@@ -170,17 +195,19 @@ class Checker:
     def _event(self, plan: RowPlan, values: list[bytes]) -> None:
         """The first row of an event."""
         self._rows[plan.letters] += 1
-        sk, number = values[plan.sk], int(values[plan.number])
+        sk, number, come = values[plan.sk], int(values[plan.number]), plan.how_far(values)
         socket = self._sockets.get(sk)
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(number)
             self.result.flows += 1
         elif number == 0:
             self.result.flows += 1
-            socket.begun = False
-        elif plan.letters == "I" and socket.begun:
+            socket.begin()
+        elif (plan.letters == "I" and socket.begun) or 0 <= come < socket.come:
+            # No packet came while it had another congestion control: the numbers go on.
             self.result.flows += 1
-            self.result.left_bbr += 1
+            self.result.left_bbr += number == socket.next
+            socket.begin()
         self.result.events += 1
         if number != socket.next and socket.next != UNNUMBERED:
             self._jump(socket, number, values[plan.ns], sk)
@@ -188,7 +215,9 @@ class Checker:
         letters = plan.letters
         if number == 0 or letters == "I":
             socket.delivered = -1
-        socket.begun |= letters == "I"
+        socket.come = come if come >= 0 else socket.come
+        socket.begun |= letters == "I" or (letters == "M" and socket.called)
+        socket.called |= letters == "M"
         if letters in EXIT_OF:
             self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
@@ -265,6 +294,12 @@ class Checker:
             self.result.chain_breaks += 1
             why = f"tp.delivered grew by {grown}, rs.acked_sacked is {acked}"
             self.result.note(ns, sk, why)
+
+
+def _growing(names: list[str]) -> tuple[tuple[int, Part | None], ...]:
+    """Where a sample has GROWING, the tag itself being 0; () if it lacks the first of them."""
+    found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(GROWING))}
+    return tuple(found[name] for name in GROWING if name in found) if GROWING[0] in found else ()
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:

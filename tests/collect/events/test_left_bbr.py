@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bbrscope.collect.events.read_events import EventReader, FlowInfo
+from bbrscope.collect.record.output import check
 
 Lines = list[str]
 Make = Callable[..., Path]
@@ -41,6 +42,10 @@ def read(folder: Path) -> tuple[dict[int, list[int]], list[FlowInfo], list[str]]
     rows: list[dict[str, Any]] = [row for b in reader.batches() for row in b.to_pylist()]
     for row in rows:
         times.setdefault(row["flow"], []).append(row["ns"])
+    # What the recorder counts of its own rows is what is read of them afterwards.
+    counted, flows = check.check(folder / "events.csv.zst"), reader.flows()
+    assert counted.flows == len(flows)
+    assert counted.left_bbr == sum(flow.left for flow in flows)
     return times, reader.flows(), [note.code for note in reader.notes]
 
 
@@ -108,6 +113,25 @@ def test_init_again_with_the_next_number_is_the_same_sockets_return(make_bundle:
     lines = [*init(1, 0), *main(2, 1), *init(3, 2), *main(4, 3)]
     times, flows, _ = read(make_bundle([*HEAD, *lines]))
     assert times == {1: [1, 2], 2: [3, 4]}
+    assert stays(flows) == [(True, None), (False, 1)]
+
+
+def test_init_of_a_socket_that_was_recorded_in_its_midst_is_its_return(make_bundle: Make) -> None:
+    """Before init only the SYN's ACK is a call of main(), on a zeroed struct bbr."""
+    midst = [f"M,{n},a,{n - 1},{n},1,1" for n in (1, 2)]
+    _, flows, _ = read(make_bundle([*HEAD, *midst, *init(3, 2), *main(4, 3)], "midst"))
+    assert stays(flows) == [(True, None), (False, 1)]
+    opened = ["M,1,a,0,1,1,0", "X,1,a,10"]
+    _, flows, _ = read(make_bundle([*HEAD, *opened, *init(3, 1), *main(4, 2)], "opened"))
+    assert stays(flows) == [(False, None)]
+
+
+def test_packed_samples_of_a_bbr_that_init_set_back_are_counted_as_another_flow(
+    make_bundle: Make,
+) -> None:
+    head = "#T,ns,sk,seqno,tp.lost:8+bbr.full_bw_reached:1,bbr.rtt_cnt:8"
+    lines = [head, *HEAD[1:], name(1, 256), "T,1,a,0,0,0", "T,2,a,1,100,5", "T,3,a,2,0,1"]
+    _, flows, _ = read(make_bundle(lines))
     assert stays(flows) == [(True, None), (False, 1)]
 
 

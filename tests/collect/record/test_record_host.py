@@ -275,7 +275,7 @@ class TestTracepoint:
         assert "its socket had another congestion control, and then BBR again, as flow" in story
         words = [sys.executable, "-c", MAIN, "doctor", "--bundle", str(out)]
         account = subprocess.run(words, capture_output=True, text=True, check=False).stdout
-        assert "sockets were seen under another congestion control 3 times" in account
+        assert "sockets left BBR 4 times" in account
 
     def follow(self, store: Path, out: Path, port: int) -> None:
         """The same bundle through ingest, replay, explain, metrics and report."""
