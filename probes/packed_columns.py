@@ -105,7 +105,7 @@ def numbers(columns: Sequence[str], values: Sequence[bytes], wanted: frozenset[s
 def places(
     columns: tuple[str, ...], wanted: frozenset[str]
 ) -> tuple[tuple[int, str, Part | None], ...]:
-    """Where the wanted fields are: index among the columns, name, and which part of that column it is."""
+    """Where the wanted fields are: index of the column, name, and which part of it (None: all)."""
     whole = [(i, c, None) for i, c in enumerate(columns) if c in wanted]
     packed = [
         (i, part.name, part)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 LOOK_S = 1.0
+# Who neither asks nor reads for so long is hung up on: each request holds a thread meanwhile.
+PATIENCE_S = 10.0
+
+Request = socket.socket | tuple[bytes, socket.socket]
 
 
 @click.command()
@@ -79,6 +85,8 @@ def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers /metrics only."""
 
+        timeout = PATIENCE_S
+
         def do_GET(self) -> None:
             """Send the metrics."""
             if self.path.partition("?")[0] != "/metrics":
@@ -97,6 +105,19 @@ def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class MetricsServer(ThreadingHTTPServer):
+    """Listens at an IPv4 or IPv6 address; who hangs up before the answer is no error."""
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def handle_error(self, request: Request, client_address: object) -> None:
+        """Print what went wrong, unless the client hung up."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
     """Return a server of metrics that listens already, in threads of its own.
 
@@ -111,7 +132,7 @@ def serve(listen: str, metrics: LiveMetrics) -> ThreadingHTTPServer:
         raise BbrscopeError(f"--listen {listen!r} is no address and port", "like 127.0.0.1:9469")
 
     try:
-        server = ThreadingHTTPServer((match[1], int(match[2])), _handler(metrics))
+        server = MetricsServer((match[1], int(match[2])), _handler(metrics))
     except OSError as error:
         raise BbrscopeError(
             f"cannot listen at {listen}: {error.strerror}", "choose another --listen"

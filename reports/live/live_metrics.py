@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RTT_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 RATE_BITS = (1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 1e10)
 LOSS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+# A flow's end is told by nothing but silence: else one of 0.1 s would count ten times.
+EACH = "once a second of each flow that was heard of since"
 TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
@@ -45,11 +47,12 @@ class LiveMetrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flows: dict[Labels, int] = {}
-        self._rtt = Histogram("rtt_seconds", "seconds", "srtt of flows, once a second each.", RTT_S)
+        self._heard_ns = 0
+        self._rtt = Histogram("rtt_seconds", "seconds", f"srtt of flows, {EACH}.", RTT_S)
         self._rate = Histogram(
-            "delivery_bits_per_second", "", "Delivered payload of flows, once a second.", RATE_BITS
+            "delivery_bits_per_second", "", f"Delivered payload, {EACH}.", RATE_BITS
         )
-        self._loss = Histogram("loss_ratio", "ratio", "Packets lost of those sent lately.", LOSS)
+        self._loss = Histogram("loss_ratio", "ratio", f"Share of packets lost, {EACH}.", LOSS)
         self._decisions = _counter("decisions", "", "Decisions that changed something.")
         self._events = _counter("events", "", "Calls of BBR that were seen.")
         self._lost = _counter("lost_rows", "", "Rows that were lost or came too fast to look at.")
@@ -70,9 +73,13 @@ class LiveMetrics:
         with self._lock:
             self._flows = {}
             self._lost.samples["_total", ()] = float(lost)
+            heard_ns = self._heard_ns
             for flow in flows:
                 labels = (("phase", flow.phase or "unknown"), ("limit", flow.limit or "unknown"))
                 self._flows[labels] = self._flows.get(labels, 0) + 1
+                if flow.ns <= heard_ns:
+                    continue
+                self._heard_ns = max(self._heard_ns, flow.ns)
                 if flow.srtt_ms is not None:
                     self._rtt.observe(labels, flow.srtt_ms / 1e3)
                 if flow.delivered_mbps is not None:
@@ -83,7 +90,7 @@ class LiveMetrics:
     def text(self) -> str:
         """Everything in OpenMetrics 1.0."""
         with self._lock:
-            flows = Family("bbrscope_live_flows", "gauge", "", "Flows by phase and limit.")
+            flows = Family("bbrscope_live_flows", "gauge", "", "Flows heard of within 10 s.")
             for labels, count in self._flows.items():
                 flows.add(labels, count)
             histograms = [one.family for one in (self._rtt, self._rate, self._loss)]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import curses
 import json
 import re
+import socket
+import struct
+import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,7 +26,7 @@ from bbrscope.collect.flight.triggers import LiveBatch
 from bbrscope.collect.record.plan import RecordingPlan
 from bbrscope.collect.samples.ss_log import samples
 from bbrscope.probes.base.errors import BbrscopeError
-from bbrscope.reports.commands import top
+from bbrscope.reports.commands import exporter, top
 from bbrscope.reports.commands.exporter import serve
 from bbrscope.reports.live.live_metrics import LiveMetrics
 from bbrscope.reports.live.live_screen import LiveScreen
@@ -279,6 +283,66 @@ def test_metrics_are_read_back_by_prometheus_own_parser(session: Replayed) -> No
     assert {"phase", "limit", "le"} == {name for sample in rtt for name in sample.labels}
     assert not re.search(r"\d+\.\d+\.\d+\.\d+|socket", text)
     assert families["bbrscope_live_lost_rows"].samples[0].value == 7
+
+
+def test_a_flow_is_observed_while_it_is_heard_of_and_counted_while_it_may_live() -> None:
+    """Nothing tells that a flow has ended: it is shown for ten seconds more."""
+    metrics = LiveMetrics()
+    short = FlowNow("a > b", phase="STARTUP", srtt_ms=5.0, delivered_mbps=1.0, loss=0.0, ns=7)
+    long = FlowNow("a > c", phase="STARTUP", srtt_ms=50.0, ns=8)
+    for _ in range(10):
+        metrics.update_flows([short, long], 0)
+        long.ns += 5
+    lines = metrics.text().splitlines()
+    labels = '{phase="STARTUP",limit="unknown"}'
+    assert f"bbrscope_live_flows{labels} 2" in lines
+    assert f"bbrscope_live_rtt_seconds_count{labels} 11" in lines
+    assert f"bbrscope_live_delivery_bits_per_second_count{labels} 1" in lines
+
+
+def test_a_scrape_that_hangs_or_hangs_up_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One who never ends its request, one who never reads, and one who is gone."""
+    monkeypatch.setattr(exporter, "PATIENCE_S", 0.3)
+    asked, gone = threading.Event(), threading.Event()
+
+    def answer() -> str:
+        asked.set()
+        gone.wait(10)
+        return "x" * 50_000_000
+
+    before = threading.active_count()
+    server = serve("127.0.0.1:0", cast("LiveMetrics", SimpleNamespace(text=answer)))
+    where = ("127.0.0.1", int(server.server_address[1]))
+    request = b"GET /metrics HTTP/1.1\r\n\r\n"
+    with socket.create_connection(where) as half, socket.create_connection(where) as slow:
+        half.sendall(request[:9])
+        slow.sendall(request)
+        with socket.create_connection(where) as one:
+            one.sendall(request)
+            assert asked.wait(10)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+        half.settimeout(10)
+        assert half.recv(1) == b""
+        deadline = time.monotonic() + 10
+        while threading.active_count() > before + 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert threading.active_count() == before + 1  # the one that listens
+    server.shutdown()
+    server.server_close()
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_of_ipv6_is_served() -> None:
+    server = serve("[::1]:0", LiveMetrics())
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{server.server_address[1]}/metrics") as answer:
+            assert answer.read().endswith(b"# EOF\n")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "256.0.0.1:0", ":80"])
