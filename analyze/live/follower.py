@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,12 @@ class Followed:
 class Follower:
     """Turns batches into events and decisions; `replay` is None on rungs without callbacks.
 
-    `version` is "" before the first row came.
+    `version` is "" before the first row came. `wanted` are the codes of the decisions that are told
+    (None: all): without any, the estimator need not run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Iterable[int] | None = None) -> None:
+        self.wanted = None if wanted is None else set(wanted)
         self.manifest: Mapping[str, Any] = {}
         self.version = ""
         self.replay: LiveReplay | None = None
@@ -46,7 +48,8 @@ class Follower:
             return
         self.manifest = manifest
         rung = RUNGS.get(named_rung(manifest))
-        if manifest.get("bbr") and (rung is None or rung.replays):
+        tells = self.wanted is None or self.wanted
+        if tells and manifest.get("bbr") and (rung is None or rung.replays):
             warm.compile_loop(str(manifest["bbr"]))
 
     def take(self, batch: LiveBatch) -> Followed:
@@ -80,9 +83,11 @@ class Follower:
         )
         assembler = EventAssembler(headers)
         self.version = which_bbr.decide(assembler.columns, self.manifest).version
-        if any(tag.kind == "main" for tag in assembler.header.tags):
+        tells = self.wanted is None or self.wanted
+        if tells and any(tag.kind == "main" for tag in assembler.header.tags):
+            columns = assembler.columns
             try:
-                self.replay = LiveReplay(self.version, assembler.columns, self.manifest)
+                self.replay = LiveReplay(self.version, columns, self.manifest, self.wanted)
             except BbrscopeError:  # HZ is not known: events are shown, decisions are not
                 self.replay = None
         return assembler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -54,15 +54,23 @@ class LiveReplay:
     Args:
         version: "v1", "v2" or "v3".
         settings: the manifest of the recording at its start, for HZ and the kernel's settings.
+        wanted: codes of the decisions that are told; None: all.
     """
 
-    def __init__(self, version: str, columns: set[str], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        version: str,
+        columns: set[str],
+        settings: Mapping[str, Any],
+        wanted: Collection[int] | None = None,
+    ) -> None:
         self.version = version
         patched = version == "v1" and "rs.tx_in_flight" in columns
         self.flavour = "v1-patched" if patched else version
         self.values = run_params.of_manifest(settings, self.flavour)
         self.exact = 0
         self.compared = 0
+        self._wanted = None if wanted is None else np.array(sorted(wanted))
         # By socket, as a socket's next flow ends the one before; oldest last event first.
         self._flows: dict[str, _Pending] = {}
         self._waiting: dict[str, int] = {}
@@ -119,11 +127,10 @@ class LiveReplay:
         self.compared += int((fresh != loops.NOT_COMPARED).sum())
         self.exact += int((fresh == loops.EXACT).sum())
         assert done.decisions is not None
-        decisions = [
-            LiveDecision(events[row[0]], row[1], tuple(row[2:]))
-            for row in done.decisions.tolist()
-            if row[0] >= pending.done
-        ]
+        taken = done.decisions[done.decisions[:, 0] >= pending.done]
+        if self._wanted is not None:
+            taken = taken[np.isin(taken[:, 1], self._wanted)]
+        decisions = [LiveDecision(events[row[0]], row[1], tuple(row[2:])) for row in taken.tolist()]
         pending.events, pending.done = events[stop - 1 :], 1
         return decisions
 

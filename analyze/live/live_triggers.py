@@ -34,6 +34,8 @@ class Decision:
         self.name = name
         self.number = BY_NAME[name].number
         self.follower = follower
+        if follower.wanted is not None:
+            follower.wanted.add(self.number)
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Have the estimator ready.

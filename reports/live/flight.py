@@ -79,6 +79,6 @@ def watchers_of(texts: Sequence[str]) -> tuple[tuple[str, Watcher], ...]:
         from ...analyze.live.follower import Follower
         from ...analyze.live.live_triggers import of_analysis
 
-        follower = Follower()
+        follower = Follower(wanted=())  # each decision adds its own
         watchers = {text: one or of_analysis(text, follower) for text, one in watchers.items()}
     return tuple((text, one) for text, one in watchers.items() if one is not None)

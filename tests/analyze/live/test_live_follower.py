@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import zstandard
 from bbrscope import fixtures
+from bbrscope.analyze.bbr.codes import BY_NAME
 from bbrscope.analyze.live.follower import Follower
 from bbrscope.analyze.live.live_events import LiveEvent
 from bbrscope.analyze.live.live_replay import LiveReplay
+from bbrscope.analyze.live.live_triggers import SqlCondition
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.flight.event_ring import EventRing
@@ -203,6 +205,25 @@ def test_a_trigger_is_of_the_time_of_its_row_however_late_it_is_looked_at(
         for text, query in SINCE.items():
             (since,) = store.con.execute(f"{query} AND run_id = ?", [run]).fetchall()[0]
             assert soon[text][0].ns == since
+
+
+def test_the_estimator_runs_for_the_decisions_that_are_asked_for_and_else_not() -> None:
+    """A condition of SQL reads what was recorded: on a slow host the estimator would delay it."""
+    condition, code = "sql:tp_srtt_us/8 > 60000 AND kind = 'main'", "PRTT_ENTER_EXPIRED"
+    bundle = fixtures.path("v2_x_spur")
+    document = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
+    told: dict[str, Counter[int]] = {}
+    for texts in ([condition], [condition, code]):
+        ((_, watcher), *_rest) = watchers = watchers_of(texts)
+        assert isinstance(watcher, SqlCondition)
+        follower = watcher.follower
+        for _, one in watchers:
+            one.begin(document)
+        taken = [one for b in batches(bundle) for one in follower.take(b).decisions]
+        assert (follower.replay is None) == (texts == [condition])
+        told[texts[-1]] = Counter(one.code for one in taken)
+    assert not told[condition]
+    assert list(told[code]) == [BY_NAME[code].number]
 
 
 def test_a_condition_that_some_values_do_not_allow_says_so_and_does_not_end_the_recording() -> None:
