@@ -27,11 +27,12 @@ from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.own_version import own_version
 from ...probes.base.plurals import plural
-from ..bbr.records import Array
 from ..diagnosis.engine import EVENTS_IN_A_LAKE, Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
-from ..replay import keep_results, replay_runs
-from ..replay.load_events import flows_of_batches, load_flows
+from ..replay import keep_results
+from ..replay.flow_replay import FlowReplay
+from ..replay.flow_rows import FlowRows, rows_at_hand
+from ..replay.load_events import flows_of_batches, rows_of_flows
 from ..replay.replay_outside import replay_outside
 from ..replay.run_info import RunInfo
 from ..views.materialize import materialized_name, narrowed
@@ -142,7 +143,7 @@ class _Group:
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}
         self.written: dict[tuple[str, int], _Written] = {}
-        self.replayed: list[replay_runs.FlowReplay] = []
+        self.replayed: list[FlowReplay] = []
         self.findings: dict[int, list[Row]] = {}
         self.small: dict[str, pa.Table] = {}
         self.agreement: dict[int, tuple[int, int]] = {}
@@ -306,17 +307,16 @@ class _Group:
         }
 
 
-def _flows(
-    con: duckdb.DuckDBPyConnection, info: RunInfo, events: EventsFile
-) -> Iterator[tuple[int, dict[str, Array]]]:
+def _flows(con: duckdb.DuckDBPyConnection, info: RunInfo, events: EventsFile) -> Iterator[FlowRows]:
     """Yield a run's flows with what the replay reads: of the batches held, or of their file."""
     if events.held is not None:
-        yield from flows_of_batches(events.held)
+        for flow, columns in flows_of_batches(events.held):
+            yield rows_at_hand(flow, columns)
         return
     source = f"read_parquet({quoted(str(events.path))})"
     for group in info.groups:
-        for _, flow, columns in load_flows(con, [events.number], group[0], group[-1], source):
-            yield flow, columns
+        for _, of_flow in rows_of_flows(con, [events.number], group, info.long_flows, source):
+            yield of_flow
 
 
 def _shared_views(con: duckdb.DuckDBPyConnection) -> dict[str, str]:

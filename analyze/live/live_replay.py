@@ -119,8 +119,8 @@ class LiveReplay:
         if pending.record is None:
             pending.record = self._record(events[0].flow)
         flow = prepare(columns_of(events), self.version, pending.record, 0)
-        if flow.first_seq:  # what came before init ran on a zeroed struct bbr
-            pending.events, pending.done = events[flow.first_seq :], 0
+        if flow.facts.pre_init:  # what came before init ran on a zeroed struct bbr
+            pending.events, pending.done = events[flow.facts.pre_init :], 0
             return self._advance(pending, whole)
         done, _ = run_pass(flow, self.version, pending.record, "step", True, stop=stop)
         fresh = done.outcome[pending.done :]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..bbr import loops
+from .chunks import Chunk
+from .elsewhere import Elsewhere
 from .missing_calls import Sign, missing_calls
 from .passes import Array, Pass
 from .prepare import FlowEvents
@@ -40,11 +42,43 @@ class Gap:
     detail: str
 
 
-def suspects(flow: FlowEvents, version: str) -> dict[int, list[Sign]]:
+@dataclass(frozen=True)
+class GapPlace:
+    """The same where it is in the recording: a row of table gaps.
+
+    Attributes:
+        seq, ns, line: the event's.
+        next_ns: when the next one came; of a flow's last event its own time.
+    """
+
+    seq: int
+    ns: int
+    next_ns: int
+    line: int
+    kind: str
+    detail: str
+
+
+def placed(chunk: Chunk, gap: Gap) -> GapPlace:
+    """Say where a gap is that follows an event of a chunk."""
+    columns, index = chunk.around.columns, chunk.back + gap.index
+    following = min(index + 1, len(columns["ns"]) - 1)
+    seq, line = int(columns["seq"][index]), int(columns["line"][index])
+    ns, next_ns = (int(columns["ns"][place]) for place in (index, following))
+    return GapPlace(seq, ns, next_ns, line, gap.kind, gap.detail)
+
+
+def suspects(chunk: Chunk, version: str, elsewhere: Elsewhere) -> dict[int, list[Sign]]:
     """Calls that seem to be missing, by the index of the event before each; see `classify`."""
     signs: dict[int, list[Sign]] = {}
-    for sign in (*_disconnected(flow), *missing_calls(flow, version), *_detached(flow)):
-        signs.setdefault(sign.index, []).append(sign)
+    around = chunk.around
+    for sign in (
+        *_disconnected(around),
+        *missing_calls(around, version, elsewhere),
+        *_detached(around),
+    ):
+        if chunk.has(sign.index):
+            signs.setdefault(sign.index - chunk.back, []).append(sign)
     return signs
 
 
@@ -61,14 +95,12 @@ def _disconnected(flow: FlowEvents) -> list[Sign]:
 
 def _detached(flow: FlowEvents) -> list[Sign]:
     """At the end of a recording probes go one by one: what follows may lack calls."""
-    n = len(flow.events)
+    begins = max(0, flow.facts.count - flow.facts.tail - flow.first)
     detail = "the probes were being detached"
-    return [Sign(link, "detaching", detail, EVERYTHING) for link in range(n - flow.tail, n)]
+    return [Sign(link, "detaching", detail, EVERYTHING) for link in range(begins, len(flow.events))]
 
 
-def classify(
-    flow: FlowEvents, step: Pass, suspected: dict[int, list[Sign]], rows_lost: int
-) -> list[Gap]:
+def classify(step: Pass, suspected: dict[int, list[Sign]], rows_lost: int) -> list[Gap]:
     """The gaps that explain differences of a step replay, which are not the estimator's then.
 
     `rows_lost` is how many rows or events the recording itself reports as lost.
@@ -101,7 +133,7 @@ def _explanation(signs: list[Sign], differing: frozenset[str]) -> Sign | None:
 
 
 def cut(flow: FlowEvents, gaps: list[Gap], outputs_too: Array) -> None:
-    """Make the replay re-synchronise after each gap.
+    """Make the replay re-synchronise after each gap, as far as these events go.
 
     `outputs_too` marks events whose own outputs do not fit either: rows of two events were joined.
     """

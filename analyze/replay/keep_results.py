@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ...collect.store.query import listed
 from ..bbr import codes
 from ..views.materialize import forget
 from .decision_codes import keep_codes
+from .flow_replay import Decisions, FlowPart, FlowReplay
 from .passes import MODES
-from .replay_runs import FlowReplay
 from .run_params import as_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ FLOWS_AT_ONCE = 50
 # Results of runs with so many events in all wait in memory, with 4 kB for 10 events, to be stored
 # together.
 EVENTS_AT_ONCE = 100_000
+_Item = TypeVar("_Item")
 _RESULT_TABLES = ("replays", "replay_fields", "decisions", "gaps")
 
 
@@ -58,26 +59,11 @@ def as_document(replays: Iterable[FlowReplay]) -> dict[str, Any]:
                     "first_divergence": replay.divergences[mode],
                     "starts_mid_flow": not replay.has_init,
                     "not_replayed": {"pre_init": replay.pre_init},
-                    "gaps": [gap_document(replay, gap.index) for gap in replay.gaps],
+                    "gaps": [asdict(gap) for gap in replay.gaps],
                     "missing": replay.missing,
                 }
             )
     return {"run": run, "flows": flows}
-
-
-def gap_document(replay: FlowReplay, index: int) -> dict[str, Any]:
-    """One gap: after which event, until when, and what gives it away."""
-    columns = replay.places
-    gap = next(gap for gap in replay.gaps if gap.index == index)
-    following = min(index + 1, len(columns["ns"]) - 1)
-    return {
-        "seq": int(columns["seq"][index]),
-        "ns": int(columns["ns"][index]),
-        "next_ns": int(columns["ns"][following]),
-        "line": int(columns["line"][index]),
-        "kind": gap.kind,
-        "detail": gap.detail,
-    }
 
 
 def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
@@ -85,32 +71,35 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
 
     Call `materialize.materialize_replayed` after the last run: it stores the rows of views of all.
     """
-    keep_parts(store, iter([list(replays)] if replays else []))
+    if not replays:
+        return
+    with store.transaction() as con:
+        _make_room(store, con, [replays[0].info.run_id])
+        insert_facts(store, replays)
+        insert_decisions(store, decisions_of(replays))
 
 
-def keep_parts(store: Store, parts: Iterator[list[FlowReplay]]) -> list[FlowReplay]:
-    """The same for a run of which some flows come at a time; return all, without decisions."""
+def keep_parts(store: Store, parts: Iterator[list[FlowPart]]) -> list[FlowReplay]:
+    """The same for a run of which some flows, or parts of one, come at a time; return its flows."""
+    parts = filter(None, parts)
     first = next(parts, None)
     if first is None:
         return []
     kept: list[FlowReplay] = []
     with store.transaction() as con:
-        _make_room(store, con, [first[0].info.run_id])
-        for part in chain([first], parts):
-            insert_results(store, part)
-            kept += map(without_decisions, part)
-    return kept
+        _make_room(store, con, [first[0].run_id])
+        for some in chain([first], parts):
+            kept += _insert_parts(store, some)
+    return sorted(kept, key=lambda one: one.flow)
 
 
-def keep_all(
-    store: Store, runs: Iterable[Iterator[list[FlowReplay]]]
-) -> Iterator[list[FlowReplay]]:
-    """The same for many runs; yield each, without decisions, once it is stored.
+def keep_all(store: Store, runs: Iterable[Iterator[list[FlowPart]]]) -> Iterator[list[FlowReplay]]:
+    """The same for many runs; yield the flows of each once it is stored.
 
     Small ones are stored some at a time: a commit takes as long for one as for all of them. Each
     is there wholly or not at all. If one cannot be replayed, those before it are stored.
     """
-    waiting: list[list[FlowReplay]] = []
+    waiting: list[list[FlowPart]] = []
     coming = iter(runs)
     while True:
         try:
@@ -122,7 +111,7 @@ def keep_all(
             yield from _keep_waiting(store, waiting)
             yield keep_parts(store, chain(taken, rest))
             continue
-        waiting += [[flow for part in taken for flow in part]] if taken else []
+        waiting += [[part for some in taken for part in some]] if taken else []
         if not taken or _events(waiting) > EVENTS_AT_ONCE:
             yield from _keep_waiting(store, waiting)
         if not taken:
@@ -130,31 +119,31 @@ def keep_all(
 
 
 def _take(
-    runs: Iterator[Iterator[list[FlowReplay]]],
-) -> tuple[list[list[FlowReplay]], Iterator[list[FlowReplay]] | None]:
+    runs: Iterator[Iterator[list[FlowPart]]],
+) -> tuple[list[list[FlowPart]], Iterator[list[FlowPart]] | None]:
     """Replay the next run; of a large one only its beginning, and return what yields the rest."""
-    taken: list[list[FlowReplay]] = []
+    taken: list[list[FlowPart]] = []
     rest = next(runs, None)
-    for part in rest or ():
-        taken.append(part)
+    for some in rest or ():
+        taken.append(some)
         if _events(taken) > EVENTS_AT_ONCE:
             return taken, rest
     return taken, None
 
 
-def _events(runs: Sequence[Sequence[FlowReplay]]) -> int:
-    return sum(flow.count for flows in runs for flow in flows)
+def _events(runs: Sequence[Sequence[FlowPart]]) -> int:
+    return sum(part.events for parts in runs for part in parts)
 
 
-def _keep_waiting(store: Store, waiting: list[list[FlowReplay]]) -> list[list[FlowReplay]]:
-    """Store runs in one transaction and forget them; return them without decisions."""
+def _keep_waiting(store: Store, waiting: list[list[FlowPart]]) -> list[list[FlowReplay]]:
+    """Store runs in one transaction and forget them; return their flows."""
     runs, waiting[:] = list(waiting), []
     if not runs:
         return []
     with store.transaction() as con:
-        _make_room(store, con, [flows[0].info.run_id for flows in runs if flows])
-        insert_results(store, [flow for flows in runs for flow in flows])
-    return [list(map(without_decisions, flows)) for flows in runs]
+        _make_room(store, con, [parts[0].run_id for parts in runs if parts])
+        _insert_parts(store, [part for parts in runs for part in parts])
+    return [[part.flow for part in parts if part.flow] for parts in runs]
 
 
 def _make_room(store: Store, con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
@@ -165,19 +154,18 @@ def _make_room(store: Store, con: duckdb.DuckDBPyConnection, run_ids: Sequence[i
     forget(con, run_ids)
 
 
+def _insert_parts(store: Store, parts: Sequence[FlowPart]) -> list[FlowReplay]:
+    """Insert what was found of flows; the store must not have it. Return those that ended."""
+    flows = [part.flow for part in parts if part.flow]
+    insert_facts(store, flows)
+    for some in _together([part.decisions for part in parts if part.decisions]):
+        insert_decisions(store, _decision_table(some))
+    return flows
+
+
 def without_decisions(one: FlowReplay) -> FlowReplay:
     """What is said about a flow; its decisions take the most memory."""
-    passes = {mode: replace(found, decisions=None) for mode, found in one.passes.items()}
-    return replace(one, passes=passes)
-
-
-def insert_results(store: Store, replays: Sequence[FlowReplay]) -> None:
-    """Insert the results of flows; the store must not have results of theirs."""
-    for some in _together(replays):
-        _insert_facts(store, some)
-        decisions = decisions_of(some)
-        if decisions is not None:
-            insert_decisions(store, decisions)
+    return replace(one, decisions=())
 
 
 def insert_facts(store: Store, replays: Sequence[FlowReplay]) -> None:
@@ -186,10 +174,10 @@ def insert_facts(store: Store, replays: Sequence[FlowReplay]) -> None:
         _insert_facts(store, some)
 
 
-def _together(replays: Sequence[FlowReplay]) -> Iterator[Sequence[FlowReplay]]:
-    """Return some flows at a time: DuckDB plans once for them, and memory holds no more."""
-    for start in range(0, len(replays), FLOWS_AT_ONCE):
-        yield replays[start : start + FLOWS_AT_ONCE]
+def _together(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Return some at a time: DuckDB plans once for them, and memory holds no more."""
+    for start in range(0, len(items), FLOWS_AT_ONCE):
+        yield items[start : start + FLOWS_AT_ONCE]
 
 
 def _insert_facts(store: Store, some: Sequence[FlowReplay]) -> None:
@@ -200,16 +188,19 @@ def _insert_facts(store: Store, some: Sequence[FlowReplay]) -> None:
 
 def decisions_of(replays: Sequence[FlowReplay]) -> pa.Table | None:
     """Return the decisions of flows as rows of table decisions; None: none were recorded."""
+    return _decision_table([decisions for one in replays for decisions in one.decisions])
+
+
+def _decision_table(some: Sequence[Decisions]) -> pa.Table | None:
     import pyarrow as pa
 
-    recorded = (one for one in replays if one.passes["step"].decisions is not None)
-    tables = [pa.table(_decision_columns(one)) for one in recorded]
-    return pa.concat_tables(tables) if tables else None
+    return pa.concat_tables(pa.table(_decision_columns(one)) for one in some) if some else None
 
 
-def insert_decisions(store: Store, decisions: pa.Table) -> None:
+def insert_decisions(store: Store, decisions: pa.Table | None) -> None:
     """Insert rows of `decisions_of`; the store must not have these."""
-    _insert(store, "decisions", decisions)
+    if decisions is not None:
+        _insert(store, "decisions", decisions)
 
 
 def _insert(store: Store, table: str, columns: dict[str, Any] | pa.Table) -> None:
@@ -270,28 +261,24 @@ def _field_rows(replays: Iterable[FlowReplay]) -> list[dict[str, Any]]:
 
 def _gap_rows(replays: Iterable[FlowReplay]) -> list[dict[str, Any]]:
     return [
-        {"run_id": replay.info.run_id, "flow": replay.flow, **gap_document(replay, gap.index)}
+        {"run_id": replay.info.run_id, "flow": replay.flow, **asdict(gap)}
         for replay in replays
         for gap in replay.gaps
     ]
 
 
-def _decision_columns(replay: FlowReplay) -> dict[str, Any]:
-    """Decisions of the step replay: each is taken from the kernel's own state at that event."""
-    result = replay.passes["step"]
-    rows = result.decisions
-    assert rows is not None
-    index = rows[:, 0]
+def _decision_columns(decisions: Decisions) -> dict[str, Any]:
+    """Columns of table decisions."""
+    rows, index = decisions.rows, decisions.rows[:, 0]
     first = np.flatnonzero(np.r_[True, index[1:] != index[:-1]]) if len(index) else index
     lengths = np.diff(np.append(first, len(index)))
-    columns = replay.places
     n = len(index)
     return {
-        "run_id": np.full(n, replay.info.run_id, np.int32),
-        "flow": np.full(n, replay.flow, np.int32),
-        "seq": columns["seq"][index].astype(np.int32),
+        "run_id": np.full(n, decisions.run_id, np.int32),
+        "flow": np.full(n, decisions.flow, np.int32),
+        "seq": decisions.seq.astype(np.int32),
         "ord": (np.arange(n) - np.repeat(first, lengths)).astype(np.uint16),
-        "ns": columns["ns"][index].astype(np.uint64),
+        "ns": decisions.ns.astype(np.uint64),
         "code": rows[:, 1].astype(np.uint16),
         **{f"e{i}": rows[:, 2 + i] for i in range(codes.EVIDENCE)},
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ...collect.store.rowsets import arrow_type
 from ...collect.store.schema import recorded_table
 from ...collect.store.schema.recorded_tables import SAMPLE
 from ..bbr.records import KINDS, Array
+from .flow_rows import Columns, FlowRows, rows_at_hand
 from .prepare import EVENT_COLUMNS
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 # Reading has to look through some hundred thousand rows, whether it takes one flow of them or many.
 # So many events read at once take some 25 MB.
 EVENTS_AT_ONCE = 20_000
+# A flow with more events is read, and replayed, so many numbers of seq at a time.
+LONGEST_BLOCK = 50_000
 
 _CHOSEN = ", ".join(f'"{name}"' for name in ("run_id", "flow", *EVENT_COLUMNS))
 
@@ -30,12 +33,16 @@ _CHOSEN = ", ".join(f'"{name}"' for name in ("run_id", "flow", *EVENT_COLUMNS))
 def flow_groups(events: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
     """Divide flows into groups that are read at once; `events` has their number by flow, in order.
 
-    A flow is in the group in which its last event falls, counted over all flows.
+    A flow is in the group in which its last event falls, counted over all flows; one of more than
+    `LONGEST_BLOCK` events is alone.
     """
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     ends = accumulate(events.values())
-    for flow, end in zip(events, ends, strict=True):
-        groups.setdefault(end // EVENTS_AT_ONCE, []).append(flow)
+    long = 0  # long flows so far: no group goes on after one
+    for (flow, count), end in zip(events.items(), ends, strict=True):
+        is_long = count > LONGEST_BLOCK
+        groups.setdefault((end // EVENTS_AT_ONCE, long + is_long), []).append(flow)
+        long += 2 * is_long
     return tuple(map(tuple, groups.values()))
 
 
@@ -45,17 +52,20 @@ def load_flows(
     first: int,
     last: int,
     source: str = "events",
-) -> Iterator[tuple[int, int, dict[str, Array]]]:
+    seqs: range | None = None,
+) -> Iterator[tuple[int, int, Columns]]:
     """Yield each flow of `first` to `last` of runs that has events: run, flow, its EVENT_COLUMNS.
 
     These are numpy arrays (masked where NULL), in the order of seq. `source` is SQL after ``FROM``
-    for what has the columns of table events. Planning a query of so many columns takes as long as
-    reading thousands of events: small runs are read together.
+    for what has the columns of table events; `seqs`: of these events only. Planning a query of so
+    many columns takes as long as reading thousands of events: small runs are read together.
     """
     query = (
         f"SELECT {_CHOSEN} FROM {source} WHERE run_id IN {listed(run_ids)}"
         f" AND flow BETWEEN {first:d} AND {last:d} AND kind <> '{SAMPLE}'"
     )
+    if seqs is not None:
+        query += f" AND seq >= {seqs.start:d} AND seq < {seqs.stop:d}"
     given = con.sql(query).to_arrow_table().combine_chunks()
     of = np.asarray(given["run_id"])
     for run_id in run_ids:
@@ -69,16 +79,53 @@ def load_flows(
             yield run_id, flow, columns
 
 
+def rows_of_flows(
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    flows: Sequence[int],
+    long_flows: Collection[int],
+    source: str = "events",
+) -> Iterator[tuple[int, FlowRows]]:
+    """Yield the same as what a replay takes: run, rows.
+
+    `flows` is one of `long_flows`, which is read some events at a time, or are those from a first
+    to a last one without any of these.
+    """
+    if flows[0] in long_flows:
+        for run_id in run_ids:
+            yield run_id, _stored_rows(con, run_id, flows[0], source)
+        return
+    for run_id, flow, columns in load_flows(con, run_ids, flows[0], flows[-1], source):
+        yield run_id, rows_at_hand(flow, columns)
+
+
+def _stored_rows(con: duckdb.DuckDBPyConnection, run_id: int, flow: int, source: str) -> FlowRows:
+    """The rows of a flow, which are read when they are asked for."""
+    query = (
+        f"SELECT DISTINCT seq // {LONGEST_BLOCK} AS part FROM {source}"
+        " WHERE run_id = ? AND flow = ? ORDER BY part"
+    )
+    parts = con.execute(query, [run_id, flow]).fetchall()
+
+    def block(part: int) -> Columns:
+        seqs = range(part * LONGEST_BLOCK, (part + 1) * LONGEST_BLOCK)
+        for _, _, columns in load_flows(con, [run_id], flow, flow, source, seqs):
+            return columns
+        return _nothing()
+
+    return FlowRows(flow, [partial(block, part) for (part,) in parts])
+
+
 def flows_of_batches(
     batches: Sequence[pa.RecordBatch],
-) -> Iterator[tuple[int, dict[str, Array]]]:
+) -> Iterator[tuple[int, Columns]]:
     """The same of all flows of a run, as the reader of events gave them, without a store."""
     import pyarrow as pa
 
     yield from _by_flow(pa.Table.from_batches(batches))
 
 
-def _by_flow(events: pa.Table) -> Iterator[tuple[int, dict[str, Array]]]:
+def _by_flow(events: pa.Table) -> Iterator[tuple[int, Columns]]:
     """The same of all flows of a run, of which there is at least one event."""
     given = events.combine_chunks()
     kinds = given["kind"].chunk(0)
@@ -158,8 +205,12 @@ def _types() -> dict[str, np.dtype[Any]]:
     return {one.name: np.dtype(arrow_type(one.type).to_pandas_dtype()) for one in wanted}
 
 
-def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> dict[str, Array]:
+def load_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int) -> Columns:
     """The same of one flow; empty arrays if it has no events."""
     for _, _, columns in load_flows(con, [run_id], flow, flow):
         return columns
+    return _nothing()
+
+
+def _nothing() -> Columns:
     return {name: np.zeros(0, _types().get(name, np.int64)) for name in EVENT_COLUMNS}

@@ -30,6 +30,7 @@ from ..bbr.records import (
     TCP_CA_LOSS,
 )
 from . import written_fields as writes
+from .elsewhere import DELIVERY_COLUMNS, Delivery, Elsewhere
 from .passes import Array
 from .prepare import FlowEvents
 
@@ -51,50 +52,68 @@ class Sign:
     explains: frozenset[str]
 
 
-def missing_calls(flow: FlowEvents, version: str) -> Iterator[Sign]:
-    """Yield every sign that a call is missing; a link between two events may have several."""
+def missing_calls(flow: FlowEvents, version: str, elsewhere: Elsewhere) -> Iterator[Sign]:
+    """Yield every sign that a call is missing; a link between two events may have several.
+
+    Where others of the flow follow, those of the last three links are not found.
+    """
     if not len(flow.events):
         return
-    yield from _main(flow, version)
+    yield from _main(flow, version, elsewhere)
     yield from _set_state(flow, version)
     yield from _timeout(flow, version)
     if version != "v1":
         yield from _skb_marked_lost(flow, version)
-    saves = [*_ssthresh(flow, version)]
-    yield from saves
-    events = [*_ecn_event(flow, version), *_tx_start(flow, version), *_tlp_recovery(flow, version)]
-    yield from events
+    yield from missing_saves(flow, version)
+    yield from missing_events(flow, version, elsewhere.unannounced)
     # Inside one ACK, states may come and go: no counter shows it, what ssthresh() saved does.
-    if saves:
-        yield from _saved(flow, version, events_missing=bool(events))
-    yield from _undo_cwnd(flow, version)
+    if elsewhere.saves_missing:
+        yield from _saved(flow, version, elsewhere.events_missing)
+    yield from _undo_cwnd(flow, version, elsewhere.reduced)
 
 
-def _main(flow: FlowEvents, version: str) -> Iterator[Sign]:
+def missing_events(flow: FlowEvents, version: str, unannounced: bool) -> Iterator[Sign]:
+    """Yield the signs of a missing cwnd_event(); `unannounced`: see `Elsewhere`."""
+    yield from _ecn_event(flow, version)
+    yield from _tx_start(flow, version, unannounced)
+    yield from _tlp_recovery(flow, version)
+
+
+def call_places(flow: FlowEvents) -> Array:
+    """Indices of the calls of main() and init()."""
+    kind = flow.columns["kind"]
+    return np.flatnonzero((kind == MAIN) | (kind == INIT))
+
+
+def _main(flow: FlowEvents, version: str, elsewhere: Elsewhere) -> Iterator[Sign]:
     """tp.delivered grows by rs.acked_sacked from one main() to the next, and from init() on.
 
     Whatever else the ACK called before main() may be missing with it.
     """
-    columns = flow.columns
-    kind = columns["kind"]
-    calls = np.flatnonzero((kind == MAIN) | (kind == INIT))
-    delivered = columns["tp_delivered"][calls].astype(np.int64)
-    acked = columns["rs_acked_sacked"][calls].astype(np.int64)
-    grown = np.diff(delivered) & _U32
     explains = writes.written_by_callbacks(version)
-    if not (kind == MAIN).any() and (more := int(_growth(flow, "tp_delivered").sum())):
-        detail = f"tp.delivered grew by {more}, and no main() was recorded"
+    if elsewhere.delivered:
+        detail = f"tp.delivered grew by {elsewhere.delivered}, and no main() was recorded"
         for link in range(len(flow.events) - 1):
             yield Sign(link, "missing_main", detail, explains)
-    for jump in np.flatnonzero((grown != acked[1:]) & (kind[calls[1:]] == MAIN)):
-        first, last = int(calls[jump]), int(calls[jump + 1])
-        since = "init() and main()" if kind[first] == INIT else "two main() calls"
+    places = call_places(flow)
+    found = [flow.columns[name][places].astype(np.int64) for name in DELIVERY_COLUMNS]
+    before, after = _table(elsewhere.before), _table(elsewhere.after)
+    kinds, delivered, acked = np.concatenate([before, np.stack(found, 1), after]).T
+    ends = [*[0] * len(before), *places.tolist(), *[len(flow.events)] * len(after)]
+    grown = np.diff(delivered) & _U32
+    for jump in np.flatnonzero((grown != acked[1:]) & (kinds[1:] == MAIN)).tolist():
+        since = "init() and main()" if kinds[jump] == INIT else "two main() calls"
         detail = (
             f"tp.delivered grew by {grown[jump]} between {since}, "
             f"rs.acked_sacked says {acked[jump + 1]}"
         )
-        for link in range(first, last):
+        for link in range(ends[jump], ends[jump + 1]):
             yield Sign(link, "missing_main", detail, explains)
+
+
+def _table(call: Delivery | None) -> Array:
+    """A call that may be there as rows of its numbers."""
+    return np.array([call] if call else [], np.int64).reshape(-1, len(DELIVERY_COLUMNS))
 
 
 def _set_state(flow: FlowEvents, version: str) -> Iterator[Sign]:
@@ -107,7 +126,7 @@ def _set_state(flow: FlowEvents, version: str) -> Iterator[Sign]:
     for i in np.flatnonzero(after[:-1] != before[1:]):
         detail = f"icsk_ca_state went from {after[i]} to {before[i + 1]} without set_state"
         yield Sign(int(i), "missing_set_state", detail, explains)
-    is_loss = _is_event(flow, CA_EVENT_LOSS)[:-1]
+    is_loss = is_event(flow, CA_EVENT_LOSS)[:-1]
     for i in np.flatnonzero(is_loss & (flow.columns["kind"][1:] != SET_STATE)):
         detail = "no set_state(Loss) after cwnd_event(LOSS)"
         yield Sign(int(i), "missing_set_state", detail, explains)
@@ -127,9 +146,9 @@ def _timeout(flow: FlowEvents, version: str) -> Iterator[Sign]:
     cwnd, flight = columns["tp_snd_cwnd"].astype(np.int64), _in_flight(flow)
     collapsed = (cwnd == flight + 1) & (columns["tp_packets_out"] > 0) & (before == TCP_CA_LOSS)
     # Sending begins after set_state(Loss), and ends up lost before the next.
-    again = collapsed[1:] & _is_event(flow, CA_EVENT_TX_START)[1:]
+    again = collapsed[1:] & is_event(flow, CA_EVENT_TX_START)[1:]
     known = (columns["kind"] == SET_STATE) & (after == TCP_CA_LOSS)
-    again &= ~known[:-1] | (_growth(flow, "tp_lost") > 0)
+    again &= ~known[:-1] | (growth(flow, "tp_lost") > 0)
     explains = writes.written_by(version, writes.SET_STATE) | {"snd_cwnd"}
     explains |= writes.written_by(version, writes.SSTHRESH[version])
     for i in np.flatnonzero(unseen | again):
@@ -140,7 +159,7 @@ def _timeout(flow: FlowEvents, version: str) -> Iterator[Sign]:
 def _skb_marked_lost(flow: FlowEvents, version: str) -> Iterator[Sign]:
     """tp.lost grows with each skb_marked_lost (which sees it grown already), and only then."""
     columns = flow.columns
-    grown = _growth(flow, "tp_lost")
+    grown = growth(flow, "tp_lost")
     segments = columns["skb_gso_segs"].astype(np.int64)
     expected = np.where(columns["kind"] == SKB_MARKED_LOST, segments, 0)[1:]
     explains = writes.written_by(version, writes.SKB_MARKED_LOST)
@@ -149,14 +168,14 @@ def _skb_marked_lost(flow: FlowEvents, version: str) -> Iterator[Sign]:
         yield Sign(int(i), "missing_loss", detail, explains)
 
 
-def _ssthresh(flow: FlowEvents, version: str) -> Iterator[Sign]:
-    """Congestion states from CWR on are entered through ssthresh() only.
+def missing_saves(flow: FlowEvents, version: str) -> Iterator[Sign]:
+    """Yield the signs of a missing ssthresh(): states from CWR on are entered through it only.
 
     tcp_init_cwnd_reduction() calls it right before set_state, tcp_enter_loss() before its event.
     """
     kind = flow.columns["kind"]
     before, after = _ca_states(flow)
-    is_loss = _is_event(flow, CA_EVENT_LOSS)
+    is_loss = is_event(flow, CA_EVENT_LOSS)
     # The event before which ssthresh() was called, and what was called next.
     rises = (before[1:] < TCP_CA_CWR) & (np.maximum(before, after)[1:] >= TCP_CA_CWR)
     rises |= (after[:-1] < TCP_CA_CWR) & (before[1:] >= TCP_CA_CWR)
@@ -177,8 +196,8 @@ def _ecn_event(flow: FlowEvents, version: str) -> Iterator[Sign]:
     columns = flow.columns
     received = columns["tp_rcv_nxt"].astype(np.int64)
     remembered, state = _state(flow, "bbr_prior_rcv_nxt"), _state(flow, "bbr_ce_state")
-    between = (remembered[1:] - received[:-1]) & _U32 <= _growth(flow, "tp_rcv_nxt")
-    is_ecn = _is_event(flow, CA_EVENT_ECN_IS_CE) | _is_event(flow, CA_EVENT_ECN_NO_CE)
+    between = (remembered[1:] - received[:-1]) & _U32 <= growth(flow, "tp_rcv_nxt")
+    is_ecn = is_event(flow, CA_EVENT_ECN_IS_CE) | is_event(flow, CA_EVENT_ECN_NO_CE)
     left = np.where(is_ecn, received, remembered)
     left_state = np.where(is_ecn, columns["event"] == CA_EVENT_ECN_IS_CE, state)
     changed = (remembered[1:] != left[:-1]) | (state[1:] != left_state[:-1])
@@ -188,16 +207,15 @@ def _ecn_event(flow: FlowEvents, version: str) -> Iterator[Sign]:
         yield Sign(int(i), "missing_cwnd_event", detail, explains)
 
 
-def _tx_start(flow: FlowEvents, version: str) -> Iterator[Sign]:
+def _tx_start(flow: FlowEvents, version: str, unannounced: bool) -> Iterator[Sign]:
     """What is sent while nothing is in flight is announced by cwnd_event(TX_START).
 
     It was in flight at the event after, or when the next ACK came, or was marked lost.
     """
     columns, flight = flow.columns, _in_flight(flow)
-    kind, told = columns["kind"], _is_event(flow, CA_EVENT_TX_START)
-    lost = _growth(flow, "tp_lost")
-    unannounced = _acked_unannounced(flow, told)[1:]
-    in_flight = (flight[1:] > 0) | unannounced
+    kind, told = columns["kind"], is_event(flow, CA_EVENT_TX_START)
+    lost = growth(flow, "tp_lost")
+    in_flight = (flight[1:] > 0) | _acked_unannounced(flow, told, unannounced)[1:]
     sent = (flight[:-1] == 0) & (in_flight | (kind[1:] == SKB_MARKED_LOST))
     sent |= (lost > 0) & (flight[:-1] <= lost) & in_flight
     idle = writes.written_by(version, writes.RESTART)
@@ -210,15 +228,18 @@ def _tx_start(flow: FlowEvents, version: str) -> Iterator[Sign]:
         yield Sign(int(i), "missing_cwnd_event", detail, explains)
 
 
-def _acked_unannounced(flow: FlowEvents, told: Array) -> Array:
-    """Events from which on an ACK found something in flight before anything was announced."""
+def _acked_unannounced(flow: FlowEvents, told: Array, later: bool) -> Array:
+    """Events from which on an ACK found something in flight before anything was announced.
+
+    `later`: one after all of them does.
+    """
     mains = np.flatnonzero(flow.columns["kind"] == MAIN)
     events = np.arange(len(flow.events))
     place = np.searchsorted(mains, events)
     following = np.append(mains, len(events))[place]
-    at_start = np.append(flow.columns["rs_prior_in_flight"][mains], 0)[place]
+    at_start = np.append(flow.columns["rs_prior_in_flight"][mains] > 0, later)[place]
     announced = np.append(0, np.cumsum(told))
-    unannounced: Array = (at_start > 0) & (announced[following] == announced[events])
+    unannounced: Array = at_start & (announced[following] == announced[events])
     return unannounced
 
 
@@ -238,10 +259,10 @@ def _tlp_recovery(flow: FlowEvents, version: str) -> Iterator[Sign]:
     begins = np.flatnonzero(falls)
     begins = np.where(kind[begins - 1] == SSTHRESH, begins - 1, begins)
     stays = (
-        (before[1:] < TCP_CA_CWR) & (after[1:] < TCP_CA_CWR) & ~_is_event(flow, CA_EVENT_LOSS)[1:]
+        (before[1:] < TCP_CA_CWR) & (after[1:] < TCP_CA_CWR) & ~is_event(flow, CA_EVENT_LOSS)[1:]
     )
     begins = np.union1d(begins, np.flatnonzero((kind[:-1] == SSTHRESH) & stays))
-    told = _is_event(flow, CA_EVENT_TLP_RECOVERY)
+    told = is_event(flow, CA_EVENT_TLP_RECOVERY)
     detail = "a tail loss probe repaired a loss, without cwnd_event(TLP_RECOVERY)"
     explains = writes.written_by(version, writes.TLP_RECOVERY)
     for i in begins[begins > 0]:
@@ -265,7 +286,7 @@ def _saved(flow: FlowEvents, version: str, events_missing: bool) -> Iterator[Sig
     found &= flow.columns["kind"][:-1] != SSTHRESH
     explains = writes.written_by(version, writes.SSTHRESH[version])
     before = writes.written_by(version, writes.TLP_RECOVERY)
-    told = _is_event(flow, CA_EVENT_TLP_RECOVERY)
+    told = is_event(flow, CA_EVENT_TLP_RECOVERY)
     for i in map(int, np.flatnonzero(found)):
         yield Sign(i, "missing_ssthresh", "what ssthresh() saves was saved without it", explains)
         if before and events_missing and not told[i]:
@@ -273,16 +294,22 @@ def _saved(flow: FlowEvents, version: str, events_missing: bool) -> Iterator[Sig
             yield Sign(i, "missing_cwnd_event", detail, before)
 
 
-def _undo_cwnd(flow: FlowEvents, version: str) -> Iterator[Sign]:
+def _undo_cwnd(flow: FlowEvents, version: str, was_reduced: bool) -> Iterator[Sign]:
     """The state is what undo_cwnd() leaves, after a reduction that it may have taken back."""
-    before, after = _ca_states(flow)
-    reached = np.maximum.reduce([before, after, _state(flow, "bbr_prev_ca_state")])
-    reduced = np.maximum.accumulate(reached >= TCP_CA_CWR)
+    reduced = np.maximum.accumulate(reductions(flow)) | was_reduced
     found = reduced[1:] & (_undone_v1(flow) if version == "v1" else _undone(flow))[1:]
     explains = writes.written_by(version, writes.UNDO_CWND)
     for i in np.flatnonzero(found):
         detail = "the state became what undo_cwnd() leaves, without undo_cwnd"
         yield Sign(int(i), "missing_undo_cwnd", detail, explains)
+
+
+def reductions(flow: FlowEvents) -> Array:
+    """Events at which icsk_ca_state is CWR or more, or was before, as BBR remembers."""
+    before, after = _ca_states(flow)
+    reached = np.maximum.reduce([before, after, _state(flow, "bbr_prev_ca_state")])
+    found: Array = reached >= TCP_CA_CWR
+    return found
 
 
 def _undone_v1(flow: FlowEvents) -> Array:
@@ -339,14 +366,14 @@ def _ca_states(flow: FlowEvents) -> tuple[Array, Array]:
     return before, np.where(is_set, columns["new_state"].astype(np.int64), before)
 
 
-def _is_event(flow: FlowEvents, event: int) -> Array:
+def is_event(flow: FlowEvents, event: int) -> Array:
     """Calls of cwnd_event() with this event."""
     found: Array = (flow.columns["kind"] == CWND_EVENT) & (flow.columns["event"] == event)
     return found
 
 
-def _growth(flow: FlowEvents, column: str) -> Array:
+def growth(flow: FlowEvents, column: str) -> Array:
     """How much a counter of 32 bits grew from each event to the next."""
     counter = flow.columns[column].astype(np.int64)
-    growth: Array = (counter[1:] - counter[:-1]) & _U32
-    return growth
+    grown: Array = (counter[1:] - counter[:-1]) & _U32
+    return grown

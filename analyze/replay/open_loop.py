@@ -22,10 +22,11 @@ from ..bbr.variants.own_variant import base_of, parameters_under
 from ..story.clock import run_zero
 from . import run_params
 from .drift import WATCHED, Drift, Moment, first_other_decision, measure_drift
+from .flow_rows import has_values
 from .load_events import load_flow
 from .parameter_settings import apply_settings, parse_settings
 from .passes import Array, Pass, run_pass
-from .prepare import FlowEvents, copy_of, has_values, prepare
+from .prepare import FlowEvents, copy_of, prepare
 from .run_info import RunInfo, run_info
 
 if TYPE_CHECKING:

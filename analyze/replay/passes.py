@@ -29,7 +29,7 @@ FIELD_NAMES = (*(name.removeprefix("bbr_") for name in STATE_COLUMNS), *loops.OU
 
 @dataclass
 class Pass:
-    """One replay of one flow in one mode.
+    """One replay of successive events of a flow in one mode.
 
     Attributes:
         outcome: int8 [n], one of loops.NOT_COMPARED, EXACT, DIFFERENT per event.
@@ -95,6 +95,11 @@ class Workspace:
         """The recorded state as one int64 per field, sharing its memory."""
         return self.state.view(np.int64)[: len(STATE_COLUMNS)]
 
+    def copy(self) -> Workspace:
+        """A machine that goes on from the same place."""
+        parts = (self.state, self.saved, self.carry, self.carry_rate, self.entry)
+        return Workspace(*(part.copy() for part in parts))
+
     def memory(self) -> Memory:
         """The same as the replay loop takes it."""
         bbr = records(self.state)[0]
@@ -117,15 +122,17 @@ def run_pass(
     stop: int | None = None,
     timings: list[float] | None = None,
     watch: tuple[str, ...] = (),
+    machine: Workspace | None = None,
 ) -> tuple[Pass, Workspace]:
-    """Replay one flow (up to event `stop`); the workspace holds the state after the last event.
+    """Replay events of a flow (up to event `stop`); return the state after the last one, too.
 
-    The seconds spent in the loop alone are appended to `timings`; the state fields named in `watch`
-    (as columns of events) are kept after every event.
+    `machine` is as it was left by those before, and goes on from there. The seconds spent in the
+    loop alone are appended to `timings`; the state fields named in `watch` (as columns of events)
+    are kept after every event.
     """
     n = len(flow.events) if stop is None else stop
     events = copy_of(flow.events[:n])  # callbacks write to their inputs
-    machine = Workspace()
+    machine = machine or Workspace()
     results = _empty_results(n, watch)
     recorded = Recorded(records(events), flow.states, flow.compared)
     log = np.zeros((_LOG_ROWS, COLUMNS), np.int64) if decisions else None
@@ -144,7 +151,7 @@ def _compare_what_init_left(flow: FlowEvents, result: Pass) -> None:
     """What init() left is recorded at its exit, and compared there; a call that is missing between
     it and the next event shows in nothing but what that one found."""
     known = np.flatnonzero(flow.compared)
-    followed = flow.events["ctl"]["kind"][: min(len(result.outcome), len(flow.events) - 1)]
+    followed = flow.events["ctl"]["kind"][: min(len(result.outcome), flow.followed)]
     for i in np.flatnonzero(followed == INIT):
         if result.outcome[i] != loops.EXACT or not flow.events["ctl"]["has_next"][i]:
             continue

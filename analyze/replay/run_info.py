@@ -14,7 +14,7 @@ from ...collect.store.schema.recorded_tables import ROWS_LOST, SAMPLE
 from ...probes.base.errors import BbrscopeError
 from ..bbr.variants.catalogue import VARIANTS
 from . import run_params
-from .load_events import flow_groups
+from .load_events import LONGEST_BLOCK, flow_groups
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +34,7 @@ class RunInfo:
         last_exit_ns: the last exit row [ns, CLOCK_MONOTONIC]; 0: none.
         events: events that are replayed.
         groups: flows that are read at once, see `flow_groups`.
+        long_flows: flows of which some events are read at a time; each is a group.
     """
 
     run_id: int
@@ -46,6 +47,7 @@ class RunInfo:
     last_exit_ns: int
     events: int
     groups: tuple[tuple[int, ...], ...]
+    long_flows: frozenset[int] = frozenset()
     own_file: tuple[str, ...] = ()
 
     @property
@@ -186,5 +188,6 @@ def _info(
         max((int(exit_ns or 0) for _, _, exit_ns, _ in flows), default=0),
         sum(events for _, events, _, _ in flows),
         flow_groups({flow: events for flow, events, _, _ in flows}),
+        frozenset(flow for flow, events, _, _ in flows if events > LONGEST_BLOCK),
         own,
     )

@@ -23,7 +23,7 @@ def compile_loop(version: str, decisions: bool = True) -> None:
     events = np.zeros(1, EVENT)
     states = np.zeros((2, len(STATE_COLUMNS)), np.int64)
     compared = np.zeros(len(STATE_COLUMNS), np.int64)
-    flow = FlowEvents(states, events, {}, compared, 0)
+    flow = FlowEvents(states, events, {}, compared)
     record = params.make(params.DEFAULTS[version] | {"HZ": 1000})
     run_pass(flow, version, record, "step", decisions)
 

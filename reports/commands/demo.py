@@ -15,7 +15,7 @@ from ..text.screen import say
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from ...analyze.replay.replay_runs import FlowReplay
+    from ...analyze.replay.flow_replay import FlowReplay
     from ...collect.store.store import Store
 
 RECORDING = "v2_single_1bdp"

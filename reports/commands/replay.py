@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ...analyze.replay.replay_runs import FlowReplay
+    from ...analyze.replay.flow_replay import FlowPart, FlowReplay
     from ...collect.store.store import Store
 
 
@@ -157,7 +157,7 @@ def _replay(
     exact = True
     with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
         runs = session.replay_parts(opened.con, run_ids, decisions, jobs, advance)
-        for flows in results.keep_all(opened, runs) if decisions else map(_all_flows, runs):
+        for flows in results.keep_all(opened, runs) if decisions else map(_flows, runs):
             if printer is None:
                 documents.append(json.dumps(results.as_document(flows)))
             exact = exact and all(flow.exact for flow in flows)
@@ -167,5 +167,7 @@ def _replay(
     return documents, exact
 
 
-def _all_flows(parts: Iterable[list[FlowReplay]]) -> list[FlowReplay]:
-    return [flow for part in parts for flow in part]
+def _flows(parts: Iterable[list[FlowPart]]) -> list[FlowReplay]:
+    from ...analyze.replay.flow_replay import whole_flows
+
+    return whole_flows(part for some in parts for part in some)

@@ -10,7 +10,7 @@ from ...probes.base.plurals import plural, words_after
 from .print_table import printable
 
 if TYPE_CHECKING:
-    from ...analyze.replay.replay_runs import FlowReplay
+    from ...analyze.replay.flow_replay import FlowReplay
 
 # Gaps named one by one; the others are counted.
 _MOST_GAPS = 5
@@ -67,13 +67,12 @@ class AgreementText:
         self.say(f"      decisions: {', '.join(first['decisions']) or 'none'}")
 
     def _notes(self, flow: FlowReplay) -> None:
-        lines = flow.places["line"]
-        if not flow.has_init and len(lines):
+        if not flow.has_init and flow.count:
             self.say("    starts in the middle of the flow: replayed from its first full state")
         if flow.missing:
             self.say(f"    the recording lacks {', '.join(flow.missing)}")
         for gap in flow.gaps[:_MOST_GAPS]:
-            self.say(f"    gap after line {lines[gap.index]}: {gap.kind}: {gap.detail}")
+            self.say(f"    gap after line {gap.line}: {gap.kind}: {gap.detail}")
         if len(flow.gaps) > _MOST_GAPS:
             more = len(flow.gaps) - _MOST_GAPS
             self.say(f"    ... {plural(more, 'more gap')} (bbrscope sql 'FROM gaps')")

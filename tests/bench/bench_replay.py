@@ -46,7 +46,7 @@ def repeat(flow: FlowEvents, events: int) -> FlowEvents:
     repeated = np.tile(flow.events, times)
     ends = np.arange(1, times) * len(flow.events) - 1
     repeated["ctl"]["has_next"][ends] = 0
-    return FlowEvents(states, repeated, flow.columns, flow.compared, 0)
+    return FlowEvents(states, repeated, flow.columns, flow.compared)
 
 
 def bench_loops(store: Store, events: int) -> None:

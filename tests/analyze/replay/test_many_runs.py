@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bbrscope.analyze.replay import keep_results, replay_runs
+from bbrscope.analyze.replay.flow_replay import FlowPart
 from bbrscope.analyze.views import materialize
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
@@ -72,7 +73,7 @@ def test_runs_before_one_that_cannot_be_replayed_are_stored(
         before = dict(store.con.execute(count).fetchall())
         store.con.execute("DELETE FROM decisions")
 
-        def runs() -> Iterator[Iterator[list[replay_runs.FlowReplay]]]:
+        def runs() -> Iterator[Iterator[list[FlowPart]]]:
             yield from replay_runs.replay_parts(store.con, [first])
             raise BbrscopeError("the next cannot be replayed", "none")
 

@@ -18,10 +18,16 @@ from bbrscope.analyze.bbr import loops, params
 from bbrscope.analyze.bbr.records import INIT, KINDS, MAIN, SET_STATE, STATE_COLUMNS
 from bbrscope.analyze.replay import gaps, keep_results, run_params
 from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.replay.chunks import chunk_of
+from bbrscope.analyze.replay.find_elsewhere import find_elsewhere
+from bbrscope.analyze.replay.flow_replay import FlowPart
+from bbrscope.analyze.replay.flow_rows import has_values
 from bbrscope.analyze.replay.load_events import load_flow, load_flows
-from bbrscope.analyze.replay.passes import MODES, run_pass
-from bbrscope.analyze.replay.prepare import EVENT_COLUMNS, FlowEvents, has_values, prepare
+from bbrscope.analyze.replay.mode_replay import ModeReplay
+from bbrscope.analyze.replay.passes import MODES, Pass, run_pass
+from bbrscope.analyze.replay.prepare import EVENT_COLUMNS, FlowEvents, prepare
 from bbrscope.analyze.replay.run_info import run_info
+from bbrscope.analyze.replay.tally import Tally
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -202,6 +208,13 @@ def _is_exact(flow: FlowEvents, version: str, record: np.ndarray) -> None:
         assert result.exact == result.compared > 3_000
 
 
+def _classified(flow: FlowEvents, step: Pass, version: str) -> list[gaps.Gap]:
+    """The gaps that explain differences of a whole flow."""
+    chunk = chunk_of(flow)
+    (elsewhere,) = find_elsewhere([chunk], version)
+    return gaps.classify(step, gaps.suspects(chunk, version, elsewhere), rows_lost=0)
+
+
 def _without(columns: dict[str, np.ndarray], rows: list[int]) -> dict[str, np.ndarray]:
     keep = np.ones(len(columns["kind"]), bool)
     keep[rows] = False
@@ -222,7 +235,7 @@ def test_a_removed_event_is_found_as_a_gap_and_everything_else_is_exact(
     lossy = prepare(_without(columns, [removed]), version, record, _last_exit(columns))
     step, _ = run_pass(lossy, version, record, "step", False)
     different = np.flatnonzero(step.outcome == loops.DIFFERENT)
-    found = gaps.classify(lossy, step, gaps.suspects(lossy, version), rows_lost=0)
+    found = _classified(lossy, step, version)
     assert {gap.index for gap in found} == set(different.tolist())
     # What a cwnd_event() left is known from the next event alone, which main() came before.
     outputs_too = np.zeros(len(lossy.events), bool)
@@ -275,7 +288,7 @@ def test_a_struct_that_tcp_disconnect_cleared_is_named_and_replayed(
     cleared["kind"][-1] = SET_STATE
     flow = prepare(cleared, version, record, _last_exit(columns))
     step, _ = run_pass(flow, version, record, "step", False)
-    found = gaps.classify(flow, step, gaps.suspects(flow, version), rows_lost=0)
+    found = _classified(flow, step, version)
     assert [(gap.index, gap.kind) for gap in found] == [(len(flow.events) - 2, "disconnected")]
     gaps.cut(flow, found, np.zeros(len(flow.events), bool))
     _is_exact(flow, version, record)
@@ -299,11 +312,12 @@ def test_a_last_event_whose_draw_nothing_tells_is_not_counted(shipped: Store) ->
     for last in np.flatnonzero(columns["bbr_mode"][1:] != columns["bbr_mode"][:-1]):
         cut = {name: column[: last + 1] for name, column in columns.items()}
         flow = prepare(cut, version, record, _last_exit(columns))
-        result = session._one_pass(flow, version, record, "step", False)
+        replay, tally = ModeReplay("step", version, record, False), Tally()
+        result = replay.run(chunk_of(flow))
+        tally.add(chunk_of(flow), replay, result)
         guessed += int(result.outcome[-1] == loops.NOT_COMPARED)
         assert result.exact == result.compared
-        counts = session.field_counts(flow, result)
-        assert all(exact == compared for compared, exact in counts.values()), counts
+        assert all(exact == compared for compared, exact in tally.counts.values()), tally.counts
     assert guessed
 
 
@@ -313,7 +327,7 @@ def test_a_field_the_recording_lacks_is_named_and_the_rest_is_still_exact(shippe
     empty = np.zeros(len(columns["kind"]), np.int64)
     lacking["bbr_loss_round_delivered"] = np.ma.array(empty, mask=True)
     flow = prepare(lacking, version, record, _last_exit(columns))
-    assert flow.missing == ["bbr_loss_round_delivered"]
+    assert flow.facts.missing(version) == ["bbr_loss_round_delivered"]
     for mode in MODES:
         result, _ = run_pass(flow, version, record, mode, False)
         assert result.exact == result.compared > 10_000
@@ -344,6 +358,8 @@ def _bytes_held(item: object) -> int:
         return _bytes_held(item.base) if isinstance(item.base, np.ndarray) else item.nbytes
     if isinstance(item, dict):
         return sum(map(_bytes_held, item.values()))
+    if isinstance(item, tuple | list):
+        return sum(map(_bytes_held, item))
     return _bytes_held(vars(item)) if hasattr(item, "__dataclass_fields__") else 0
 
 
@@ -351,10 +367,10 @@ def test_flows_that_wait_to_be_stored_do_not_hold_their_inputs(shipped: Store) -
     """A run may have thousands of flows: a replay takes 4 kB an event."""
     (flows,) = session.replay_runs(shipped.con, [shipped.run_id("v2_single_1bdp")])
     for flow in flows:
-        decisions = flow.passes["step"].decisions
-        assert decisions is not None
-        assert _bytes_held(flow) < decisions.nbytes + 30 * flow.count + 2000
-        assert len(flow.places["seq"]) == flow.count
+        (decisions,) = flow.decisions
+        places = decisions.seq.nbytes + decisions.ns.nbytes
+        assert _bytes_held(flow) == decisions.rows.nbytes + places
+        assert len(decisions.rows) == len(decisions.seq) > 0
 
 
 def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
@@ -372,14 +388,15 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
         before = [store.con.execute(query).fetchall() for query in sums]
         held: list[int] = []
 
-        def one_by_one(ending: bool) -> Iterator[list[session.FlowReplay]]:
-            (flows,) = session.replay_runs(store.con, [run_id])
+        def one_by_one(ending: bool) -> Iterator[list[FlowPart]]:
+            (of_run,) = map(list, session.replay_parts(store.con, [run_id]))
+            parts = [part for some in of_run for part in some]
             before_first = pa.total_allocated_bytes()
-            yield flows[:1]
+            yield parts[:1]
             held.append(pa.total_allocated_bytes() - before_first)
             if ending:
                 raise BbrscopeError("a flow cannot be replayed", "none")
-            yield flows[1:]
+            yield parts[1:]
 
         with pytest.raises(BbrscopeError):
             keep_results.keep_parts(store, one_by_one(ending=True))
@@ -389,7 +406,7 @@ def test_flows_are_stored_as_they_come_and_all_of_a_run_or_none(
     # Decisions that were inserted do not wait in memory for the end of the transaction.
     assert max(held) < 8 * before[tables.index("decisions")][0][0]
     assert [flow.flow for flow in flows] == [1, 2]
-    assert all(found.decisions is None for flow in flows for found in flow.passes.values())
+    assert not any(flow.decisions for flow in flows)
 
 
 def test_small_flows_are_read_together_and_are_the_same_as_alone(shipped: Store) -> None:

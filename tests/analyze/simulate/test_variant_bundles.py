@@ -22,8 +22,10 @@ import json, sys
 from dataclasses import replace
 from pathlib import Path
 from bbrscope.analyze.bbr.codes import CODES
+from bbrscope.analyze.replay.flow_replay import whole_flows
+from bbrscope.analyze.replay.flow_rows import rows_at_hand
 from bbrscope.analyze.replay.load_events import load_flow
-from bbrscope.analyze.replay.replay_runs import replay_flow
+from bbrscope.analyze.replay.replay_flow import replay_flow
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.replay.run_params import of_run
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -36,17 +38,17 @@ with open_store(folder / "s.duckdb") as store:
         write_bundle(setup(name), folder / name)
         ingest(store, folder / name)
         info = run_info(store.con, store.run_id(name))
-        columns = load_flow(store.con, info.run_id, 1)
+        rows = rows_at_hand(1, load_flow(store.con, info.run_id, 1))
         values = of_run(store.con, info.run_id, info.flavour)
-        found = replay_flow(info, 1, columns, values)
+        (found,) = whole_flows(replay_flow(info, rows, values))
         passes = [found]
         if name in OWN:
-            passes.append(replay_flow(replace(info, rules=info.version), 1, columns, values))
+            passes += whole_flows(replay_flow(replace(info, rules=info.version), rows, values))
         counts = [
             [one.count, *(each.compared - each.exact for each in one.passes.values())]
             for one in passes
         ]
-        decided = {CODES[code].name for code in found.passes["step"].decisions[:, 1].tolist()}
+        decided = {CODES[code].name for code in found.decisions[0].rows[:, 1].tolist()}
         print(json.dumps([name, counts, sorted(decided)]))
 """
 # What a what-if takes for a bundle's own rules, and for others.

@@ -12,7 +12,7 @@ from typing import cast
 import click
 import pyarrow as pa
 import pytest
-from bbrscope.analyze.replay.replay_runs import FlowReplay
+from bbrscope.analyze.replay.flow_replay import FlowReplay
 from bbrscope.analyze.study.study import Study
 from bbrscope.collect.bundle.manifest_values import RUN_NAME
 from bbrscope.collect.lab import scenario
@@ -55,9 +55,7 @@ def test_a_terminal_is_reported_nothing_but_text(capsys: pytest.CaptureFixture[s
 def test_what_a_manifest_says_of_its_bbr_stays_in_its_line() -> None:
     hostile = "\n  flow 1 step  9 of 9 events exact\x1b[1m"
     info = SimpleNamespace(run="run", flavour="v2", decoded_as=f"the manifest says {hostile}")
-    flow = SimpleNamespace(
-        info=info, passes={}, has_init=True, places={"line": ()}, missing=[hostile], gaps=()
-    )
+    flow = SimpleNamespace(info=info, passes={}, has_init=True, count=1, missing=[hostile], gaps=())
     lines: list[str] = []
     AgreementText(lines.append, fields=False).run([cast(FlowReplay, flow)])
     assert len(lines) == 2
