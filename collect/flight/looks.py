@@ -1,4 +1,4 @@
-"""What came since the last look, in parts: a trigger's time is that of its rows."""
+"""What came since the last look, in parts: what is judged over time, a rate, is judged in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def looks(rows: list[bytes], now_ns: int) -> Iterator[tuple[list[bytes], int]]:
 
     Looks are fractions of a second apart, so that all rows are one part, judged at `now_ns`. On a
     busy host they may be late: then rows are judged as of when they could have been at the
-    earliest, else a dump would hold what came long after its trigger. Rows are in order of time.
+    earliest, else a rate that was low for a while would not be seen. Rows are in order of time.
     """
     if not rows or _ns(rows[-1]) - _ns(rows[0]) <= PART_NS:
         yield rows, now_ns
