@@ -207,6 +207,15 @@ def test_a_trigger_is_of_the_time_of_its_row_however_late_it_is_looked_at(
             assert soon[text][0].ns == since
 
 
+def test_a_condition_reads_its_columns_however_it_names_them() -> None:
+    """Only those that it can mean are made."""
+    rest = "/ 8 > 60000 AND kind = 'main'"
+    names = ("tp_srtt_us", "TP_SRTT_US", "COLUMNS('tp_srtt.*')", "batch_of_events.tp_srtt_us")
+    said = fired(tuple(f"sql:{name} {rest}" for name in names), 0.5)
+    assert len({tuple(one.ns for one in happened) for happened in said.values()}) == 1
+    assert all(said.values())
+
+
 def test_the_estimator_runs_for_the_decisions_that_are_asked_for_and_else_not() -> None:
     """A condition of SQL reads what was recorded: on a slow host the estimator would delay it."""
     condition, code = "sql:tp_srtt_us/8 > 60000 AND kind = 'main'", "PRTT_ENTER_EXPIRED"
