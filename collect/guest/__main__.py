@@ -20,6 +20,10 @@ The guest has what plain recording needs. What the estimator does live (`top`, `
     python -m bbrscope.collect.guest bookworm --dir out -- \\
       env PYTHONPATH=/opt:/out/site BBRSCOPE_PLAIN=1 bbrscope top --once --json
 
+bbrscope itself is then the one in out/site: install again after a change. On a guest's processor
+plain Python keeps up with some 100 calls of BBR a second; a trigger is of the time of its row all
+the same, and tells how much later it was seen.
+
 Time is virtual (`-icount`): one instruction takes 2 ns whatever the host does, and idle time is
 skipped, so a flow in the guest does not notice a busy host. With --cpus 2 or more it is the host's
 time, and flows do notice. Exit status is the command's.
