@@ -17,10 +17,11 @@ from ..replay.run_info import run_info
 from .course import COURSE, recorded_course, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence
-from .known_errors import Interval, difference, expected, of_others, shipped
+from .known_errors import Interval, expected, of_others, shipped
 from .milestones import Milestones, milestones
 from .recorded_world import METRICS, RecordedWorld, recorded_world
 from .simulation import Array, simulate
+from .verdicts import verdict, words
 from .watched import watched
 from .world.world_setup import LOSS_BASED, PathSetup, Setup
 
@@ -224,7 +225,12 @@ def predict(
     simulated = intervals(other_runs)
     other = _of_a_kernel(world, own, simulated)
     rules = version if version and version != world.rules else "these rules"
-    verdicts = {name: _verdict(name, rules, world.recorded[name], own, other) for name in METRICS}
+    verdicts = {}
+    for name in METRICS:
+        recorded, middle = world.recorded[name], own[name][1]
+        said = verdict(name, recorded, simulated[name], middle, other[name])
+        error = f" (own-rules error {abs(recorded - middle):.3g})"
+        verdicts[name] = words(name, rules, recorded, other[name], said) + error
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
@@ -327,26 +333,3 @@ def _far_off(world: RecordedWorld, own: Mapping[str, Interval]) -> list[str]:
         for name, most in _MOST_OFF.items()
         if abs(own[name][1] - world.recorded[name]) > most * world.recorded[name]
     ]
-
-
-def _verdict(
-    name: str,
-    rules: str,
-    recorded: float,
-    own: Mapping[str, Interval],
-    other: Mapping[str, Interval],
-) -> str:
-    """The difference, or none: what was recorded lies within the interval or the tolerance."""
-    low, _, high = other[name]
-    error = abs(recorded - own[name][1])
-    verb = {"goodput_mbps": "have carried", "lost_packets": "have lost"}.get(name, "have seen")
-    unit = {"goodput_mbps": "Mbit/s", "lost_packets": "packets"}.get(name, "ms")
-    if difference(name, recorded, other[name]) == 0:
-        return (
-            f"no difference beyond the error: {low:.4g} to {high:.4g} {unit}, recorded is"
-            f" {recorded:.4g} (own-rules error {error:.3g})"
-        )
-    return (
-        f"{rules} would {verb} {low:.4g} to {high:.4g} {unit} instead of"
-        f" {recorded:.4g} (own-rules error {error:.3g})"
-    )

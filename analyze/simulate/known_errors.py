@@ -1,4 +1,4 @@
-"""How far the engine is from kernels, as measured, and the intervals and verdicts that follow.
+"""How far the engine is from kernels, as measured, and the intervals that follow.
 
 What a kernel would do differs from a simulation of it for three reasons: chance (the spread over
 the seeds), what is wrong in this recording's world (its own rules come out beside what was
@@ -133,20 +133,21 @@ def expected(
         recorded, own: what was recorded, and the median over the seeds under the recorded rules.
         errors: what is known of the engine; empty: nothing.
     """
-    low, high = _with_own_error(name, simulated, recorded, own)
+    low, high = (_scaled(name, end) for end in with_own_error(name, simulated, recorded, own))
     by = _widening(name, errors)
     low, high = _unscaled(name, low - by), _unscaled(name, high + by)
     # Scaling to and fro moves a value by its last digits.
     return min(low, simulated[0]), simulated[1], max(high, simulated[2])
 
 
-def _with_own_error(
+def with_own_error(
     name: str, simulated: Interval, recorded: float, own: float
 ) -> tuple[float, float]:
-    """The seeds' interval, and around its median at least the own rules' error; scaled."""
+    """The ends of the seeds' interval, from its median at least as far as the own rules' error."""
     low, middle, high = (_scaled(name, value) for value in simulated)
     error = abs(_scaled(name, recorded) - _scaled(name, own))
-    return min(low, middle - error), max(high, middle + error)
+    ends = min(low, middle - error), max(high, middle + error)
+    return _unscaled(name, ends[0]), _unscaled(name, ends[1])
 
 
 def _widening(name: str, errors: Sequence[KnownError]) -> float:
@@ -166,7 +167,8 @@ def _widening(name: str, errors: Sequence[KnownError]) -> float:
 
 def _beyond(name: str, one: Predicted) -> float:
     """How far beyond its interval the kernel's value lies, negative: within it; scaled."""
-    low, high = _with_own_error(name, one.simulated, one.recorded, one.own)
+    ends = with_own_error(name, one.simulated, one.recorded, one.own)
+    low, high = (_scaled(name, end) for end in ends)
     kernel = _scaled(name, one.kernel)
     return max(low - kernel, kernel - high)
 
@@ -181,69 +183,3 @@ def _unscaled(name: str, value: float) -> float:
     if name == "lost_packets":
         return max(0.0, max(value, 0.0) ** 2 / 4 - 3 / 8)
     return math.exp(value)
-
-
-def difference(name: str, recorded: float, other: Interval) -> int:
-    """Whether a kernel under the other rules would have come to less, the same or more: -1, 0, 1.
-
-    Args:
-        other: between what it lies, and the median over the seeds; see `expected`.
-    """
-    low, middle, high = other
-    return 0 if low <= recorded <= high else TOLERANCES[name].sign(recorded, middle)
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How often predictions of one quantity were right, of `pairs`.
-
-    Attributes:
-        agree: the kernel's value lies within the seeds' interval, or within the tolerance.
-        in_seeds, in_interval: it lies within the seeds' interval; within the one that is printed.
-        right: the verdict (less, the same, more) is the true one.
-        false, wrong, missed: a difference was named where the kernels' is within the tolerance;
-            one of the wrong sign; and none where there is one.
-    """
-
-    pairs: int
-    agree: int
-    in_seeds: int
-    in_interval: int
-    right: int
-    false: int
-    wrong: int
-    missed: int
-
-
-def coverage(name: str, errors: Sequence[KnownError], known: Sequence[KnownError]) -> Coverage:
-    """Judge each pair by what is known of other scenarios: what holds on recordings never seen."""
-    counted: Counter[str] = Counter()
-    for error in errors:
-        others = of_others(
-            known, error.scenario, error.source, described=error.described, alone=error.alone
-        )
-        counted.update(_judged(name, error.predicted[name], others))
-    return Coverage(
-        len(errors),
-        *(counted[each] for each in ("agree", "in_seeds", "in_interval")),
-        *(counted[each] for each in ("right", "false", "wrong", "missed")),
-    )
-
-
-def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str]:
-    """What holds of a prediction, by the names of Coverage."""
-    interval = expected(name, one.simulated, one.recorded, one.own, others)
-    true = TOLERANCES[name].sign(one.recorded, one.kernel)
-    said = difference(name, one.recorded, interval)
-    in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
-    near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0
-    held = {
-        "agree": in_seeds or near,
-        "in_seeds": in_seeds,
-        "in_interval": interval[0] <= one.kernel <= interval[2],
-        "right": said == true,
-        "false": said != 0 and true == 0,
-        "wrong": said * true < 0,
-        "missed": said == 0 and true != 0,
-    }
-    return [word for word, holds in held.items() if holds]

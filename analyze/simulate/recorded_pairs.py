@@ -10,16 +10,9 @@ from ..replay.run_info import run_info
 from ..story.completeness import simulated_of_many
 from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of, under
 from .fidelity import REACHED, ComparedColumn
-from .known_errors import (
-    Coverage,
-    Interval,
-    KnownError,
-    Predicted,
-    coverage,
-    expected,
-    of_others,
-)
+from .known_errors import Interval, KnownError, Predicted, expected, of_others
 from .recorded_world import METRICS, RecordedWorld, recorded_world
+from .verdicts import Coverage, coverage
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,7 +108,8 @@ def _cell(column: ComparedColumn, error: KnownError, others: Sequence[KnownError
 def _coverage_table(errors: Sequence[KnownError], known: Sequence[KnownError]) -> Iterator[str]:
     heads = (
         "path from | quantity | pairs | median agrees | in seeds' interval | in the interval"
-        " | verdict right | difference named, none there | wrong sign | difference missed"
+        " | told, rightly | one of two | cannot be told | difference named, none there | wrong sign"
+        " | difference missed"
     )
     yield f"| {heads} |"
     yield f"|{'---|' * (heads.count('|') + 1)}"
@@ -129,4 +123,4 @@ def _coverage_table(errors: Sequence[KnownError], known: Sequence[KnownError]) -
 
 def _counts(one: Coverage) -> list[int]:
     reached = [one.pairs, one.agree, one.in_seeds, one.in_interval]
-    return [*reached, one.right, one.false, one.wrong, one.missed]
+    return [*reached, one.told, one.half, one.open, one.false, one.wrong, one.missed]

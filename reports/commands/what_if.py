@@ -45,9 +45,10 @@ def command(
     under its own rules: how far that is from what was recorded is the own-rules error. What is
     printed of the other rules holds a kernel's run 9 times of 10: it is the spread over the seeds,
     widened by that error and by the errors that are known of the engine (`bbrscope simulate
-    --pairs` measures them). If what was recorded lies within, the difference counts as none; so it
-    does within 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs). --json has the spread over
-    the seeds alone as other_simulated. The open loop, exact up to the first difference, is
+    --pairs` measures them). A difference is one beyond 3 % (goodput), 15 % or 10 packets (losses),
+    5 % (RTTs) of what was recorded. It is claimed, or that there is none, if that holds for the
+    whole interval; else the verdict says that it cannot be told, and why. --json has the spread
+    over the seeds alone as other_simulated. The open loop, exact up to the first difference, is
     `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band: `bbrscope report RUN
     --as v3`.
 

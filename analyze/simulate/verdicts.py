@@ -1,0 +1,160 @@
+"""What may be claimed of a run under other rules: verdicts, and how often they are right.
+
+A verdict claims only what holds for every value of the interval, as tests of equivalence do
+(Schuirmann 1987): where some of its values differ from what was recorded and others do not, it
+says that this cannot be told, and why not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .known_errors import (
+    TOLERANCES,
+    Interval,
+    KnownError,
+    Predicted,
+    expected,
+    of_others,
+    with_own_error,
+)
+
+# Why a verdict leaves more than one answer: the interval of which step is the first that does.
+CHANCE, OWN_RULES, ENGINE = "chance", "own rules", "engine"
+
+
+_DOUBTS = {
+    CHANCE: "runs of one path differ as much by chance",
+    OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
+    ENGINE: "predictions of kernels are known to be as far off",
+}
+_LEFT = {
+    (-1, 0): "less or the same",
+    (0, 1): "the same or more",
+    (-1, 0, 1): "less, the same or more",
+}
+_QUANTITIES = {
+    "goodput_mbps": ("carried", "Mbit/s"),
+    "lost_packets": ("lost", "packets"),
+    "rtt_p50_ms": ("seen", "ms"),
+    "rtt_p95_ms": ("seen", "ms"),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an interval says of the difference from what was recorded.
+
+    Attributes:
+        signs: which of -1, 0, 1 (less, the same, more) its values have; one: that is the verdict.
+        doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed;
+            OWN_RULES: the recorded rules come out as far from what was recorded; ENGINE: so do
+            predictions of kernels. Empty: there is one.
+    """
+
+    signs: tuple[int, ...]
+    doubt: str = ""
+
+
+def verdict(
+    name: str, recorded: float, simulated: Interval, own: float, interval: Interval
+) -> Told:
+    """Whether a kernel under the other rules would have come to less, the same or more.
+
+    Args:
+        name: one of METRICS.
+        recorded, own, simulated: as `expected` has them.
+        interval: between what a kernel's run lies, which `expected` returns.
+    """
+    signs = _signs(name, recorded, interval[0], interval[2])
+    if len(signs) == 1:
+        return Told(signs)
+    steps = {
+        CHANCE: (simulated[0], simulated[2]),
+        OWN_RULES: with_own_error(name, simulated, recorded, own),
+    }
+    doubts = (doubt for doubt, ends in steps.items() if len(_signs(name, recorded, *ends)) > 1)
+    return Told(signs, next(doubts, ENGINE))
+
+
+def words(name: str, rules: str, recorded: float, interval: Interval, said: Told) -> str:
+    """A verdict in words: what `rules` would have come to, and what cannot be told of it."""
+    low, _, high = interval
+    done, unit = _QUANTITIES[name]
+    room = f"{low:.4g} to {high:.4g} {unit}"
+    if said.signs == (0,):
+        return f"no difference: {room}, recorded is {recorded:.4g}"
+    if len(said.signs) == 1:
+        would = f"would have {done} {room} instead of {recorded:.4g}"
+        return f"{rules} {would}"
+    which = _LEFT[said.signs]
+    return f"cannot be told, {which}: {room}, recorded is {recorded:.4g}; {_DOUBTS[said.doubt]}"
+
+
+def _signs(name: str, recorded: float, low: float, high: float) -> tuple[int, ...]:
+    """The signs of all values from `low` to `high` against what was recorded."""
+    tolerance = TOLERANCES[name]
+    return tuple(range(tolerance.sign(recorded, low), tolerance.sign(recorded, high) + 1))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often predictions of one quantity were right, of `pairs`.
+
+    Attributes:
+        agree: the kernel's value lies within the seeds' interval, or within the tolerance.
+        in_seeds, in_interval: it lies within the seeds' interval; within the one that is printed.
+        told: the verdict is one of less, the same and more, and the true one.
+        half, open: it leaves two of them, the true one among these; it leaves all three.
+        false, wrong, missed: it leaves the true one out, and claims a difference where there is
+            none, or one of the wrong sign; or leaves none, or a wrong one, where there is one.
+    """
+
+    pairs: int
+    agree: int
+    in_seeds: int
+    in_interval: int
+    told: int
+    half: int
+    open: int
+    false: int
+    wrong: int
+    missed: int
+
+
+def coverage(name: str, errors: Sequence[KnownError], known: Sequence[KnownError]) -> Coverage:
+    """Judge each pair by what is known of other scenarios: what holds on recordings never seen."""
+    counted: Counter[str] = Counter()
+    for error in errors:
+        others = of_others(
+            known, error.scenario, error.source, described=error.described, alone=error.alone
+        )
+        counted.update(_judged(name, error.predicted[name], others))
+    return Coverage(
+        len(errors),
+        *(counted[each] for each in ("agree", "in_seeds", "in_interval")),
+        *(counted[each] for each in ("told", "half", "open", "false", "wrong", "missed")),
+    )
+
+
+def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str]:
+    """What holds of a prediction, by the names of Coverage."""
+    interval = expected(name, one.simulated, one.recorded, one.own, others)
+    true = TOLERANCES[name].sign(one.recorded, one.kernel)
+    said = verdict(name, one.recorded, one.simulated, one.own, interval).signs
+    in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
+    near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0
+    held = {
+        "agree": in_seeds or near,
+        "in_seeds": in_seeds,
+        "in_interval": interval[0] <= one.kernel <= interval[2],
+        "told": said == (true,),
+        "half": len(said) == 2 and true in said,
+        "open": len(said) == 3,
+        "false": true == 0 and 0 not in said,
+        "wrong": said == (-true,) and true != 0,
+        "missed": true not in said and 0 in said,
+    }
+    return [word for word, holds in held.items() if holds]

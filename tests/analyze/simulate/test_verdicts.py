@@ -1,0 +1,56 @@
+"""A verdict claims what all values of its interval have in common, and says why it is not more."""
+
+from __future__ import annotations
+
+import pytest
+from bbrscope.analyze.simulate.known_errors import Interval
+from bbrscope.analyze.simulate.verdicts import CHANCE, ENGINE, OWN_RULES, Told, verdict, words
+
+
+# Goodput is the same within 3 %: recorded are 10 Mbit/s, so from 9.7 to 10.3.
+@pytest.mark.parametrize(
+    ("interval", "signs"),
+    [
+        ((8.0, 8.5, 9.0), (-1,)),
+        ((8.0, 8.5, 9.8), (-1, 0)),
+        ((9.8, 10.0, 10.2), (0,)),
+        ((9.8, 10.2, 10.4), (0, 1)),
+        ((9.0, 10.0, 11.0), (-1, 0, 1)),
+        ((10.4, 10.5, 11.0), (1,)),
+    ],
+)
+def test_all_values_of_the_interval_are_claimed(interval: Interval, signs: tuple[int, ...]) -> None:
+    assert verdict("goodput_mbps", 10, interval, 10, interval).signs == signs
+
+
+def test_nothing_lost_leaves_the_tolerance_of_a_count() -> None:
+    assert verdict("lost_packets", 0, (0, 2, 9), 0, (0, 2, 9)).signs == (0,)
+    assert verdict("lost_packets", 0, (0, 2, 38), 0, (0, 2, 38)).signs == (0, 1)
+    assert verdict("lost_packets", 0, (20, 30, 38), 0, (20, 30, 38)).signs == (1,)
+
+
+@pytest.mark.parametrize(
+    ("simulated", "own", "doubt"),
+    [
+        ((9.5, 9.8, 10.0), 10.0, CHANCE),
+        ((9.4, 9.5, 9.6), 9.0, OWN_RULES),
+        ((9.4, 9.5, 9.6), 10.0, ENGINE),
+    ],
+)
+def test_why_it_cannot_be_told(simulated: Interval, own: float, doubt: str) -> None:
+    interval = 8.0, 9.5, 10.1
+    said = verdict("goodput_mbps", 10, simulated, own, interval)
+    assert said == Told((-1, 0), doubt)
+    text = words("goodput_mbps", "v3", 10, interval, said)
+    assert text.startswith("cannot be told, less or the same: 8 to 10.1 Mbit/s, recorded is 10; ")
+
+
+def test_what_is_told_names_both_values() -> None:
+    interval = 40.0, 45.0, 50.0
+    less, same = Told((-1,)), Told((0,))
+    assert words("rtt_p50_ms", "v3", 60, interval, less) == (
+        "v3 would have seen 40 to 50 ms instead of 60"
+    )
+    assert words("rtt_p50_ms", "v3", 45, interval, same) == (
+        "no difference: 40 to 50 ms, recorded is 45"
+    )
