@@ -24,6 +24,7 @@ from .simulation import Array, simulate
 from .verdicts import verdict, words
 from .watched import watched
 from .world.world_setup import LOSS_BASED, PathSetup, Setup
+from .world.world_size import RMEM
 
 if TYPE_CHECKING:
     from ...collect.store.store import Store
@@ -51,8 +52,8 @@ class ClosedLoopAnswer:
     `own` and `simulated` are over the seeds. `other` is of a kernel: `simulated` widened by the
     own rules' error and by the errors that are known of the engine (known_errors.py), so that it
     holds 9 of 10 kernels' runs. `verdicts` has a verdict per metric, in words. `holds` says how
-    far to trust the answer; `is_outside`: there is a reason not to. `own_runs` and `other_runs`
-    have one run per seed.
+    far to trust the answer; `is_outside`: there is a reason not to. `own_runs` have one run
+    per seed, `other_runs` for each of the ends of `outcomes_between`.
     """
 
     world: RecordedWorld
@@ -175,6 +176,32 @@ def intervals(runs: Sequence[SeedOutcome]) -> dict[str, Interval]:
     return {name: _interval([run.metrics[name] for run in runs]) for name in METRICS}
 
 
+def outcomes_between(
+    world: RecordedWorld, setup: Setup, seeds: int, advance: Callable[[int], None] | None = None
+) -> list[list[SeedOutcome]]:
+    """Simulate a recorded world's path with all that its buffer may be, for each of these.
+
+    A queue that was never full tells how much the buffer has at least: a kernel's run lies between
+    those with this and with one that no window fills.
+    """
+    if world.is_buffer_known:
+        return [outcomes_of(setup, seeds, advance)]
+    endless = len(setup.flows) * (RMEM // setup.path.mss)
+    ends = world.least_buffer, max(endless, world.least_buffer)
+    made: list[list[SeedOutcome]] = []
+    for packets in ends:
+        path = replace(setup.path, limit_packets=packets)
+        made.append(outcomes_of(replace(setup, path=path), seeds, None if made else advance))
+    return made
+
+
+def interval_between(name: str, outcomes: Sequence[Sequence[SeedOutcome]]) -> Interval:
+    """[5 %, median, 95 %] over the seeds, from the lowest to the highest of all ends."""
+    each = [_interval([run.metrics[name] for run in runs]) for runs in outcomes]
+    middle = float(np.median([run.metrics[name] for runs in outcomes for run in runs]))
+    return min(one[0] for one in each), middle, max(one[2] for one in each)
+
+
 def _interval(values: list[float]) -> Interval:
     low, middle, high = (float(x) for x in np.quantile(values, (0.05, 0.5, 0.95)))
     return low, middle, high
@@ -221,21 +248,25 @@ def predict(
     medians = {name: interval[1] for name, interval in own.items()}
     _check_measured(world, medians, "its simulation, as short as the recording, shows")
     check_fit(world, own)
-    other_runs = outcomes_of(changed, seeds, advance)
-    simulated = intervals(other_runs)
+    ends = outcomes_between(world, changed, seeds, advance)
+    simulated = {name: interval_between(name, ends) for name in METRICS}
     other = _of_a_kernel(world, own, simulated)
     rules = version if version and version != world.rules else "these rules"
     verdicts = {}
     for name in METRICS:
         recorded, middle = world.recorded[name], own[name][1]
-        said = verdict(name, recorded, simulated[name], middle, other[name])
+        of_ends = [intervals(runs)[name] for runs in ends]
+        said = verdict(name, recorded, of_ends, middle, other[name])
         error = f" (own-rules error {abs(recorded - middle):.3g})"
         verdicts[name] = words(name, rules, recorded, other[name], said) + error
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
     if not world.is_buffer_known:
-        why.append("its queue was never full: its buffer is taken as twice the longest queue")
+        why.append(
+            "its queue was never full: under the other rules its buffer may have"
+            f" {plural(world.least_buffer, 'packet')}, or more than any window"
+        )
     return ClosedLoopAnswer(
         world,
         rules,
@@ -246,7 +277,7 @@ def predict(
         sentence(why, guessed=not world.is_described),
         bool(why),
         own_runs,
-        other_runs,
+        [run for runs in ends for run in runs],
     )
 
 

@@ -22,8 +22,9 @@ import numpy as np
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
-from .random_loss import LEAST_LOSSES, is_lost_in_skbs, random_loss
-from .recorded_acks import LONGEST, Array, Columns, longest_rtt_us, recorded_acks, rtts_us
+from .random_loss import is_lost_in_skbs, random_loss
+from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_us
+from .recorded_buffer import packet_times_us, recorded_buffer
 from .recorded_marks import marks_us
 from .recorded_policer import recorded_policer
 from .world.world_setup import HOST_US, PathSetup
@@ -66,15 +67,16 @@ _WAITED = 0.05
 class FittedPath:
     """A path, and the payload rate at which the application wrote [bit/s], 0: as fast as it could.
 
-    `is_buffer_known`: the queue was full, so that the buffer is not just as long or longer.
     `others_us`: since when others have used the path, too, in us since the recording's first flow
-    began; None: nobody did. `uncovered`: what the recording shows, but the fit does not have.
+    began; None: nobody did. `least_packets`: the queue was never full, and the buffer has so many
+    packets or more; 0: it was full. `uncovered`: what the recording shows, but the fit does not
+    have.
     """
 
     path: PathSetup
     limited_bps: int
-    is_buffer_known: bool
     others_us: int | None
+    least_packets: int = 0
     uncovered: tuple[str, ...] = ()
 
 
@@ -100,7 +102,8 @@ def fitted_path(
     if not ((every["rtt_us"] > 0) & (every["delivered"] > 0)).any():
         raise _no_samples(info, len(every["rtt_us"]))
     together_us = _aggregation_us(every)
-    rates = _rates_bps(every, frame, _counted(every, together_us, len(flows)))
+    counted = _counted(every, together_us, len(flows))
+    rates = _rates_bps(every, frame, counted, together_us)
     if not np.isfinite(rates).any():
         raise _no_samples(info, len(every["rtt_us"]))
     wait_us, reordered = _reordering(every)
@@ -109,29 +112,29 @@ def fitted_path(
     if policer:
         rate, bucket = round(policer.rate_bps), round(policer.burst_bytes)
         path = PathSetup(rate, round(base_us), policer=True, burst_bytes=bucket)
-        return FittedPath(path, 0, True, None)
+        return FittedPath(path, 0, None)
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
     if not windows:
         changes = [(0, "rate", float(np.nanquantile(rates, _FAST)))]
     elif len(flows) > 1:
-        changes = [(0, "rate", _fastest([one.rate_bps for one in windows]))]
+        changes = [(0, "rate", _fastest(windows))]
     else:
         changes = _changes(every, rates, frame, windows)
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
     begun = changes[0][2]
-    queue = _queue_packets(every, begun, changes, base_us + together_us, frame)
     at_random = random_loss(every, base_us)
-    # What timeouts marked lost in a silence says nothing of the buffer.
-    lost = float(np.nansum(np.delete(every["lost"], _silences(every, base_us))))
-    is_full = lost - at_random * every["acked"].sum() > LEAST_LOSSES
+    rates_since = [(at, value) for at, _, value in changes]
+    packet_us = packet_times_us(every, rates_since, frame, _WINDOW_US)
+    silences = _silences(every, base_us)
+    buffer = recorded_buffer(every, packet_us, base_us + together_us, at_random, silences)
     path = PathSetup(
         round(begun),
         round(base_us),
-        # One packet is on the link. A queue that was never full may be longer than it was.
-        limit_packets=max(2, round(queue) - 1) if is_full else max(4, 2 * round(queue)),
+        # A queue that was never full may be longer than it was.
+        limit_packets=buffer.packets if buffer.is_full else max(4, 2 * buffer.packets),
         loss=at_random,
         in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us),
         aggregation_us=round(together_us),
@@ -146,7 +149,8 @@ def fitted_path(
     path = replace(path, changes=tuple(sorted(times + outages)))
     limited_bps = _limited_bps(every, mss) if len(flows) == 1 else 0
     uncovered = tuple(_uncovered(every, base_us, others_us)) if len(flows) == 1 else ()
-    return FittedPath(path, limited_bps, bool(is_full), others_us, uncovered)
+    least = 0 if buffer.is_full else buffer.packets
+    return FittedPath(path, limited_bps, others_us, least, uncovered)
 
 
 def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float) -> bool:
@@ -201,17 +205,25 @@ def _counted(every: Columns, together_us: float, flows: int) -> float:
     return flows * _COUNTED if short or flows > 1 else 0.0
 
 
-def _rates_bps(every: Columns, frame: int, counted: float) -> Array:
+def _rates_bps(every: Columns, frame: int, counted: float, together_us: float) -> Array:
     """Each sample's rate on the wire; NaN: of too few packets.
 
-    `counted`: count ACKs over so many packets; 0: as the kernel's samples do.
+    `counted`: count ACKs over so many packets; 0: as the kernel's samples do. `together_us`: the
+    time between bursts of ACKs, 0: there are none.
     """
     count, interval = every["delivered"], every["interval_us"]
     if counted:
         got, t = np.cumsum(np.nan_to_num(every["acked"])), every["t_us"]
         before = np.maximum(np.searchsorted(got, got - counted, side="right") - 1, 0)
+        if together_us:
+            # From the end of a burst to that of another: within them ACKs do not tell the time.
+            ends = np.diff(t, append=np.inf) > together_us / 2
+            last = np.maximum.accumulate(np.where(ends, np.arange(len(t)), 0))
+            before = last[before]
         count, interval = got - got[before], t - t[before]
     usable = (count > _LEAST_PACKETS) & (interval > 0)
+    if together_us:
+        usable &= ends
     return np.where(usable, count * frame * 8e6 / np.where(usable, interval, 1.0), np.nan)
 
 
@@ -241,10 +253,14 @@ def _reordering(every: Columns) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Window:
-    """A second of the recording: its fastest delivery, and whether there was a queue."""
+    """A second of the recording: its fastest delivery, and whether there was a queue.
+
+    `is_told`: there was one for long enough to tell the path's rate; `is_queued`: most of the time.
+    """
 
     number: int
     rate_bps: float
+    is_told: bool
     is_queued: bool
 
 
@@ -259,10 +275,10 @@ def _windows(every: Columns, rates: Array, frame: int, empty_us: float) -> list[
         if len(usable) < _LEAST_SAMPLES:
             continue
         with_queue = usable[queued[usable]]
-        told_by = with_queue if len(with_queue) >= _LEAST_SAMPLES else usable
-        rate = float(np.quantile(rates[told_by], _FAST))
+        is_told = len(with_queue) >= _LEAST_SAMPLES
+        rate = float(np.quantile(rates[with_queue if is_told else usable], _FAST))
         is_queued = 2 * len(with_queue) > len(usable)
-        found.append(_Window(int(numbers[inside[0]]), rate, is_queued))
+        found.append(_Window(int(numbers[inside[0]]), rate, is_told, is_queued))
     return found
 
 
@@ -308,17 +324,19 @@ def _levels(windows: list[_Window]) -> list[tuple[int, float]]:
         slower &= any(one.is_queued for one in ahead)
         if len(ahead) == _LEAST_WINDOWS and (faster or slower):
             # The sender, or on the way from one rate to the next.
-            was_path = any(one.is_queued for one in levels[-1])
+            was_path = any(one.is_told for one in levels[-1])
             if len(levels[-1]) < _LEAST_WINDOWS or (faster and not was_path):
                 levels.pop()
             levels.append([window])
         elif usual / _OTHER_RATE <= window.rate_bps <= usual * _OTHER_RATE:
             levels[-1].append(window)
-    return [(one[0].number, _fastest([window.rate_bps for window in one])) for one in levels]
+    return [(one[0].number, _fastest(one)) for one in levels]
 
 
-def _fastest(rates: Sequence[float]) -> float:
-    """The rate of windows of one path: most of them are as fast as it, some had less to send."""
+def _fastest(windows: Sequence[_Window]) -> float:
+    """The rate of windows of one path, by those with a queue; others may have had less to send."""
+    told = [one.rate_bps for one in windows if one.is_told]
+    rates = told or [one.rate_bps for one in windows]
     return float(np.quantile(rates, _FAST, method="lower"))
 
 
@@ -341,21 +359,6 @@ def _when_us(
     often = np.convolve(close, np.ones(_CLOSE) / _CLOSE)[: len(t)] > _OFTEN
     seen = np.flatnonzero(near & (often | fast))
     return int(t[seen[0]]) if len(seen) else number * _WINDOW_US
-
-
-def _queue_packets(
-    every: Columns, begun: float, changes: Sequence[Change], base_us: float, frame: int
-) -> float:
-    """The longest queue, in packets."""
-    rate = np.full(len(every["t_us"]), begun)
-    for at, _, value in changes:
-        # Samples still tell of the faster rate when the queue leaves at the slower one.
-        before = every["t_us"] >= at - _WINDOW_US
-        rate[before] = np.minimum(rate[before], value)
-        rate[every["t_us"] >= at] = value
-    there = every["rtt_us"] > 0
-    queue = (every["rtt_us"] - base_us) * rate / (8e6 * frame)
-    return float(np.quantile(queue[there], LONGEST))
 
 
 def _silences(every: Columns, base_us: float) -> Array:

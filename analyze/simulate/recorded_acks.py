@@ -16,6 +16,8 @@ Columns = dict[str, Array]
 
 # The longest RTT and queue, but for one sample in a thousand.
 LONGEST = 0.999
+# The unit of timestamps, TCP_TS_HZ.
+_TIMESTAMP_US = 1000
 
 _SQL = """
 SELECT (ns::BIGINT - ?) // 1000 AS t_us, rs_rtt_us AS rtt_us, rs_acked_sacked AS acked,
@@ -23,6 +25,7 @@ SELECT (ns::BIGINT - ?) // 1000 AS t_us, rs_rtt_us AS rtt_us, rs_acked_sacked AS
   coalesce(rs_is_app_limited, false)::INT AS app_limited,
   tp_lost::BIGINT - lag(tp_lost) OVER of_flow AS lost,
   coalesce(tp_delivered_ce::BIGINT - lag(tp_delivered_ce) OVER of_flow, 0) AS marked,
+  tp_sacked_out AS sacked,
   (tp_sacked_out > 0 AND lag(tp_sacked_out) OVER of_flow = 0)::INT AS hole,
   median(rs_rtt_us) FILTER (rs_rtt_us > 0) OVER (
     PARTITION BY flow ORDER BY seq ROWS BETWEEN 4 PRECEDING AND 4 FOLLOWING) AS near_us,
@@ -54,9 +57,20 @@ def _of_flow(con: duckdb.DuckDBPyConnection, run_id: int, flow: int, origin: int
     }
 
 
+def exact_rtts(every: Columns) -> Array:
+    """Whether each ACK has an RTT in microseconds.
+
+    Those of retransmissions come from timestamps, in whole milliseconds (tcp_rtt_tsopt_us()), and
+    are up to one too short. Where there are no others, all count.
+    """
+    there: Array = every["rtt_us"] > 0
+    exact = there & (every["rtt_us"] % _TIMESTAMP_US != 0)
+    return exact if exact.any() else there
+
+
 def rtts_us(every: Columns) -> Array:
-    """Return the RTTs of the ACKs that have one."""
-    return every["rtt_us"][every["rtt_us"] > 0]
+    """Return the RTTs of the ACKs that have an exact one."""
+    return every["rtt_us"][exact_rtts(every)]
 
 
 def longest_rtt_us(every: Columns) -> float:

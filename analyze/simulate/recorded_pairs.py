@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from ...probes.base.errors import BbrscopeError
 from ..replay.run_info import run_info
 from ..story.completeness import simulated_of_many
-from .closed_loop import LEAST_SEEDS, check_fit, intervals, outcomes_of, under
+from .closed_loop import (
+    LEAST_SEEDS,
+    check_fit,
+    interval_between,
+    intervals,
+    outcomes_between,
+    outcomes_of,
+    under,
+)
 from .fidelity import REACHED, ComparedColumn
 from .known_errors import Interval, KnownError, Predicted, expected, of_others
 from .recorded_world import METRICS, RecordedWorld, recorded_world
@@ -61,7 +69,8 @@ def known_errors(
         except BbrscopeError:
             yield None
             continue
-        other = intervals(outcomes_of(under(source.setup, run.rules, {}), seeds))
+        ends = outcomes_between(source, under(source.setup, run.rules, {}), seeds)
+        other = {name: interval_between(name, ends) for name in METRICS}
         predicted = {
             name: _rounded(run.recorded[name], source.recorded[name], own[key][name], other[name])
             for name in METRICS

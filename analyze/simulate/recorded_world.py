@@ -57,7 +57,8 @@ class RecordedWorld:
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
         begins_within: a flow had delivered a window and more before the recording began.
-        is_buffer_known: it was written down, or was full at times.
+        least_buffer: the queue was never full, and the buffer has so many packets or more; 0: it
+            is known.
         scenario: the manifest's set-up without BBR's versions; empty: there is none.
         uncovered: what the recording shows that its fit does not have, see FittedPath.
     """
@@ -68,7 +69,7 @@ class RecordedWorld:
     recorded: dict[str, float]
     fitted: dict[str, Any]
     begins_within: bool = False
-    is_buffer_known: bool = True
+    least_buffer: int = 0
     scenario: str = ""
     uncovered: tuple[str, ...] = ()
 
@@ -76,6 +77,11 @@ class RecordedWorld:
     def is_described(self) -> bool:
         """Whether the path was written down, and not fitted from the recording alone."""
         return bool(self.fitted["source"] != FROM_RECORDING)
+
+    @property
+    def is_buffer_known(self) -> bool:
+        """Whether the buffer was written down, or was full at times."""
+        return not self.least_buffer
 
     @property
     def is_alone(self) -> bool:
@@ -135,7 +141,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
     scenario = _scenario(written)
-    is_filled = fit is None or fit.is_buffer_known
+    least_buffer = fit.least_packets if fit else 0
     uncovered = fit.uncovered if fit else ()
     return RecordedWorld(
         info.run,
@@ -144,7 +150,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
         recorded,
         fitted,
         within,
-        is_filled,
+        least_buffer,
         scenario,
         uncovered,
     )
@@ -266,6 +272,11 @@ def _flows(
     busy = busy_flows(con, info)
     if not busy:
         raise BbrscopeError(f"{info.run} has no flow of data", "record a run with traffic")
+    if not spans.keys() >= set(busy):
+        raise BbrscopeError(
+            f"{info.run}: nothing was recorded of what BBR did in a flow with data",
+            f"see what it lacks: bbrscope explain {info.run}",
+        )
     origin = min(spans[flow][0] for flow in busy)
     for flow in busy:
         first, last = spans[flow]

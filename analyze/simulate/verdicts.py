@@ -22,11 +22,12 @@ from .known_errors import (
 )
 
 # Why a verdict leaves more than one answer: the interval of which step is the first that does.
-CHANCE, OWN_RULES, ENGINE = "chance", "own rules", "engine"
+CHANCE, PATH, OWN_RULES, ENGINE = "chance", "path", "own rules", "engine"
 
 
 _DOUBTS = {
     CHANCE: "runs of one path differ as much by chance",
+    PATH: "it hangs on the buffer, which the recording does not show",
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
 }
@@ -49,9 +50,10 @@ class Told:
 
     Attributes:
         signs: which of -1, 0, 1 (less, the same, more) its values have; one: that is the verdict.
-        doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed;
-            OWN_RULES: the recorded rules come out as far from what was recorded; ENGINE: so do
-            predictions of kernels. Empty: there is one.
+        doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed; PATH:
+            so do the worlds that the recording does not tell apart; OWN_RULES: the recorded rules
+            come out as far from what was recorded; ENGINE: so do predictions of kernels. Empty:
+            there is one.
     """
 
     signs: tuple[int, ...]
@@ -59,23 +61,26 @@ class Told:
 
 
 def verdict(
-    name: str, recorded: float, simulated: Interval, own: float, interval: Interval
+    name: str, recorded: float, simulated: Sequence[Interval], own: float, interval: Interval
 ) -> Told:
     """Whether a kernel under the other rules would have come to less, the same or more.
 
     Args:
         name: one of METRICS.
-        recorded, own, simulated: as `expected` has them.
+        recorded, own: as `expected` has them.
+        simulated: [5 %, median, 95 %] over the seeds, of each world that the run may have had.
         interval: between what a kernel's run lies, which `expected` returns.
     """
     signs = _signs(name, recorded, interval[0], interval[2])
     if len(signs) == 1:
         return Told(signs)
-    steps = {
-        CHANCE: (simulated[0], simulated[2]),
-        OWN_RULES: with_own_error(name, simulated, recorded, own),
-    }
-    doubts = (doubt for doubt, ends in steps.items() if len(_signs(name, recorded, *ends)) > 1)
+    all_worlds = min(one[0] for one in simulated), interval[1], max(one[2] for one in simulated)
+    steps = [(CHANCE, (low, high)) for low, _, high in simulated]
+    steps += [
+        (PATH, (all_worlds[0], all_worlds[2])),
+        (OWN_RULES, with_own_error(name, all_worlds, recorded, own)),
+    ]
+    doubts = (doubt for doubt, ends in steps if len(_signs(name, recorded, *ends)) > 1)
     return Told(signs, next(doubts, ENGINE))
 
 
@@ -143,7 +148,7 @@ def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str
     """What holds of a prediction, by the names of Coverage."""
     interval = expected(name, one.simulated, one.recorded, one.own, others)
     true = TOLERANCES[name].sign(one.recorded, one.kernel)
-    said = verdict(name, one.recorded, one.simulated, one.own, interval).signs
+    said = verdict(name, one.recorded, [one.simulated], one.own, interval).signs
     in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
     near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0
     held = {

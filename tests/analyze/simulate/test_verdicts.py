@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bbrscope.analyze.simulate.known_errors import Interval
-from bbrscope.analyze.simulate.verdicts import CHANCE, ENGINE, OWN_RULES, Told, verdict, words
+from bbrscope.analyze.simulate.verdicts import CHANCE, ENGINE, OWN_RULES, PATH, Told, verdict, words
 
 
 # Goodput is the same within 3 %: recorded are 10 Mbit/s, so from 9.7 to 10.3.
@@ -20,24 +20,25 @@ from bbrscope.analyze.simulate.verdicts import CHANCE, ENGINE, OWN_RULES, Told, 
     ],
 )
 def test_all_values_of_the_interval_are_claimed(interval: Interval, signs: tuple[int, ...]) -> None:
-    assert verdict("goodput_mbps", 10, interval, 10, interval).signs == signs
+    assert verdict("goodput_mbps", 10, [interval], 10, interval).signs == signs
 
 
 def test_nothing_lost_leaves_the_tolerance_of_a_count() -> None:
-    assert verdict("lost_packets", 0, (0, 2, 9), 0, (0, 2, 9)).signs == (0,)
-    assert verdict("lost_packets", 0, (0, 2, 38), 0, (0, 2, 38)).signs == (0, 1)
-    assert verdict("lost_packets", 0, (20, 30, 38), 0, (20, 30, 38)).signs == (1,)
+    assert verdict("lost_packets", 0, [(0, 2, 9)], 0, (0, 2, 9)).signs == (0,)
+    assert verdict("lost_packets", 0, [(0, 2, 38)], 0, (0, 2, 38)).signs == (0, 1)
+    assert verdict("lost_packets", 0, [(20, 30, 38)], 0, (20, 30, 38)).signs == (1,)
 
 
 @pytest.mark.parametrize(
     ("simulated", "own", "doubt"),
     [
-        ((9.5, 9.8, 10.0), 10.0, CHANCE),
-        ((9.4, 9.5, 9.6), 9.0, OWN_RULES),
-        ((9.4, 9.5, 9.6), 10.0, ENGINE),
+        ([(9.5, 9.8, 10.0)], 10.0, CHANCE),
+        ([(9.4, 9.5, 9.6), (9.75, 9.8, 9.9)], 10.0, PATH),
+        ([(9.4, 9.5, 9.6)], 9.0, OWN_RULES),
+        ([(9.4, 9.5, 9.6)], 10.0, ENGINE),
     ],
 )
-def test_why_it_cannot_be_told(simulated: Interval, own: float, doubt: str) -> None:
+def test_why_it_cannot_be_told(simulated: list[Interval], own: float, doubt: str) -> None:
     interval = 8.0, 9.5, 10.1
     said = verdict("goodput_mbps", 10, simulated, own, interval)
     assert said == Told((-1, 0), doubt)
