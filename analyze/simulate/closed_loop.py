@@ -19,12 +19,12 @@ from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence
 from .known_errors import Interval, expected, of_others, shipped
 from .milestones import Milestones, milestones
+from .path_ends import untold
 from .recorded_world import METRICS, RecordedWorld, recorded_world
 from .simulation import Array, simulate
 from .verdicts import verdict, words
 from .watched import watched
 from .world.world_setup import LOSS_BASED, PathSetup, Setup
-from .world.world_size import RMEM
 
 if TYPE_CHECKING:
     from ...collect.store.store import Store
@@ -179,18 +179,13 @@ def intervals(runs: Sequence[SeedOutcome]) -> dict[str, Interval]:
 def outcomes_between(
     world: RecordedWorld, setup: Setup, seeds: int, advance: Callable[[int], None] | None = None
 ) -> list[list[SeedOutcome]]:
-    """Simulate a recorded world's path with all that its buffer may be, for each of these.
-
-    A queue that was never full tells how much the buffer has at least: a kernel's run lies between
-    those with this and with one that no window fills.
-    """
-    if world.is_buffer_known:
-        return [outcomes_of(setup, seeds, advance)]
-    endless = len(setup.flows) * (RMEM // setup.path.mss)
-    ends = world.least_buffer, max(endless, world.least_buffer)
+    """Simulate a recorded world on each of the ends that its path lies between; else on this."""
+    paths = [
+        replace(setup.path, limit_packets=end.limit_packets, changes=end.changes)
+        for end in world.ends
+    ]
     made: list[list[SeedOutcome]] = []
-    for packets in ends:
-        path = replace(setup.path, limit_packets=packets)
+    for path in paths or [setup.path]:
         made.append(outcomes_of(replace(setup, path=path), seeds, None if made else advance))
     return made
 
@@ -262,11 +257,7 @@ def predict(
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
-    if not world.is_buffer_known:
-        why.append(
-            "its queue was never full: under the other rules its buffer may have"
-            f" {plural(world.least_buffer, 'packet')}, or more than any window"
-        )
+    why += untold(world.ends)
     return ClosedLoopAnswer(
         world,
         rules,

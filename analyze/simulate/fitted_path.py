@@ -22,6 +22,7 @@ import numpy as np
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
+from .path_ends import FITTED_OF_SILENCE, Change, PathEnd, path_ends
 from .random_loss import is_lost_in_skbs, random_loss
 from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_us
 from .recorded_buffer import packet_times_us, recorded_buffer
@@ -36,14 +37,10 @@ if TYPE_CHECKING:
 
     from ..replay.run_info import RunInfo
 
-Change = tuple[int, str, float]
-
 # A rate sample of fewer packets is of a burst, not of the path.
 _LEAST_PACKETS, _COUNTED = 10, 40
 # TCP_RTO_MIN: two timeouts in a row last it three times, and a round trip each.
 _RTO_MIN_US = 200_000
-# The last attempt that failed came at half the silence, the next got through at its end.
-_OF_SILENCE = 0.75
 # Rates that differ by less are one; a rate lasts for two windows or more.
 _OTHER_RATE, _LEAST_WINDOWS, _WINDOW_US = 1.25, 2, 1_000_000
 _LEAST_SAMPLES = 10
@@ -69,7 +66,8 @@ class FittedPath:
 
     `others_us`: since when others have used the path, too, in us since the recording's first flow
     began; None: nobody did. `least_packets`: the queue was never full, and the buffer has so many
-    packets or more; 0: it was full. `uncovered`: what the recording shows, but the fit does not
+    packets or more; 0: it was full. `ends`: paths that the recording does not tell from it, see
+    path_ends.py. `uncovered`: what the recording shows, but the fit does not
     have.
     """
 
@@ -77,6 +75,7 @@ class FittedPath:
     limited_bps: int
     others_us: int | None
     least_packets: int = 0
+    ends: tuple[PathEnd, ...] = ()
     uncovered: tuple[str, ...] = ()
 
 
@@ -110,28 +109,25 @@ def fitted_path(
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
     if policer:
-        rate, bucket = round(policer.rate_bps), round(policer.burst_bytes)
-        path = PathSetup(rate, round(base_us), policer=True, burst_bytes=bucket)
+        link = round(policer.rate_bps), round(base_us)
+        path = PathSetup(*link, policer=True, burst_bytes=round(policer.burst_bytes))
         return FittedPath(path, 0, None)
     # RTTs of ACKs that come together do not tell of a queue.
     windows = _windows(every, rates, frame, math.inf if together_us else base_us)
-    if not windows:
-        changes = [(0, "rate", float(np.nanquantile(rates, _FAST)))]
-    elif len(flows) > 1:
-        changes = [(0, "rate", _fastest(windows))]
-    else:
+    if windows and len(flows) == 1:
         changes = _changes(every, rates, frame, windows)
+    else:
+        rate = _fastest(windows) if windows else float(np.nanquantile(rates, _FAST))
+        changes = [(0, "rate", rate)]
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
-    begun = changes[0][2]
     at_random = random_loss(every, base_us)
-    rates_since = [(at, value) for at, _, value in changes]
-    packet_us = packet_times_us(every, rates_since, frame, _WINDOW_US)
-    silences = _silences(every, base_us)
-    buffer = recorded_buffer(every, packet_us, base_us + together_us, at_random, silences)
+    packet_us = packet_times_us(every, changes, frame, _WINDOW_US)
+    shift_us, silences = base_us + together_us, _silences(every, base_us)
+    buffer = recorded_buffer(every, packet_us, shift_us, at_random, silences)
     path = PathSetup(
-        round(begun),
+        round(changes[0][2]),
         round(base_us),
         # A queue that was never full may be longer than it was.
         limit_packets=buffer.packets if buffer.is_full else max(4, 2 * buffer.packets),
@@ -144,13 +140,13 @@ def fitted_path(
         ecn=bool((every["marked"] > 0).any()),
         unresolved=_is_unresolved(con, info, base_us),
     )
-    times = tuple(changes[1:])
-    outages = tuple(_outages(every, base_us)) if len(flows) == 1 else ()
-    path = replace(path, changes=tuple(sorted(times + outages)))
+    outages = _outages(every, base_us) if len(flows) == 1 else ()
+    path = replace(path, changes=tuple(sorted([*changes[1:], *outages])))
     limited_bps = _limited_bps(every, mss) if len(flows) == 1 else 0
     uncovered = tuple(_uncovered(every, base_us, others_us)) if len(flows) == 1 else ()
     least = 0 if buffer.is_full else buffer.packets
-    return FittedPath(path, limited_bps, others_us, least, uncovered)
+    ends = path_ends(path, every, packet_us, least, len(flows) + (others_us is not None))
+    return FittedPath(path, limited_bps, others_us, least, ends, uncovered)
 
 
 def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float) -> bool:
@@ -375,7 +371,7 @@ def _outages(every: Columns, base_us: float) -> Iterator[Change]:
     """
     for place in _silences(every, base_us):
         silent_us = float(every["silent_us"][place])
-        begun, lasted = every["t_us"][place] - silent_us, _OF_SILENCE * silent_us
+        begun, lasted = every["t_us"][place] - silent_us, FITTED_OF_SILENCE * silent_us
         if not every["out"][place + 1 : place + 2].any():
             yield max(0, int(begun - base_us)), "acks", lasted
         else:

@@ -81,17 +81,17 @@ def _before_losses(every: Columns, lost: Array, queue: Array) -> tuple[Array, Ar
 
 
 def packet_times_us(
-    every: Columns, rates: Sequence[tuple[float, float]], frame: int, settle_us: float
+    every: Columns, rates: Sequence[tuple[int, str, float]], frame: int, settle_us: float
 ) -> Array:
     """How long the link took for a packet when each ACK came [us].
 
     Args:
-        rates: since when [us], and how many bit/s on the wire; the first since the beginning.
+        rates: changes to so many bit/s on the wire, and when; the first is of the beginning.
         settle_us: for so long before a change samples may tell of the faster rate when the queue
             leaves at the slower one.
     """
-    rate = np.full(len(every["t_us"]), rates[0][1])
-    for at, value in rates[1:]:
+    rate = np.full(len(every["t_us"]), rates[0][2])
+    for at, _, value in rates[1:]:
         before = every["t_us"] >= at - settle_us
         rate[before] = np.minimum(rate[before], value)
         rate[every["t_us"] >= at] = value

@@ -22,6 +22,7 @@ from ..replay.run_info import RunInfo
 from .described_path import described_path
 from .fitted_path import FittedPath, fitted_path
 from .lab_world import flows_of_the_lab
+from .path_ends import PathEnd, later
 from .random_loss import is_lost_in_skbs
 from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 FROM_RECORDING = "the recording"
 _INITIAL_WINDOW = 10  # TCP_INIT_CWND
+_ALWAYS_BUSY = "its ACKs come as if hosts were always busy, as with jitter, which no fit has"
 METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
 
 
@@ -57,10 +59,8 @@ class RecordedWorld:
         recorded: METRICS of all data flows together.
         fitted: what the path was taken for, and from where.
         begins_within: a flow had delivered a window and more before the recording began.
-        least_buffer: the queue was never full, and the buffer has so many packets or more; 0: it
-            is known.
+        fit: what was fitted from the recording alone; None: the path was written down.
         scenario: the manifest's set-up without BBR's versions; empty: there is none.
-        uncovered: what the recording shows that its fit does not have, see FittedPath.
     """
 
     run: str
@@ -69,9 +69,8 @@ class RecordedWorld:
     recorded: dict[str, float]
     fitted: dict[str, Any]
     begins_within: bool = False
-    least_buffer: int = 0
+    fit: FittedPath | None = None
     scenario: str = ""
-    uncovered: tuple[str, ...] = ()
 
     @property
     def is_described(self) -> bool:
@@ -79,9 +78,14 @@ class RecordedWorld:
         return bool(self.fitted["source"] != FROM_RECORDING)
 
     @property
-    def is_buffer_known(self) -> bool:
-        """Whether the buffer was written down, or was full at times."""
-        return not self.least_buffer
+    def uncovered(self) -> tuple[str, ...]:
+        """What the recording shows that its fit does not have, see FittedPath."""
+        return self.fit.uncovered if self.fit else ()
+
+    @property
+    def ends(self) -> tuple[PathEnd, ...]:
+        """Paths that the recording does not tell from the set-up's, see path_ends.py."""
+        return self.fit.ends if self.fit else ()
 
     @property
     def is_alone(self) -> bool:
@@ -141,19 +145,8 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
     scenario = _scenario(written)
-    least_buffer = fit.least_packets if fit else 0
-    uncovered = fit.uncovered if fit else ()
-    return RecordedWorld(
-        info.run,
-        own or info.version,
-        setup,
-        recorded,
-        fitted,
-        within,
-        least_buffer,
-        scenario,
-        uncovered,
-    )
+    known = own or info.version, setup, recorded, fitted, within, fit, scenario
+    return RecordedWorld(info.run, *known)
 
 
 def _scenario(words: Mapping[str, str]) -> str:
@@ -230,12 +223,17 @@ def _path(
         fit, source = fitted_path(con, info, busy, first_ns, mss, headers), FROM_RECORDING
         path = replace(fit.path, mss=mss, headers=headers)
         origin = first_ns - path.opening_us * 1000
-        changes = tuple((at + path.opening_us, what, value) for at, what, value in path.changes)
+        changes = later(path.changes, path.opening_us)
+        ends = (replace(e, changes=later(e.changes, path.opening_us)) for e in fit.ends)
+        fit = replace(fit, ends=tuple(ends))
     path = replace(path, changes=changes)
     check_path(path)
-    # ACKs that come together do not tell how busy hosts are.
-    told_by = () if path.aggregation_us else busy
-    return with_busy_hosts(con, info.run_id, path, origin, told_by), source, fit
+    # ACKs that come together, or at the path's random, do not tell how busy hosts are.
+    told_by = () if path.aggregation_us or path.jitter_us else busy
+    path = with_busy_hosts(con, info.run_id, path, origin, told_by)
+    if fit and not fit.uncovered and path.busy_us >= path.busy_every_us:
+        fit = replace(fit, uncovered=(_ALWAYS_BUSY,))
+    return path, source, fit
 
 
 def _own_variant(info: RunInfo) -> str:

@@ -27,7 +27,7 @@ CHANCE, PATH, OWN_RULES, ENGINE = "chance", "path", "own rules", "engine"
 
 _DOUBTS = {
     CHANCE: "runs of one path differ as much by chance",
-    PATH: "it hangs on the buffer, which the recording does not show",
+    PATH: "it hangs on what the recording does not show of the path",
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
 }

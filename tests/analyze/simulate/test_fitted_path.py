@@ -54,10 +54,11 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
     assert not world.is_described
     assert found.rate_bps == pytest.approx(path.rate_bps, rel=0.03)
     assert found.rtt_us == pytest.approx(path.rtt_us, abs=20 + path.aggregation_us / 50)
-    if world.is_buffer_known:
+    assert world.fit
+    if not world.fit.least_packets:
         assert found.limit_packets == pytest.approx(path.limit_packets, rel=0.03, abs=0)
     else:
-        assert world.least_buffer <= path.limit_packets
+        assert world.fit.least_packets <= path.limit_packets
     assert found.in_skbs == path.in_skbs
     assert found.loss == pytest.approx(path.loss, rel=0.4)
     assert found.aggregation_us == path.aggregation_us
@@ -101,7 +102,9 @@ def test_how_a_flow_began_is_found(tmp_path: Path) -> None:
 def test_timeouts_where_acks_alone_were_lost_say_nothing_of_the_buffer(tmp_path: Path) -> None:
     path = replace(PLAIN, limit_packets=5000, changes=((3_000_000, "acks", 1.2e6),))
     flow = FlowSetup("v1", 0, 6_000_000)
-    assert not fitted(path, tmp_path, flow).is_buffer_known
+    world = fitted(path, tmp_path, flow)
+    assert world.fit
+    assert world.fit.least_packets
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,18 @@ def test_others_on_the_path_are_no_slower_path(tmp_path: Path) -> None:
     own = intervals(outcomes_of(world.setup, 3))
     for name in ("goodput_mbps", "rtt_p50_ms"):
         assert own[name][1] == pytest.approx(world.recorded[name], rel=0.1)
+
+
+def test_jitter_is_told_and_is_no_busy_host(tmp_path: Path) -> None:
+    """Not fitted, its ACKs are those of hosts that are always busy; written down, they are not."""
+    path = PathSetup(12_000_000, 30_000, limit_packets=60, jitter_us=3000)
+    flow = FlowSetup("v1", 0, 8_000_000)
+    assert any("as with jitter" in told for told in fitted(path, tmp_path, flow).uncovered)
+    with open_store(tmp_path / "s.duckdb") as store:
+        world = recorded_world(store.con, run_info(store.con, store.run_id("sim")))
+    own = intervals(outcomes_of(world.setup, 3))
+    for name in ("goodput_mbps", "rtt_p50_ms"):
+        assert own[name][1] == pytest.approx(world.recorded[name], rel=0.03)
 
 
 def test_what_no_fit_has_is_told(tmp_path: Path) -> None:
