@@ -117,8 +117,8 @@ def _cell(column: ComparedColumn, error: KnownError, others: Sequence[KnownError
 def _coverage_table(errors: Sequence[KnownError], known: Sequence[KnownError]) -> Iterator[str]:
     heads = (
         "path from | quantity | pairs | median agrees | in seeds' interval | in the interval"
-        " | told, rightly | one of two | cannot be told | difference named, none there | wrong sign"
-        " | difference missed"
+        " | likeliest is right | sure, and right | one of two left | all left"
+        " | sure of a difference, none there | sure of the wrong sign | difference left out"
     )
     yield f"| {heads} |"
     yield f"|{'---|' * (heads.count('|') + 1)}"
@@ -132,4 +132,4 @@ def _coverage_table(errors: Sequence[KnownError], known: Sequence[KnownError]) -
 
 def _counts(one: Coverage) -> list[int]:
     reached = [one.pairs, one.agree, one.in_seeds, one.in_interval]
-    return [*reached, one.told, one.half, one.open, one.false, one.wrong, one.missed]
+    return [*reached, one.likeliest, one.told, one.half, one.open, one.false, one.wrong, one.missed]

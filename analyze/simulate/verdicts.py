@@ -1,8 +1,9 @@
 """What may be claimed of a run under other rules: verdicts, and how often they are right.
 
-A verdict claims only what holds for every value of the interval, as tests of equivalence do
-(Schuirmann 1987): where some of its values differ from what was recorded and others do not, it
-says that this cannot be told, and why not.
+A difference within the error is none, another is what the median says. That is claimed outright
+only if it holds for every value of the interval, as tests of equivalence do (Schuirmann 1987):
+where some of its values differ from what was recorded and others do not, the verdict says what is
+left, and why.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _DOUBTS = {
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
 }
+# What the values of an interval that leaves a doubt are, beside what was recorded.
 _LEFT = {
     (-1, 0): "less or the same",
     (0, 1): "the same or more",
@@ -49,13 +51,16 @@ class Told:
     """What an interval says of the difference from what was recorded.
 
     Attributes:
-        signs: which of -1, 0, 1 (less, the same, more) its values have; one: that is the verdict.
+        likeliest: -1, 0 or 1 (less, the same, more): 0 if what was recorded lies within the
+            interval, or within the tolerance of its median, else what the median is.
+        signs: which of these its values have; one: it is sure.
         doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed; PATH:
             so do the worlds that the recording does not tell apart; OWN_RULES: the recorded rules
             come out as far from what was recorded; ENGINE: so do predictions of kernels. Empty:
             there is one.
     """
 
+    likeliest: int
     signs: tuple[int, ...]
     doubt: str = ""
 
@@ -71,9 +76,11 @@ def verdict(
         simulated: [5 %, median, 95 %] over the seeds, of each world that the run may have had.
         interval: between what a kernel's run lies, which `expected` returns.
     """
-    signs = _signs(name, recorded, interval[0], interval[2])
+    low, middle, high = interval
+    signs = _signs(name, recorded, low, high)
+    likeliest = 0 if low <= recorded <= high else TOLERANCES[name].sign(recorded, middle)
     if len(signs) == 1:
-        return Told(signs)
+        return Told(likeliest, signs)
     all_worlds = min(one[0] for one in simulated), interval[1], max(one[2] for one in simulated)
     steps = [(CHANCE, (low, high)) for low, _, high in simulated]
     steps += [
@@ -81,21 +88,22 @@ def verdict(
         (OWN_RULES, with_own_error(name, all_worlds, recorded, own)),
     ]
     doubts = (doubt for doubt, ends in steps if len(_signs(name, recorded, *ends)) > 1)
-    return Told(signs, next(doubts, ENGINE))
+    return Told(likeliest, signs, next(doubts, ENGINE))
 
 
 def words(name: str, rules: str, recorded: float, interval: Interval, said: Told) -> str:
-    """A verdict in words: what `rules` would have come to, and what cannot be told of it."""
+    """A verdict in words: what `rules` would have come to, and what is not sure of it."""
     low, _, high = interval
     done, unit = _QUANTITIES[name]
     room = f"{low:.4g} to {high:.4g} {unit}"
-    if said.signs == (0,):
-        return f"no difference: {room}, recorded is {recorded:.4g}"
-    if len(said.signs) == 1:
-        would = f"would have {done} {room} instead of {recorded:.4g}"
-        return f"{rules} {would}"
-    which = _LEFT[said.signs]
-    return f"cannot be told, {which}: {room}, recorded is {recorded:.4g}; {_DOUBTS[said.doubt]}"
+    sure = len(said.signs) == 1
+    if said.likeliest == 0:
+        none = "no difference" if sure else "no difference that can be told"
+        text = f"{none}: {room}, recorded is {recorded:.4g}"
+    else:
+        would = "would have" if sure else "would probably have"
+        text = f"{rules} {would} {done} {room} instead of {recorded:.4g}"
+    return text if sure else f"{text}, {_LEFT[said.signs]}: {_DOUBTS[said.doubt]}"
 
 
 def _signs(name: str, recorded: float, low: float, high: float) -> tuple[int, ...]:
@@ -111,7 +119,8 @@ class Coverage:
     Attributes:
         agree: the kernel's value lies within the seeds' interval, or within the tolerance.
         in_seeds, in_interval: it lies within the seeds' interval; within the one that is printed.
-        told: the verdict is one of less, the same and more, and the true one.
+        likeliest: what the verdict says first, less, the same or more, is true.
+        told: it is sure of that, and right.
         half, open: it leaves two of them, the true one among these; it leaves all three.
         false, wrong, missed: it leaves the true one out, and claims a difference where there is
             none, or one of the wrong sign; or leaves none, or a wrong one, where there is one.
@@ -121,6 +130,7 @@ class Coverage:
     agree: int
     in_seeds: int
     in_interval: int
+    likeliest: int
     told: int
     half: int
     open: int
@@ -140,7 +150,10 @@ def coverage(name: str, errors: Sequence[KnownError], known: Sequence[KnownError
     return Coverage(
         len(errors),
         *(counted[each] for each in ("agree", "in_seeds", "in_interval")),
-        *(counted[each] for each in ("told", "half", "open", "false", "wrong", "missed")),
+        *(
+            counted[each]
+            for each in ("likeliest", "told", "half", "open", "false", "wrong", "missed")
+        ),
     )
 
 
@@ -148,13 +161,15 @@ def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str
     """What holds of a prediction, by the names of Coverage."""
     interval = expected(name, one.simulated, one.recorded, one.own, others)
     true = TOLERANCES[name].sign(one.recorded, one.kernel)
-    said = verdict(name, one.recorded, [one.simulated], one.own, interval).signs
+    judged = verdict(name, one.recorded, [one.simulated], one.own, interval)
+    said = judged.signs
     in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
     near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0
     held = {
         "agree": in_seeds or near,
         "in_seeds": in_seeds,
         "in_interval": interval[0] <= one.kernel <= interval[2],
+        "likeliest": judged.likeliest == true,
         "told": said == (true,),
         "half": len(said) == 2 and true in said,
         "open": len(said) == 3,

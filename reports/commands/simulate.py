@@ -193,9 +193,9 @@ def _predict_pairs(store: Path, as_json: bool) -> None:
     say(recorded_pairs.as_markdown(errors, known_errors.shipped()))
     say("kernel: [5 %, median, 95 %] expected of it; bold: its value lies outside. What is known")
     say("of a scenario is left out of its own intervals. A difference is one beyond 3 % (goodput),")
-    say("15 % or 10 packets (losses), 5 % (RTTs); where one of two, or nothing, can be told the")
-    say("interval has values on both sides of that. Predictions from paths that are refused are")
-    say("not there")
+    say("15 % or 10 packets (losses), 5 % (RTTs); within the error it is none: that is what is")
+    say("likeliest. It is sure where no value of the interval says anything else. Predictions from")
+    say("paths that are refused are not there")
 
 
 def _setup(request: SimulateRequest) -> Setup:

@@ -46,11 +46,11 @@ def command(
     printed of the other rules holds a kernel's run 9 times of 10: it is the spread over the seeds,
     widened by that error and by the errors that are known of the engine (`bbrscope simulate
     --pairs` measures them). A difference is one beyond 3 % (goodput), 15 % or 10 packets (losses),
-    5 % (RTTs) of what was recorded. It is claimed, or that there is none, if that holds for the
-    whole interval; else the verdict says that it cannot be told, and why. --json has the spread
-    over the seeds alone as other_simulated. The open loop, exact up to the first difference, is
-    `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band: `bbrscope report RUN
-    --as v3`.
+    5 % (RTTs) of what was recorded; within the error it is none. The verdict is sure of what holds
+    for the whole interval; else it says "that can be told" or "probably", what is left, and why.
+    --json has the spread over the seeds alone as other_simulated. The open loop, exact up to the
+    first difference, is `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band:
+    `bbrscope report RUN --as v3`.
 
     \b
     bbrscope what-if v2_single_1bdp --as v3

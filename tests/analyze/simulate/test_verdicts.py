@@ -1,4 +1,4 @@
-"""A verdict claims what all values of its interval have in common, and says why it is not more."""
+"""A verdict is sure of what all values of its interval say, and else says what is left."""
 
 from __future__ import annotations
 
@@ -41,14 +41,26 @@ def test_nothing_lost_leaves_the_tolerance_of_a_count() -> None:
 def test_why_it_cannot_be_told(simulated: list[Interval], own: float, doubt: str) -> None:
     interval = 8.0, 9.5, 10.1
     said = verdict("goodput_mbps", 10, simulated, own, interval)
-    assert said == Told((-1, 0), doubt)
+    assert said == Told(0, (-1, 0), doubt)
     text = words("goodput_mbps", "v3", 10, interval, said)
-    assert text.startswith("cannot be told, less or the same: 8 to 10.1 Mbit/s, recorded is 10; ")
+    assert text.startswith(
+        "no difference that can be told: 8 to 10.1 Mbit/s, recorded is 10, less or the same: "
+    )
+
+
+def test_a_difference_beyond_the_error_is_named_though_some_values_are_near() -> None:
+    interval = 8.0, 9.5, 9.8
+    said = verdict("goodput_mbps", 10, [interval], 10, interval)
+    assert said == Told(-1, (-1, 0), CHANCE)
+    assert words("goodput_mbps", "v3", 10, interval, said) == (
+        "v3 would probably have carried 8 to 9.8 Mbit/s instead of 10, less or the same: runs of"
+        " one path differ as much by chance"
+    )
 
 
 def test_what_is_told_names_both_values() -> None:
     interval = 40.0, 45.0, 50.0
-    less, same = Told((-1,)), Told((0,))
+    less, same = Told(-1, (-1,)), Told(0, (0,))
     assert words("rtt_p50_ms", "v3", 60, interval, less) == (
         "v3 would have seen 40 to 50 ms instead of 60"
     )
