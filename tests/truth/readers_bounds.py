@@ -283,7 +283,8 @@ def loss_above_threshold(flow: Flow) -> Numbers:
 
 def probe_rtt_long(flow: Flow) -> Numbers:
     """An episode takes 200 ms and a round trip, of the path as it is then where a flow is alone."""
-    spans, lasted = flow.probe_rtt_spans, flow.probe_rtts
+    spans, idle = flow.probe_rtt_spans, idle_in_probe_rtt(flow)
+    lasted = [whole - out for whole, out in zip(flow.probe_rtts, idle, strict=True)]
     ideal = sum(0.2 + _emptied_us(flow, *span) / 1e6 for span in spans)
     flights = [flow.spans.filter(ns=begin).select(in_flight()).item() for begin, _ in spans]
     return {
@@ -296,8 +297,19 @@ def probe_rtt_long(flow: Flow) -> Numbers:
         "inflight_packets": sum(flights) / len(flights),
         "begins_at": flow.at(spans[0][0]),
         "ends_at": flow.at(spans[-1][1]),
+        "idle_s": sum(idle),
         "cost_s": sum(lasted) - ideal,
     }
+
+
+def idle_in_probe_rtt(flow: Flow) -> list[float]:
+    """Of each time in PROBE_RTT, how long [s] nothing could be sent: there was no data, or no room
+    in the receiver's window."""
+    held = held_by(flow).filter(pl.col("by").is_in(["application", "receive_window"]))
+    return [
+        int(held.filter((pl.col("ns") >= begin) & (pl.col("ns") < end))["d"].sum()) / SECOND
+        for begin, end in flow.probe_rtt_spans
+    ]
 
 
 def _emptied_us(flow: Flow, begin: int, end: int) -> float:

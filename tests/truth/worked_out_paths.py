@@ -10,6 +10,7 @@ import polars as pl
 from tests.truth import raw
 from tests.truth.facts import PROBE_RTT, RECOVERY, UNSET, Flow
 from tests.truth.limits import LEAST_CWND
+from tests.truth.readers_bounds import idle_in_probe_rtt
 from tests.truth.seconds import SECOND, held, missing, of_flow, of_run
 
 Note = str | None
@@ -179,13 +180,14 @@ def stale_rate(flow: Flow) -> Note:
 
 
 def long_probe_rtt(flow: Flow) -> Note:
-    """In all half as long again as 200 ms and a round trip each, and a hundredth of its time."""
+    """In all half as long again as 200 ms and a round trip each, and a hundredth of its time, both
+    without the time in which there was nothing to send."""
     trips = flow.after_init.select("ns", base=flow.base_then)
     ideal = lasted = 0.0
-    for begin, end in flow.probe_rtt_spans:
+    for (begin, end), idle in zip(flow.probe_rtt_spans, idle_in_probe_rtt(flow), strict=True):
         base = float(trips.filter(pl.col("ns") <= begin)["base"][-1])
         ideal += DWELL_S + base / 1e6
-        lasted += (end - begin) / SECOND
+        lasted += (end - begin) / SECOND - idle
     count = len(flow.probe_rtt_spans)
     there = lasted > 1.5 * ideal and lasted - ideal > 0.01 * flow.seconds
     return f"{lasted:.2f} s in {count} of {ideal:.2f} s" if there else None

@@ -69,6 +69,7 @@ CAPPED = PathSetup(32_000_000, 18 * MS, limit_bytes=864_000)
 APART_RTTS = PathSetup(16_000_000, 65 * MS, limit_bytes=117_000)
 RACK = PathSetup(50_000_000, 400, limit_bytes=60_000)
 RACK_HELD = PathSetup(50_000_000, 400, limit_bytes=60_000, aggregation_us=8 * MS)
+RESTS = FlowSetup("v3", 0, 15 * S, kind="on-off", on_us=5 * S, off_us=8 * S)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 ENDS = PathSetup(44_500_000, 6_900, limit_bytes=22_000)
@@ -119,6 +120,7 @@ WORLDS = {
         HALF_RANDOM, 20, flow("v2", 20), FlowSetup("v2", 1_281_031, 20 * S), seed=1
     ),
     "trickle_v3": world(TRICKLE, 20, flow("v3", 20)),
+    "rests_v3": world(PLAIN, 15, RESTS),
     "held_alone_v3": world(HELD_ALONE, 8, flow("v3", 8)),
     "perhaps_alone_v3": world(HELD_ALONE, 8, flow("v3", 8)),
     "widens_v2": world(WIDENS, 22, flow("v2", 22), flow("v2", 22)),
@@ -349,6 +351,12 @@ def test_an_episode_takes_a_round_trip_of_the_path_as_it_is_then(
 def test_an_episode_whose_four_packets_are_a_queue_is_long(made: dict[str, Diagnosis]) -> None:
     """They take 242 ms on 200 kbit/s, where the path takes 40 ms: that is no longer path."""
     assert "probe_rtt_long" in found(made, "trickle_v3")
+
+
+def test_an_episode_that_a_pause_puts_off_costs_nothing(made: dict[str, Diagnosis]) -> None:
+    """It begins when the application stops for eight seconds, and ends with the first ACK after."""
+    assert "application_limited" in found(made, "rests_v3")
+    assert "probe_rtt_long" not in found(made, "rests_v3")
 
 
 def test_what_bursts_made_a_lone_flow_believe_is_no_measure_of_them(
