@@ -124,8 +124,7 @@ class Recording:
     @property
     def unrecorded(self) -> list[wire.Connection]:
         """Those of them whose events were not recorded."""
-        begun = [flow.rows.filter(kind="I") for flow in self.flows]
-        ports = [(_port(row["sport"][0]), _port(row["dport"][0])) for row in begun]
+        ports = [flow.ports for flow in self.flows]
         return [
             one
             for one in self.connections
@@ -167,6 +166,12 @@ class Flow:
         begun = self.rows[kinds.index("IX") :]
         ns = pl.when(pl.col("kind") == "IX").then(entered).otherwise("ns")
         return begun.with_columns(ns=ns)
+
+    @cached_property
+    def ports(self) -> tuple[int, int]:
+        """Its sender's port and its receiver's."""
+        begun = self.rows.filter(kind="I")
+        return _port(begun["sport"][0]), _port(begun["dport"][0])
 
     @cached_property
     def acks(self) -> pl.DataFrame:

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import polars as pl
 
-from tests.truth import raw
-from tests.truth.facts import LEAST_SILENCE_S, PROBE_BW, Flow, Numbers
+from tests.truth import raw, wire
+from tests.truth.facts import LEAST_SILENCE_S, LOSS, PROBE_BW, Flow, Numbers, Recording
 from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, missing, number, of_flow
 
@@ -102,21 +102,52 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
     marked = pl.concat(one.marked_lost for one in flows).sort("ns")
     others = pl.concat(one.spans.filter(lost=0, kind="M") for one in flows)
     sent = sum(one.total("tp.lost") + one.total("tp.delivered") for one in flows)
+    late = min(came_twice(flow.of), lost)
+    elsewhere = lost - late - dropped
     return {
         "lost_packets": lost,
+        "came": [late] if late else [],
         "dropped_packets": dropped,
-        "elsewhere_packets": lost - dropped,
-        "elsewhere_share": (lost - dropped) / sent,
+        "elsewhere_packets": elsewhere,
+        "elsewhere_share": elsewhere / sent,
         "undone_count": sum(one.undo_count for one in flows),
         "first": _first_drops(flow),
         "closed_count": sum(one.reordered for one in flows),
-        "late": [],  # D-SACKs are counted where packets overtook each other and were captured
-        "where": [policed] if 2 * (policed := flow.of.policed) >= lost - dropped else [],
+        "where": [policed] if 2 * (policed := flow.of.policed) >= elsewhere else [],
         "srtt_lost_us": marked["srtt"].mean(),
         "srtt_us": others["srtt"].mean(),
         **span(flow, marked),
-        **resent(flow, lost - dropped),
+        **resent(flow, elsewhere),
     }
+
+
+def came_twice(of: Recording) -> int:
+    """Packets that D-SACKs tell of in a capture, but those of what an undo took back or a timer
+    marked: that is not counted as lost."""
+    if not (of.folder / "packets.pcap.zst").is_file():
+        return 0
+    told = wire.packets(of.folder).filter(pl.col("twice") > 0)
+    packets = 0
+    for flow in of.flows:
+        ours, theirs = flow.ports
+        rows = told.filter(sport=theirs, dport=ours)
+        for begin, end in [*flow.undone, *timers(flow)]:
+            rows = rows.filter(~pl.col("ns").is_between(begin, end))
+        packets += sum(-(-size // max(flow.segment_sizes)) for size in rows["twice"])
+    return packets
+
+
+def timers(flow: Flow) -> list[tuple[int, int]]:
+    """From each timeout until a round trip after all that was sent by then is acknowledged [ns]."""
+    rows = flow.spans.select("ns", "kind", "new_state", "srtt", done=pl.col("acked").cum_sum())
+    ahead = (flow.after_init["tp.snd_nxt"] - flow.after_init["tp.snd_una"]) % raw.WRAP
+    found = []
+    for place, (ns, kind, state, _, done) in enumerate(rows.iter_rows()):
+        if kind == "S" and state == LOSS:
+            over = rows[place:].filter(pl.col("done") >= done + ahead[place])
+            last = (over if over.height else rows.tail(1)).row(0, named=True)
+            found.append((ns, last["ns"] + round(1000 * last["srtt"])))
+    return found
 
 
 def _first_drops(flow: Flow) -> list[float]:

@@ -59,9 +59,13 @@ def monotonic(bundle: Path, ns: Ints) -> Ints:
     return moved
 
 
-def _options(options: bytes) -> tuple[int, int, int]:
-    """TSval and TSecr of TCP options, -1: none; and how many bytes its SACK blocks tell of."""
-    at, value, echo, sacked = 0, -1, -1, 0
+def _options(options: bytes, ack: int) -> tuple[int, int, int, int]:
+    """TSval and TSecr of TCP options, -1: none; how many bytes its SACK blocks tell of; and how
+    many of them came twice.
+
+    A first block tells of these (RFC 2883) that lies below the acknowledgement, or in the second.
+    """
+    at, value, echo, sacked, twice = 0, -1, -1, 0, 0
     while at < len(options) and options[at]:
         if options[at] == 1:
             at += 1
@@ -74,8 +78,15 @@ def _options(options: bytes) -> tuple[int, int, int]:
         if options[at] == 5 and at + size <= len(options):
             edges = struct.unpack_from(f">{(size - 2) // 4}I", options, at + 2)
             sacked = sum((b - a) % WRAP for a, b in zip(edges[::2], edges[1::2], strict=False))
+            first, *others = [
+                ((a - ack) % WRAP, (b - a) % WRAP)
+                for a, b in zip(edges[::2], edges[1::2], strict=False)
+            ]
+            below = first[0] >= WRAP // 2
+            within = any((first[0] - a) % WRAP + first[1] <= size for a, size in others[:1])
+            twice = first[1] if below or within else 0
         at += size
-    return value, echo, sacked
+    return value, echo, sacked, twice
 
 
 def packets(bundle: Path) -> pl.DataFrame:
@@ -107,10 +118,11 @@ def packets(bundle: Path) -> pl.DataFrame:
     usual = number(options, 4) == 0x0101080A
     value = np.where(usual, number(options + 4, 4), -1)
     echo = np.where(usual, number(options + 8, 4), -1)
-    sacked = np.zeros(len(at), dtype=np.int64)
+    sacked, twice = (np.zeros(len(at), dtype=np.int64) for _ in range(2))
+    acks = number(tcp + 8, 4)
     for row in np.flatnonzero(~usual | (offset > TIMESTAMPS_ONLY)).tolist():
-        each = _options(data[options[row] : tcp[row] + offset[row]])
-        value[row], echo[row], sacked[row] = each
+        each = _options(data[options[row] : tcp[row] + offset[row]], int(acks[row]))
+        value[row], echo[row], sacked[row], twice[row] = each
     table = pl.DataFrame(
         {
             "packet": np.arange(len(at)),
@@ -122,13 +134,14 @@ def packets(bundle: Path) -> pl.DataFrame:
             "sport": number(tcp, 2),
             "dport": number(tcp + 2, 2),
             "seq": number(tcp + 4, 4),
-            "ack": number(tcp + 8, 4),
+            "ack": acks,
             "flags": bytes_[tcp + 13].astype(np.int64),
             "ecn": np.where(six, number(ip, 2) >> 4 & 3, bytes_[ip + 1] & 3).astype(np.int64),
             "payload": size - header - offset,
             "tsval": value,
             "tsecr": echo,
             "sacked": sacked,
+            "twice": twice,
         }
     )
     return table.filter(pl.Series(((kind == IPV4) | six) & (protocol == TCP)))

@@ -550,9 +550,15 @@ def test_losses_where_packets_overtake_each_other_are_not_said_to_be_no_reorderi
         " (SELECT packet FROM packets WHERE {run} AND ack_flow = 1 ORDER BY packet LIMIT 3)"
     )
     values = ask(alter(run, [*overtaken, told]), run, "loss_outside_bottleneck").values
-    assert values["where"] == "elsewhere, or came late"
     assert values["closed_count"] >= 10
-    assert "at least 3 that came twice" in values["late"]
+    assert values["came"] == ", of which D-SACKs prove 3 to have come"
+    assert (values["most"], values["where"]) == ("the other", "elsewhere")
+    assert values["elsewhere_packets"] == values["lost_packets"] - values["dropped_packets"] - 3
+    store = alter(run, [*overtaken, "DELETE FROM packets WHERE {run}"])
+    finding = ask(store, run, "loss_outside_bottleneck")
+    values = finding.values
+    assert (values["most"], values["where"]) == ("up to", "elsewhere, and the rest came late")
+    assert finding.confidence == "medium"
 
 
 def test_marks_without_an_answer_are_blamed_on_what_kept_it_from_answering(alter: Alter) -> None:
