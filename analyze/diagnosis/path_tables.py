@@ -131,6 +131,19 @@ ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id
 ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 """
 
+# What a flow's path took without the queue, at a sample of it: a packet that came then left after
+# the wait that the sample shows, so that of the next ACK's round trip (`rtt_us`, at `ns`) the queue
+# had about that. Where ACKs pause for longer than a round trip, nothing tells.
+TRIPS = """
+SELECT q.run_id, e.flow, e.ns, e.rtt_us, 1e6 * q.wait_s AS wait_us,
+  e.rtt_us - 1e6 * q.wait_s AS path_us
+FROM (SELECT f.run_id, f.flow, q.wait_s, q.ns + (1e9 * q.wait_s)::BIGINT AS left_ns
+  FROM these_queue q JOIN these_flows f USING (run_id)) q
+ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
+  ON e.run_id = q.run_id AND e.flow = q.flow AND e.ns >= q.left_ns
+WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
+"""
+
 # Each flow's share of what all carried in the halves of the time when all were there, and in all of
 # it; whether it was still on its way to an equal one. Shares that settled differ by less than five
 # points between half of that time and the whole (the catalogue's F-34).

@@ -31,6 +31,7 @@ from .path_tables import (
     QUEUE,
     RIVALS,
     TRENDS,
+    TRIPS,
 )
 from .rule_macros import RULE_MACROS
 
@@ -284,6 +285,7 @@ TABLES = {
     "short": _SHORT,
     "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
+    "trips": TRIPS,
     "undone": UNDONE,
     "timeouts": TIMEOUTS,
     "facts": _FACTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 
 import polars as pl
 
@@ -11,15 +12,35 @@ from tests.truth.readers_bounds import priced
 from tests.truth.seconds import SECOND, number, of_flow
 
 
+def trips(flow: Flow) -> list[tuple[int, float, float]]:
+    """Of each sample of the queue, the first ACK after it that a packet can have which came then
+    and left after the wait that it shows: when it came [ns], its round trip and that wait [us].
+
+    None is later than that by more than its round trip.
+    """
+    acks = flow.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
+    times, found = [ns for ns, _ in acks], []
+    for at, wait in flow.of.waits_of_run:
+        left = at + round(1000 * wait)
+        place = bisect_left(times, left)
+        if place < len(acks) and acks[place][0] - left <= 1000 * acks[place][1]:
+            found.append((acks[place][0], float(acks[place][1]), wait))
+    return sorted(found)
+
+
 def min_rtt_stale(flow: Flow) -> Numbers:
     """Whole seconds in which min_rtt was less than four fifths of the least round trip, while the
-    queue held less than half of the difference."""
+    queue held less than half of the difference, or its samples leave as much to the path."""
     least = {
         int(second): int(us) for second, us in flow.by_second.select("second", "least").iter_rows()
     }
     events = flow.spans.group_by(second=number(flow.of)).agg(
         pl.col("bbr.min_rtt_us").max(), first=pl.col("ns").min(), last=pl.col("ns").max()
     )
+    shortest: dict[int, float] = {}
+    for at, rtt, wait in trips(flow):
+        second = (at - flow.zero) // SECOND
+        shortest[second] = min(shortest.get(second, rtt), rtt - wait)
     waits: dict[int, list[float]] = {}
     for at, us in flow.of.waits_of_run:
         waits.setdefault((at - flow.zero) // SECOND, []).append(us)
@@ -32,15 +53,21 @@ def min_rtt_stale(flow: Flow) -> Numbers:
         if not around or not believed or second not in waits or min(around) <= most:
             continue
         wait = statistics.fmean(waits[second])
-        if wait < (min(around) - believed) / 2:
-            found.append((seconds[second], believed, min(around), first, last, wait))
+        there = [shortest[n] for n in range(second - 1, second + 2) if n in shortest]
+        path = min(around) if wait < (min(around) - believed) / 2 else min(there, default=0)
+        if second in shortest or path == min(around):
+            own = least if path == min(around) else shortest
+            kept = (seconds[second], believed, least[second], first, last, wait, own[second])
+            found += [kept] if path > most else []
     its = [each[0] for each in found]
     begins, ends = flow.at(found[0][3]), flow.at(found[-1][4])
     return {
         "held_s": sum(it.covered for it in its),
         "believed_us": statistics.median(each[1] for each in found),
-        "least_us": statistics.median(each[2] for each in found),
-        "believed_ratio": statistics.median(each[1] / each[2] for each in found),
+        "least_us": min(each[2] for each in found),
+        "path_us": min(each[6] for each in found),
+        "believed_ratio": statistics.median(each[1] for each in found)
+        / min(each[6] for each in found),
         "t0_at": begins,
         "t1_at": ends,
         "begins_at": begins,
@@ -52,21 +79,14 @@ def min_rtt_stale(flow: Flow) -> Numbers:
 
 
 def path_shorter(flow: Flow) -> Numbers:
-    """From the first round trip on that is below all of the three seconds before the lab changed
-    its path."""
-    (changed, _), *_ = flow.of.changed("rtt")
-    rtts = flow.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", us="rs.rtt_us")
-    earlier = rtts.filter(pl.col("ns").is_between(changed - 3 * SECOND, changed))
-    limit = int(earlier["us"].min()) - 1000  # type: ignore[arg-type]
-    ns = int(rtts.filter((pl.col("ns") >= changed) & (pl.col("us") < limit))["ns"][0])
-    before = rtts.filter(pl.col("ns").is_between(ns - 3 * SECOND, ns - 1))
-    fastest = before.sort("us", "ns").row(0, named=True)
-    after = int(rtts.filter(pl.col("ns").is_between(ns, ns + 3 * SECOND - 1))["us"].min())  # type: ignore[arg-type]
-    sent = fastest["ns"] - 1000 * fastest["us"]
-    waits = flow.of.waits_of_run
-    # A sample's time is told in hundredths of a second.
-    known = max((at for at, _ in waits if at <= sent - SECOND // 100), default=sent)
-    wait = max(us for at, us in waits if known <= at <= fastest["ns"])
+    """From the first sample on, after the lab changed its path, that leaves less than half of the
+    way down."""
+    (changed, us), *_ = flow.of.changed("rtt")
+    half = (flow.base_us + us + flow.extra_us) / 2
+    ns = next(at for at, rtt, wait in trips(flow) if at >= changed and rtt - wait < half)
+    near = [each for each in trips(flow) if ns - 3 * SECOND <= each[0] < ns + 3 * SECOND]
+    old, new = ([it for it in near if (it[0] < ns) == before] for before in (True, False))
+    after = statistics.median(rtt - wait for _, rtt, wait in new)
     holds = flow.rate * after / 1e6 / max(flow.segment_sizes)
     extra = pl.max_horizontal("bbr.extra_acked[0]", "bbr.extra_acked[1]")
     rows = flow.spans.filter(pl.col("ns") >= ns).with_columns(extra=extra)
@@ -74,10 +94,11 @@ def path_shorter(flow: Flow) -> Numbers:
         "change_at": flow.at(ns),
         "begins_at": flow.at(ns),
         "ends_at": flow.ends,
-        "before_us": fastest["us"],
-        "after_us": after,
-        "wait_us": wait,
-        "less_us": fastest["us"] - after,
+        "old_us": statistics.median(rtt - wait for _, rtt, wait in old),
+        "new_us": after,
+        "before_us": statistics.median(rtt for _, rtt, _ in old),
+        "after_us": statistics.median(rtt for _, rtt, _ in new),
+        "samples_count": len(near),
         "extra_packets": rows["extra"].max(),
         "bdp_packets": holds,
         "held_s": int(rows.filter(2 * pl.col("extra") > holds)["d"].sum()) / SECOND,

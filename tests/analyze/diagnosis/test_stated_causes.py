@@ -87,7 +87,7 @@ def test_a_queue_that_drains_does_not_date_the_change_of_a_path(made: dict[str, 
     shorter = found(made, "drains_v1")["path_shorter"]
     at_s = (shorter["change_at"] - made["drains_v1"].zero_ns) / 1e9
     assert 7.1 <= at_s <= 7.4
-    assert shorter["after_us"] < 65_000 < shorter["before_us"]
+    assert shorter["new_us"] < 65_000 < shorter["old_us"]
 
 
 def test_flows_that_overflow_a_queue_are_not_said_to_meet_a_lossy_link(
