@@ -54,13 +54,18 @@ def not_converged(flow: Flow) -> Numbers:
 Cut = tuple[int, int, int]
 
 
-def cuts_in_a_row(flow: Flow) -> list[Cut]:
-    """The longest row of cuts of inflight_hi that each left less than the one before: when [ns],
-    from and to how many packets."""
+def with_others(flow: Flow) -> set[int]:
+    """The seconds in which another sender was there, by what was recorded."""
+    return {n for n, it in of_flow(flow).items() if it.senders > 1}
+
+
+def cuts_in_a_row(flow: Flow, shared: set[int]) -> list[Cut]:
+    """The longest row of cuts of inflight_hi that each left less than the one before, of those in
+    the seconds with others: when [ns], from and to how many packets."""
     rows = flow.after_init.select("ns", "bbr.inflight_hi", "bbr.prev_probe_too_high").rows()
     chains: list[list[Cut]] = []
     for (ns, old, _), (_, new, too_high) in pairwise(rows):
-        if new < old and too_high:
+        if new < old and too_high and (ns - flow.zero) // SECOND in shared:
             if chains and new < chains[-1][-1][2]:
                 chains[-1].append((ns, old, new))
             else:
@@ -73,14 +78,21 @@ def first_bound(chain: list[Cut]) -> int:
     return chain[0][1] if chain[0][1] != UNSET else chain[0][2]
 
 
-def inflight_hi_ratchet(flow: Flow) -> Numbers:
-    chain = cuts_in_a_row(flow)
-    raised = sum(b[1] - a[2] for a, b in pairwise(chain))
+def thirds(flow: Flow, chain: list[Cut]) -> tuple[list[int], list[int]]:
+    """Bytes of the whole seconds in the first third of the time from cut to cut, and the last."""
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
     third = (b - a) / 3
     before = [it.bytes for n, it in mine.items() if n <= a + third]
-    after = [it.bytes for n, it in mine.items() if n >= b - third]
+    return before, [it.bytes for n, it in mine.items() if n >= b - third]
+
+
+def inflight_hi_ratchet(flow: Flow) -> Numbers:
+    chain = cuts_in_a_row(flow, with_others(flow))
+    raised = sum(b[1] - a[2] for a, b in pairwise(chain))
+    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
+    mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
+    before, after = thirds(flow, chain)
     fell = sum(before) / len(before) - sum(after) / len(after)
     short = sum(it.short for it in mine.values())
     return {

@@ -123,3 +123,6 @@ def test_of_paths_that_were_judged_wrongly_once_nothing_false_is_said(tmp_path: 
     assert "not_converged" in rules["silent_beside_another"]
     assert "min_rtt_stale" in rules["longer_path_of_two"]
     assert "startup_too_early" in rules["greeted_through_a_queue"]
+    changed = rules["longer_then_shorter_behind_a_queue"]
+    assert {"min_rtt_stale", "path_shorter"} <= changed
+    assert "inflight_hi_ratchet" in rules["cut_before_another_comes"]

@@ -8,6 +8,7 @@ set-up, or were read by people.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -18,7 +19,7 @@ from tests.truth import worked_out_paths
 from tests.truth.facts import PROBE_BW, Flow, Recording, heavy, lost_elsewhere
 from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
-from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound
+from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound, thirds
 from tests.truth.seconds import SECOND
 
 Note = str | None
@@ -229,15 +230,20 @@ def longer_path_wins(flow: Flow) -> Note:
 
 
 def bounds_ratchet(flow: Flow) -> Note:
-    """Three cuts or more in a row, each to less than the one before; then held in CRUISE.
+    """Three cuts or more in a row, each to less than the one before, from the first third of whose
+    time to the last it carried less; then held in CRUISE.
 
     Others overflow a queue: alone, or where nothing was dropped, none do.
     """
     alone = len(flow.of.lab["flows"]) < 2 or not flow.of.dropped()
     if alone or flow.of.lab["loss"] or "bbr.inflight_hi" not in flow.rows.columns:
         return None
-    chain = cuts_in_a_row(flow)
-    if len(chain) < 3:
+    there = [(begins, ends) for begins, ends, _ in senders(flow.of)]
+    seconds = range(int(flow.begins), int(flow.ends) + 1)
+    shared = {n for n in seconds if sum(a < n + 1 and n < b for a, b in there) > 1}
+    chain = cuts_in_a_row(flow, shared)
+    first, last = thirds(flow, chain) if len(chain) >= 3 else ([], [])
+    if not first or not last or statistics.fmean(last) >= statistics.fmean(first):
         return None
     modes = flow.spans.select("ns", "bbr.mode", "bbr.cycle_idx").unique("ns", keep="last")
     after = held_by(flow).filter(pl.col("ns") >= chain[0][0]).join(modes, on="ns")
