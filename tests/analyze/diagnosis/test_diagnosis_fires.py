@@ -536,6 +536,16 @@ def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
         assert made.outcomes("not checked") == []
 
 
+def test_a_startup_that_the_receivers_window_keeps_from_ending_is_told_once(alter: Alter) -> None:
+    names = ("startup_never_left", "receive_window_limited")
+    (run, of_window), (other, in_startup) = (PUT[name] for name in reversed(names))
+    assert run == other
+    with alter(run, [*of_window, *in_startup]) as store:
+        made = diagnose(store.con, store.run_id(run), [RULES[name] for name in names])
+    assert [check.outcome for check in made.checks] == ["found", "found"]
+    assert [finding.rule.name for finding in made.findings] == ["receive_window_limited"]
+
+
 def test_losses_where_packets_overtake_each_other_are_not_said_to_be_no_reordering(
     alter: Alter,
 ) -> None:
