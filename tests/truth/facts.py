@@ -624,13 +624,17 @@ class Flow:
     @property
     def frozen_from(self) -> list[float]:
         """When v1 began to pace at its long-term rate, in PROBE_BW: STARTUP's gain is on top of it.
-        The next row shows what an event did; a PROBE_RTT in between is no new beginning."""
+        The next row shows what an event did; a PROBE_RTT in between is no new beginning, but one in
+        which the rate was found is."""
         rows = self.after_init.select("ns", "bbr.lt_use_bw", "bbr.mode").rows()
-        return [
-            self.at(ns)
-            for (ns, used, before), (_, uses, mode) in pairwise(rows)
-            if uses and mode == PROBE_BW and not (used and before in (PROBE_BW, PROBE_RTT))
-        ]
+        found, held = [], False
+        for (ns, _, _), (_, uses, mode) in pairwise(rows):
+            if mode == PROBE_RTT:
+                continue
+            if (frozen := uses and mode == PROBE_BW) and not held:
+                found.append(self.at(ns))
+            held = frozen
+        return found
 
     @cached_property
     def probe_rtt_spans(self) -> list[tuple[int, int]]:
