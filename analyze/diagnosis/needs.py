@@ -18,30 +18,35 @@ class Need:
     words: str
 
 
+# Counts, not EXISTS: of many runs, DuckDB numbers all rows of each to find out whether it has one.
+def _has(table: str, column: str = "*") -> str:
+    """Return the condition that a run has rows in one of the ``this_`` tables, or such values."""
+    return f"(SELECT count({column}) > 0 FROM this_{table})"
+
+
+def _stores(table: str, column: str = "*") -> str:
+    """Return the same condition for a table of the store."""
+    of_run = "WHERE run_id = (SELECT run_id FROM this_run)"
+    return f"(SELECT count({column}) > 0 FROM {table} {of_run})"
+
+
 def _fact(scope: str, name: str) -> str:
     return f"EXISTS (FROM this_facts WHERE scope = '{scope}' AND name = '{name}')"
 
 
 NEEDS = {
-    "state": Need("EXISTS (FROM this_events WHERE mode IS NOT NULL)", "the state of struct bbr"),
-    "decisions": Need(
-        "EXISTS (FROM decisions WHERE run_id = (SELECT run_id FROM this_run))",
-        "a replay (bbrscope replay RUN)",
-    ),
-    "rtt": Need("EXISTS (FROM this_events WHERE rtt_us IS NOT NULL)", "RTT samples"),
-    "samples": Need("EXISTS (FROM this_events WHERE sample_bw IS NOT NULL)", "rate samples"),
-    "losses": Need(
-        "EXISTS (FROM events WHERE run_id = (SELECT run_id FROM this_run) AND tp_lost IS NOT NULL)",
-        "counts of lost packets (tp.lost)",
-    ),
+    "state": Need(_has("events", "mode"), "the state of struct bbr"),
+    "decisions": Need(_stores("decisions"), "a replay (bbrscope replay RUN)"),
+    "rtt": Need(_has("events", "rtt_us"), "RTT samples"),
+    "samples": Need(_has("events", "sample_bw"), "rate samples"),
+    "losses": Need(_stores("events", "tp_lost"), "counts of lost packets (tp.lost)"),
     "ce": Need(
-        "EXISTS (FROM this_events WHERE ecn_ok IS NOT NULL)"
-        " OR EXISTS (FROM packets WHERE run_id = (SELECT run_id FROM this_run))",
+        f"{_has('events', 'ecn_ok')} OR {_stores('packets')}",
         "TCP's ECN flags, or a packet capture",
     ),
     "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
     "link": Need(
-        "EXISTS (FROM this_events WHERE capacity IS NOT NULL)",
+        _has("events", "capacity"),
         "the bottleneck's rate (setup.rate in the manifest, or a sampled queue that held packets)",
     ),
     "others": Need(
