@@ -246,7 +246,8 @@ SELECT list(run_id ORDER BY run_id), sum(events)::BIGINT FROM (
 ) GROUP BY batch ORDER BY batch"""
     found = store.con.execute(query).fetchall()
     workers = min(workers, len(found))
-    largest = max(EVENTS_AT_ONCE, *(events for _, events in found))
+    # Room for twice as many: with less, what waits on the disk meanwhile takes a sixth of the time.
+    largest = max(2 * EVENTS_AT_ONCE, *(events for _, events in found))
     memory = BYTES_AN_EVENT * largest * workers
     for run_ids in _materialize_within(store, [run_ids for run_ids, _ in found], memory, workers):
         with limited(store.con, memory_limit=ALL_MEMORY), store.transaction() as con:

@@ -21,30 +21,28 @@ from ..view_parts import (
 )
 
 _BOUNDS = ("inflight_hi", "inflight_lo", "bw_lo")
+_PAIRS = ", ".join(f"e.bbr_{b} AS old_{b}, {lead(f'e.bbr_{b}')} AS new_{b}" for b in _BOUNDS)
+_MOVED = " OR ".join(f"old_{b} <> new_{b}" for b in _BOUNDS)
+_VALUES = ", ".join(f"{{bound: '{b}', old: old_{b}, new: new_{b}}}" for b in _BOUNDS)
 
-
-def _history(bounds: tuple[str, ...]) -> str:
-    """Changes of bounds; the decision is the event's last about it: it left the value."""
-    pairs = ", ".join(f"e.bbr_{b} AS old_{b}, {lead(f'e.bbr_{b}')} AS new_{b}" for b in bounds)
-    moved = " OR ".join(f"old_{b} <> new_{b}" for b in bounds)
-    values = ", ".join(f"{{bound: '{b}', old: old_{b}, new: new_{b}}}" for b in bounds)
-    return f"""
+# Changes of bounds; the decision is the event's last about it: it left the value.
+_HISTORY = f"""
 WITH h AS (
   SELECT run_id, run, flow, first_ns, gap, sampled, (seq + gap::INTEGER) AS seq,
     CASE WHEN gap THEN next_ns ELSE ns END AS ns, b.bound, b.old, b.new
   FROM (
-    SELECT *, unnest([{values}]) AS b FROM (
+    SELECT *, unnest([{_VALUES}]) AS b FROM (
       SELECT e.run_id, r.run, e.flow, e.seq, e.ns, f.first_ns, e.gap,
-        e.kind = '{SAMPLE}' AS sampled, {lead("e.ns")} AS next_ns, {pairs}
+        e.kind = '{SAMPLE}' AS sampled, {lead("e.ns")} AS next_ns, {_PAIRS}
       {SOURCE} {FLOW_WINDOW}
-    ) WHERE {moved}
+    ) WHERE {_MOVED}
   ) WHERE b.old <> b.new
 ), d AS (
   SELECT d.run_id, r.run, d.flow, d.seq, c.about AS bound, max_by(d.code, d.ord) AS code,
     max_by(c.name, d.ord) AS name, max_by(d.e0, d.ord) AS e0, max_by(d.e1, d.ord) AS e1,
     max_by(d.e2, d.ord) AS e2, max_by(d.e3, d.ord) AS e3
   FROM decisions d JOIN runs r USING (run_id) JOIN decision_codes c USING (code)
-  WHERE c.change AND c.about IN {bounds if len(bounds) > 1 else f"('{bounds[0]}')"}
+  WHERE c.change AND c.about IN {_BOUNDS}
   GROUP BY ALL
 )
 SELECT h.run_id, h.run, h.flow, h.seq, h.ns, {times("h.ns", "h.first_ns")},
@@ -54,7 +52,6 @@ SELECT h.run_id, h.run, h.flow, h.seq, h.ns, {times("h.ns", "h.first_ns")},
   CASE WHEN h.gap THEN NULL ELSE d.e2 END AS e2, CASE WHEN h.gap THEN NULL ELSE d.e3 END AS e3
 FROM h LEFT JOIN d USING (run_id, run, flow, seq, bound) JOIN run_clocks k USING (run_id, run)
 """
-
 
 _HISTORY_COLUMNS = (
     RUN_ID,
@@ -71,14 +68,6 @@ _HISTORY_COLUMNS = (
     *EVIDENCE,
 )
 
-INFLIGHT_HI_HISTORY = View(
-    "inflight_hi_history",
-    "Every change of inflight_hi (v2, v3) with the decision that made it.",
-    _HISTORY_COLUMNS,
-    "SELECT * EXCLUDE (bound) FROM (" + _history(("inflight_hi",)) + ") ORDER BY run_id, flow, seq",
-    materialized=True,
-)
-
 BOUNDS_HISTORY = View(
     "bounds_history",
     "Every change of inflight_hi, inflight_lo and bw_lo (v2, v3) with the decision that made it.",
@@ -89,11 +78,20 @@ BOUNDS_HISTORY = View(
         Column("new", "UINTEGER", "by bound", f"packets, or {BW_UNITS}; {UNSET}: unset"),
         *_HISTORY_COLUMNS[9:],
     ),
-    "FROM (" + _history(_BOUNDS) + ") ORDER BY run_id, flow, seq, bound",
+    f"FROM ({_HISTORY}) ORDER BY run_id, flow, seq, bound",
+    materialized=True,
+)
+
+INFLIGHT_HI_HISTORY = View(
+    "inflight_hi_history",
+    "Every change of inflight_hi (v2, v3) with the decision that made it.",
+    _HISTORY_COLUMNS,
+    "SELECT * EXCLUDE (bound) FROM bounds_history WHERE bound = 'inflight_hi'"
+    " ORDER BY run_id, flow, seq",
     materialized=True,
 )
 
 VIEWS = (
-    INFLIGHT_HI_HISTORY,
     BOUNDS_HISTORY,
+    INFLIGHT_HI_HISTORY,
 )

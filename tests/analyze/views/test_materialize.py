@@ -92,7 +92,7 @@ def test_rows_are_materialized_within_a_bound_of_memory_and_beyond_it_where_they
                 forget(con, [store.run_id("v2_single_1bdp")])
             materialize_replayed(store, everything)
             assert [store.con.execute(query).fetchall() for query in sums] == before
-    assert limits[0] == "122.0 MiB"
+    assert limits[0] == "244.1 MiB"
     assert limits[-1].endswith("GiB")
 
 
