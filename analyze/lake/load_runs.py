@@ -21,7 +21,7 @@ from ...collect.ingest.worker_shares import size_of
 from ...collect.lake import lake_manifest as manifest
 from ...collect.lake.lake_place import LakePlace, open_place, token
 from ...collect.store import schema
-from ...collect.store.query import Row, one
+from ...collect.store.query import Row, rows
 from ...collect.store.rowsets import insert_into
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
@@ -147,6 +147,7 @@ class _Group:
         self.findings: dict[int, list[Row]] = {}
         self.small: dict[str, pa.Table] = {}
         self.agreement: dict[int, tuple[int, int]] = {}
+        self.runs: dict[int, Row] = {}
 
     def load(self, bundles: Mapping[Path, _NewBundle]) -> None:
         """Load bundles of different names."""
@@ -239,6 +240,7 @@ class _Group:
         counts |= {key: written.rows for key, written in self.written.items() if written.rows}
         self.small = small_tables(self.store.con, counts)
         self.agreement = _agreement(self.store.con)
+        self.runs = {row["run_id"]: row for row in rows(self.store.con, "SELECT * FROM runs")}
         filed: set[int] = set()
         for path, outcome in self.loaded.items():
             already = outcome.run_id in filed or not self._file_run(outcome.run_id, counts)
@@ -287,8 +289,7 @@ class _Group:
         return written
 
     def _manifest_row(self, run_id: int) -> Row:
-        con = self.store.con
-        row = one(con, "SELECT * FROM runs WHERE run_id = ?", run_id)
+        row = self.runs[run_id]
         compared, exact = self.agreement.get(run_id, (0, 0))
         findings = self.findings.get(run_id)
         return {

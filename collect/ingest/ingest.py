@@ -25,7 +25,7 @@ from ..packets.packet_run import add_packets, load_capture, load_packets
 from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
-from ..store.limits import limited, write_as_it_fills
+from ..store.limits import write_as_it_fills
 from ..store.rowsets import insert
 from ..store.store import Store
 from . import run_facts as facts
@@ -36,8 +36,6 @@ from .recorded_flows import recorded_flows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# DuckDB holds this much of the file in memory while it loads, whatever the recording's size.
-LOAD_MEMORY = "256MB"
 # Columns of events that loading itself asks for, of a store that is to have only some.
 LOADED_BY = frozenset(
     "flow seq ns kind line complete exit_ns new_state tp_snd_una skb_end_seq".split()
@@ -185,10 +183,7 @@ class _Loader:
                 "record again while BBR connections are sending",
             )
         write_as_it_fills(self.con)
-        with (
-            limited(self.con, memory_limit=LOAD_MEMORY),
-            streamed(self.con, "incoming_events", first.schema, chain([first], batches)),
-        ):
+        with streamed(self.con, "incoming_events", first.schema, chain([first], batches)):
             self.con.execute(
                 "INSERT INTO events BY NAME "
                 f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
