@@ -13,6 +13,8 @@ from .printed_rows import RowPrinter
 
 # Tags: the socket has another congestion control now; or it had when it was destroyed.
 LEFT, LEFT_FOR_GOOD = "O", "OX"
+# Fields that grow while a socket has BBR: only init() sets them back. The second is v1's.
+SET_BACK_BY_INIT = ("bbr.full_bw_reached", "bbr.rtt_cnt")
 
 
 def another_control(version: Version) -> str:

@@ -48,9 +48,13 @@ class Follower:
             return
         self.manifest = manifest
         rung = RUNGS.get(named_rung(manifest))
-        tells = self.wanted is None or self.wanted
-        if tells and manifest.get("bbr") and (rung is None or rung.replays):
+        if self._estimates and manifest.get("bbr") and (rung is None or rung.replays):
             warm.compile_loop(str(manifest["bbr"]))
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether decisions are told."""
+        return self.wanted is None or bool(self.wanted)
 
     def take(self, batch: LiveBatch) -> Followed:
         """Return events and decisions of a batch; asked twice about one, the same object."""
@@ -83,8 +87,7 @@ class Follower:
         )
         assembler = EventAssembler(headers)
         self.version = which_bbr.decide(assembler.columns, self.manifest).version
-        tells = self.wanted is None or self.wanted
-        if tells and any(tag.kind == "main" for tag in assembler.header.tags):
+        if self._estimates and any(tag.kind == "main" for tag in assembler.header.tags):
             columns = assembler.columns
             try:
                 self.replay = LiveReplay(self.version, columns, self.manifest, self.wanted)

@@ -19,14 +19,13 @@ from ...collect.flight.triggers import (
 )
 from ...probes.base.errors import BbrscopeError
 from ..bbr.codes import BY_NAME, CODES
-from ..replay.prepare import EVENT_COLUMNS
 from .follower import Follower
 from .live_events import LiveEvent
+from .live_replay import RECORDED
 
 SQL = re.compile(r"sql:(.+)", re.DOTALL)
 NO_EVENT = -1
 TABLE = "batch_of_events"
-COLUMNS = tuple(name for name in EVENT_COLUMNS if name not in ("ns", "kind", "seq", "line"))
 
 
 class Decision:
@@ -117,15 +116,15 @@ def _unanswered(condition: str, error: duckdb.Error) -> str:
 
 
 def columns_in(condition: str) -> tuple[str, ...]:
-    """Those of COLUMNS that a condition may read: making the others costs more than all else.
+    """Those of RECORDED that a condition may read: making the others costs more than all else.
 
     >>> columns_in("tp_srtt_us/8 > 200000 AND kind = 'main'")
     ('tp_srtt_us',)
     """
     text = condition.lower()
     if "columns" in text or TABLE in text:  # they may mean all without a name
-        return COLUMNS
-    return tuple(name for name in COLUMNS if name in text)
+        return RECORDED
+    return tuple(name for name in RECORDED if name in text)
 
 
 def table_of(events: list[LiveEvent], names: Sequence[str]) -> pa.Table:

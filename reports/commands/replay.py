@@ -17,10 +17,8 @@ from ..text.print_table import printable
 from ..text.screen import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from ...analyze.replay.flow_replay import FlowPart, FlowReplay
     from ...collect.store.store import Store
 
 
@@ -156,8 +154,12 @@ def _replay(
     documents: list[str] = []
     exact = True
     with progress(session.total_events(opened.con, run_ids), "replaying") as advance:
-        runs = session.replay_parts(opened.con, run_ids, decisions, jobs, advance)
-        for flows in results.keep_all(opened, runs) if decisions else map(_flows, runs):
+        given = opened.con, run_ids, decisions, jobs, advance
+        if decisions:
+            runs = results.keep_all(opened, session.replay_parts(*given))
+        else:
+            runs = session.replay_runs(*given)
+        for flows in runs:
             if printer is None:
                 documents.append(json.dumps(results.as_document(flows)))
             exact = exact and all(flow.exact for flow in flows)
@@ -165,9 +167,3 @@ def _replay(
                 printer.run(flows)
     materialize_replayed(opened, run_ids, jobs)
     return documents, exact
-
-
-def _flows(parts: Iterable[list[FlowPart]]) -> list[FlowReplay]:
-    from ...analyze.replay.flow_replay import whole_flows
-
-    return whole_flows(part for some in parts for part in some)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....probes.fields import EVENT_FIELDS, EXIT_FIELDS
+from ....probes.leaving import SET_BACK_BY_INIT
 from ....probes.packed_columns import WORD_BITS
 from ...bundle.numbers import MAX_NS
 from ...store.schema.recorded_tables import KINDS, SAMPLE
@@ -42,7 +43,7 @@ TARGETS = {f.column: f.storage_bytes for f in EVENT_FIELDS} | {
 # are (init's entry, parameters, single rows), bits of the entry rows before it, its first column,
 # how many its rows have and how many there are with the fields of packed ones, and which are the
 # time, the socket, the number of the event on its socket, the socket's cookie (-1: none) and, of
-# samples, what only init() sets back: bbr.full_bw_reached and v1's bbr.rtt_cnt (-1: none).
+# samples, SET_BACK_BY_INIT (-1: none).
 (
     TAG_KEY,
     TAG_KIND,
@@ -160,7 +161,7 @@ def _tag_row(tag: Tag, start: int, header: Header) -> tuple[int, ...]:
     names = [column.name for column in tag.columns]
     maybe = (names.index(name) if name in names else -1 for name in ("seqno", "sk.cookie"))
     place = (start, len(tag.printed), len(names), names.index("ns"), names.index("sk"), *maybe)
-    only_grow = ("bbr.full_bw_reached", "bbr.rtt_cnt") if tag.kind == SAMPLE else ("", "")
+    only_grow = SET_BACK_BY_INIT if tag.kind == SAMPLE else ("", "")
     grown = (names.index(name) if name in names else -1 for name in only_grow)
     return key, kind, tag.part, tag.part == 1, side, before, *place, *grown
 

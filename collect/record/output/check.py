@@ -14,7 +14,7 @@ from pathlib import Path
 import zstandard
 
 from ....probes.base.plurals import plural
-from ....probes.leaving import LEFT, LEFT_FOR_GOOD
+from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT
 from ....probes.packed_columns import Part, places
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
@@ -63,8 +63,6 @@ class Completeness:
         return {**vars(self), "first": [list(each) for each in self.first]}
 
 
-# Of samples, what only init() sets back: collect/events/loop/column_plan.py knows the same.
-GROWING = ("bbr.full_bw_reached", "bbr.rtt_cnt")
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
 
@@ -74,8 +72,8 @@ class RowPlan:
     """Where the rows of a tag have the values that are checked: indices, the tag itself being 0.
 
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
-    all of them; `growing` are those of GROWING, where a sample has the first of them, each with the
-    part of a packed word that it is; nothing behind `last` counts.
+    all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them, each
+    with the part of a packed word that it is; nothing behind `last` counts.
     """
 
     letters: str
@@ -297,9 +295,10 @@ class Checker:
 
 
 def _growing(names: list[str]) -> tuple[tuple[int, Part | None], ...]:
-    """Where a sample has GROWING, the tag itself being 0; () if it lacks the first of them."""
-    found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(GROWING))}
-    return tuple(found[name] for name in GROWING if name in found) if GROWING[0] in found else ()
+    """Where a sample has SET_BACK_BY_INIT, the tag itself being 0; () if it lacks the first."""
+    wanted = SET_BACK_BY_INIT
+    found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(wanted))}
+    return tuple(found[name] for name in wanted if name in found) if wanted[0] in found else ()
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
