@@ -174,7 +174,10 @@ class Dissection(Closing):
             for done, piece in self._source:
                 if self._stop.is_set():
                     break
-                sink.write(piece)
+                # A write that Ctrl-Z or any signal interrupts takes a part, and tells how much.
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[sink.write(rest) :]
                 if not self._has_room():
                     raise _TooLargeError(self.memory())
                 if self._progress is not None:
