@@ -12,7 +12,7 @@ from ..print_table import printable, render
 if TYPE_CHECKING:
     from ....analyze.diagnosis.engine import Diagnosis, Finding
 
-_Row = tuple[str, str, int, int, float | None, float | None, str]
+_Row = tuple[str, str, int, int, float | None, int | None, str]
 
 
 def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list[str]:
@@ -48,13 +48,15 @@ def _more(count: int) -> str:
 def _row(findings: Sequence[tuple[str, Finding]]) -> _Row:
     rule = findings[0][1].rule
     worst = max(findings, key=lambda one: one[1].cost_s or 0)
+    seconds = _sum(finding.cost_s for _, finding in findings)
+    volume = _sum(finding.cost_bytes for _, finding in findings)
     return (
         rule.name,
         rule.title,
         len({run for run, _ in findings}),
         len({(run, finding.flow) for run, finding in findings}),
-        _sum(finding.cost_s for _, finding in findings),
-        _sum(finding.cost_bytes for _, finding in findings),
+        None if seconds is None else round(seconds, 2),
+        None if volume is None else round(volume),
         worst[0],
     )
 
