@@ -7,7 +7,7 @@ that looks at each row once and no further than to the last column that it needs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,6 +65,11 @@ class Completeness:
 
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
+# Every mode paces by a gain above 0: a struct bbr whose gain is 0 has not seen its init() yet.
+GAIN = "bbr.pacing_gain"
+
+# Where a row has a field, the tag itself being 0, and which part of a packed word it is.
+Place = tuple[int, Part | None]
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,8 @@ class RowPlan:
     """Where the rows of a tag have the values that are checked: indices, the tag itself being 0.
 
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
-    all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them, each
-    with the part of a packed word that it is; nothing behind `last` counts.
+    all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them;
+    `gain` is where a row of main() has GAIN, if it does; of what is behind `last` only that counts.
     """
 
     letters: str
@@ -82,7 +87,8 @@ class RowPlan:
     number: int
     chain: dict[str, int]
     whole: tuple[int, int, int] | None
-    growing: tuple[tuple[int, Part | None], ...]
+    growing: tuple[Place, ...]
+    gain: Place | None
     last: int
 
     def how_far(self, values: list[bytes]) -> int:
@@ -91,10 +97,15 @@ class RowPlan:
         A pipe that was found full counts for more than all rounds (of 32 bits).
         """
         come = -1 if not self.growing else 0
-        for shift, (place, part) in zip((32, 0), self.growing, strict=False):
-            value = part.of(int(values[place], 16)) if part else int(values[place])
-            come += value << shift
+        for shift, place in zip((32, 0), self.growing, strict=False):
+            come += _value(values, place) << shift
         return come
+
+    def found_state(self, values: list[bytes]) -> bool:
+        """Whether a row of main() says that init() had been called before it."""
+        if self.gain is None:
+            return False
+        return _value([*values[:-1], *values[-1].split(b",")], self.gain) != 0
 
 
 @dataclass(slots=True)
@@ -104,7 +115,8 @@ class SocketSoFar:
     `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
     CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
-    called for the SYN's ACK alone; `come` is how far BBR had come by its last sample.
+    called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
+    last sample.
     """
 
     next: int
@@ -161,6 +173,7 @@ class Checker:
         tag, *names = header[1:].decode(errors="replace").split(",")
         letters, place = tag.rstrip("0123456789"), {name: i for i, name in enumerate(names, 1)}
         chain = {name: place[name] for name in CHAIN if name in place and letters == "M"}
+        gain = next(iter(_places(names, (GAIN,))), None) if letters == "M" else None
         reader: Reader
         if letters in ENTRY_OF:
             reader, wanted = self._leave, ["sk"]
@@ -168,6 +181,8 @@ class Checker:
             reader, wanted = self._event, ["ns", "sk", "seqno"]
         elif chain:
             reader, wanted = self._continue, ["ns", "sk"]
+        elif gain:
+            reader, wanted = self._look, ["sk"]
         elif letters in (LEFT, LEFT_FOR_GOOD):
             reader, wanted = self._left, ["sk"]
         elif letters in BESIDE_MAIN and tag in (letters, f"{letters}0"):
@@ -175,11 +190,11 @@ class Checker:
         else:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
-        growing = _growing(names) if letters == "T" else ()
+        growing = _places(names, SET_BACK_BY_INIT) if letters == "T" else ()
         needed = [place[name] for name in wanted] + list(chain.values())
         last = max(needed + [at for at, _ in growing])
         number, ns = place.get("seqno", 0), place.get("ns", 0)
-        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, growing, last)
+        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, growing, gain, last)
         self._plans[tag.encode()] = reader, plan
 
     def finish(self) -> Completeness:
@@ -216,6 +231,8 @@ class Checker:
         socket.come = come if come >= 0 else socket.come
         socket.begun |= letters == "I" or (letters == "M" and socket.called)
         socket.called |= letters == "M"
+        if not socket.begun:
+            socket.begun = plan.found_state(values)
         if letters in EXIT_OF:
             self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
@@ -258,6 +275,12 @@ class Checker:
         """The first row of another call, where events have no numbers."""
         self._rows[plan.letters] += 1
 
+    def _look(self, plan: RowPlan, values: list[bytes]) -> None:
+        """A further row of main()'s, which may tell that init() was called before."""
+        socket = self._sockets.get(values[plan.sk])
+        if socket is not None and not socket.begun:
+            socket.begun = plan.found_state(values)
+
     def _continue(self, plan: RowPlan, values: list[bytes]) -> None:
         """A further row of main()'s, or one without a number, with columns of CHAIN."""
         self._rows[plan.letters] += 1
@@ -266,6 +289,8 @@ class Checker:
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(UNNUMBERED)
         self._chain(plan, values, sk, socket)
+        if not socket.begun:
+            socket.begun = plan.found_state(values)
 
     def _chain(self, plan: RowPlan, values: list[bytes], sk: bytes, socket: SocketSoFar) -> None:
         """Take a row's columns of CHAIN; once there are all, check main()."""
@@ -294,9 +319,14 @@ class Checker:
             self.result.note(ns, sk, why)
 
 
-def _growing(names: list[str]) -> tuple[tuple[int, Part | None], ...]:
-    """Where a sample has SET_BACK_BY_INIT, the tag itself being 0; () if it lacks the first."""
-    wanted = SET_BACK_BY_INIT
+def _value(values: list[bytes], place: Place) -> int:
+    """The field at that place."""
+    at, part = place
+    return part.of(int(values[at], 16)) if part else int(values[at])
+
+
+def _places(names: list[str], wanted: Sequence[str]) -> tuple[Place, ...]:
+    """Where the wanted fields are, in their order; () if the row lacks the first."""
     found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(wanted))}
     return tuple(found[name] for name in wanted if name in found) if wanted[0] in found else ()
 

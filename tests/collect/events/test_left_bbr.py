@@ -117,10 +117,15 @@ def test_init_again_with_the_next_number_is_the_same_sockets_return(make_bundle:
 
 
 def test_init_of_a_socket_that_was_recorded_in_its_midst_is_its_return(make_bundle: Make) -> None:
-    """Before init only the SYN's ACK is a call of main(), on a zeroed struct bbr."""
+    """Before init only the SYN's ACK is a call of main(), on a zeroed struct bbr: its gain is 0."""
     midst = [f"M,{n},a,{n - 1},{n},1,1" for n in (1, 2)]
     _, flows, _ = read(make_bundle([*HEAD, *midst, *init(3, 2), *main(4, 3)], "midst"))
     assert stays(flows) == [(True, None), (False, 1)]
+    once = ["#M,ns,sk,seqno,tp.delivered,rs.acked_sacked,bbr.full_bw_reached:1+bbr.pacing_gain:11"]
+    once += [*init(3, 1), "M,4,a,2,2,1,5c8"]
+    for state, left in (("5c8", True), ("0", False)):
+        bundle = make_bundle([*HEAD[:-2], once[0], HEAD[-1], f"M,1,a,0,1,1,{state}", *once[1:]])
+        assert stays(read(bundle)[1])[0] == (left, None)
     opened = ["M,1,a,0,1,1,0", "X,1,a,10"]
     _, flows, _ = read(make_bundle([*HEAD, *opened, *init(3, 1), *main(4, 2)], "opened"))
     assert stays(flows) == [(False, None)]
