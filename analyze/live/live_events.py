@@ -16,6 +16,9 @@ from ...collect.events.lines.header import (
 )
 from ...probes.packed_columns import Part
 
+U32 = (1 << 32) - 1
+# 0 before init() only: every mode paces by a gain above that.
+GAIN = "bbr_pacing_gain"
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")
 # A socket that was silent for this long is forgotten.
@@ -26,8 +29,8 @@ SILENT_NS = 600_000_000_000
 class LiveFlow:
     """A flow: its number from 1 in order of appearance, socket, addresses and parameters.
 
-    `begins` is true until its first event: a flow that is introduced by a row of its own may run
-    callbacks on a zeroed struct bbr before init.
+    `has_init` says that init() was called, seen or not: before it callbacks run on a zeroed struct
+    bbr. `next_seqno` is the number of the flow's next event, -1 before its first.
     """
 
     number: int
@@ -37,6 +40,7 @@ class LiveFlow:
     max_header: int = 0
     has_init: bool = False
     has_delivered: bool = False
+    next_seqno: int = -1
     last_ns: int = 0
 
     @property
@@ -152,6 +156,7 @@ class EventAssembler:
         event.parts |= tag.part
         form.fill(event.values, values)
         event.flow.has_delivered |= event.values.get("tp_delivered", 0) > 0
+        event.flow.has_init |= event.values.get(GAIN, 0) > 0
         if tag.role == PARAMETERS:
             self._take_params(event.flow, form, values)
         if tag.kind == "init" and tag.order == 0:
@@ -165,10 +170,10 @@ class EventAssembler:
         kind = form.tag.kind
         seqno = -1 if form.seqno is None else int(values[form.seqno])
         flow = self._flows.get(sk)
-        again = flow is not None and flow.has_init and kind == "init"
-        if flow is None or again:
+        if flow is None or _begins_another(flow, kind, seqno):
             flow = self._begin(sk)
         flow.has_init |= kind == "init"
+        flow.next_seqno = (seqno + 1) & U32 if seqno >= 0 else -1
         flow.last_ns = int(values[form.ns])
         return LiveEvent(flow, kind, flow.last_ns, seqno, {})
 
@@ -182,6 +187,20 @@ class EventAssembler:
             yield self._open.pop(sk)
         for sk in [sk for sk, flow in self._flows.items() if flow.last_ns < before_ns - SILENT_NS]:
             del self._flows[sk]
+
+
+def _begins_another(flow: LiveFlow, kind: str, seqno: int) -> bool:
+    """Whether this event is of the socket's next flow: collect/events/loop/generations.py.
+
+    Numbers begin at 0 on every new socket; 0 again and again are those of a recorder that has no
+    room to count the events of so many sockets.
+    """
+    if kind == "init" and flow.has_init:
+        return True
+    expected = flow.next_seqno
+    uncounted = seqno == 0 and expected == 1 and kind != "init"
+    went_back = min(seqno, expected) >= 0 and (seqno - expected) & U32 > U32 >> 1
+    return went_back and not uncounted
 
 
 def _is_cleared(event: LiveEvent) -> bool:

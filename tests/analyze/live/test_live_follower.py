@@ -14,11 +14,12 @@ import zstandard
 from bbrscope import fixtures
 from bbrscope.analyze.bbr.codes import BY_NAME
 from bbrscope.analyze.live.follower import Follower
-from bbrscope.analyze.live.live_events import LiveEvent
+from bbrscope.analyze.live.live_events import EventAssembler, LiveEvent
 from bbrscope.analyze.live.live_replay import LiveReplay
 from bbrscope.analyze.live.live_triggers import SqlCondition
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.events.read_events import EventReader
 from bbrscope.collect.flight.event_ring import EventRing
 from bbrscope.collect.flight.triggers import Happened
 from bbrscope.collect.ingest.ingest import ingest
@@ -52,6 +53,71 @@ def test_decisions_as_they_come_are_those_of_the_replay(shipped_path: Path) -> N
         assert taken == Counter(known)
         assert follower.replay is not None
         assert follower.replay.exact == follower.replay.compared > 1000
+
+
+@pytest.mark.parametrize("name", ["events/reused_addresses", "events/aborted", "record/debian_11"])
+def test_events_of_flows_as_they_come_are_those_that_are_read_afterwards(name: str) -> None:
+    """Addresses of sockets are given again, and what precedes init() is of the flow it begins."""
+    bundle = Path(__file__).parents[2] / "collect" / name
+    follower, live = Follower(wanted=()), Counter[tuple[int, str]]()
+    follower.begin(json.loads((bundle / "manifest.json").read_text()))
+    for batch in batches(bundle):
+        live.update((one.flow.number, one.kind) for one in follower.take(batch).events)
+    reader, read = EventReader(bundle / "events.csv.zst", "events.csv"), Counter[tuple[int, str]]()
+    for rows in reader.batches():
+        pairs = zip(rows["flow"].to_pylist(), rows["kind"].to_pylist(), strict=True)
+        read.update(pairs)
+    assert _per_flow(live) == _per_flow(read)
+    assert live.total() > 50
+
+
+HEADERS = (
+    "#S,ns,sk,seqno,new_state,tp.delivered,bbr.pacing_gain,bbr.lt_bw",
+    "#I,ns,sk,sport,dport,daddr,seqno",
+    "#IX,ns,sk,bbr.pacing_gain",
+    "#M,ns,sk,seqno,tp.delivered,bbr.pacing_gain",
+    "#X,ns,sk,tp.snd_cwnd",
+)
+OPENED = (
+    "S,{0}1,a,0,0,0,0,0",
+    "I,{0}2,a,{0},1,1,1",
+    "IX,{0}2,a,739",
+    "M,{0}3,a,2,1,739",
+    "X,{0}4,a,10",
+)
+
+
+def _kinds(rows: list[str]) -> dict[int, list[str]]:
+    """The kinds of each flow's events."""
+    flows: dict[int, list[str]] = {}
+    assembler = EventAssembler(head.encode() for head in HEADERS)
+    for event in assembler.take(f"{row}\n".encode() for row in rows):
+        flows.setdefault(event.flow.number, []).append(event.kind)
+    return flows
+
+
+def test_what_precedes_init_on_an_address_that_is_given_again_is_no_call_on_the_flow_before() -> (
+    None
+):
+    """An accepted socket enters the state Open before init(); tcp_disconnect() looks alike."""
+    opened = ["set_state", "init", "main"]
+    rows = [row.format(port) for port in (1, 2) for row in OPENED]
+    assert _kinds(rows) == {1: opened, 2: opened}
+    assert _kinds([*rows, "S,30,a,3,0,0,0,0"]) == {1: opened, 2: opened}
+
+
+def test_a_socket_that_init_takes_up_again_is_another_flow_also_in_its_midst() -> None:
+    again = [row.format(1) for row in OPENED[1:]]
+    assert _kinds(["M,9,a,0,1,739", "X,9,a,10", *again]) == {1: ["main"], 2: ["init", "main"]}
+    assert _kinds(["M,9,a,0,1,0", "X,9,a,10", *again]) == {1: ["main", "init", "main"]}
+
+
+def _per_flow(counts: Counter[tuple[int, str]]) -> Counter[tuple[tuple[str, int], ...]]:
+    """How many flows have so many events of each kind; who is numbered first does not matter."""
+    flows: dict[int, dict[str, int]] = {}
+    for (flow, kind), count in counts.items():
+        flows.setdefault(flow, {})[kind] = count
+    return Counter(tuple(sorted(kinds.items())) for kinds in flows.values())
 
 
 def test_a_flow_is_judged_to_its_end_and_forgotten_while_others_go_on() -> None:
