@@ -256,15 +256,17 @@ failed() {
 # Another after each loading; none where BBR is built in.
 instance() { ls -di "/sys/module/$module" 2>/dev/null | awk '{print $1}'; }
 loaded=$(instance)
-ladder= tracer= why="no way to attach is left"
+ladder= tracer=
 for rung in $rungs; do
-  # By name alone a kprobe could land in the other BBR.
-  [ $rung = kprobe ] && [ "$found" != " $module" ] && continue
-  # fentry needs the types of what it attaches to.
-  [ $rung = fentry ] && [ -n "$untyped$short" ] && continue
-  if [ $rung = tcp_probe ] && ! names_socket; then
-    failed "the tracepoint tcp_probe of this kernel does not name the socket"; continue
-  fi
+  lacks=
+  case $rung in
+    fentry)
+      [ -z "$short" ] || lacks="it needs a newer bpftrace"
+      [ -z "$untyped" ] || lacks="the kernel has no types of its modules (Linux 5.11 and later do)" ;;
+    kprobe) [ "$found" = " $module" ] || lacks="by name alone it could land in the other BBR:$found" ;;
+    tcp_probe) names_socket || lacks="the tracepoint of this kernel does not name the socket" ;;
+  esac
+  [ -z "$lacks" ] || { failed "$lacks"; continue; }
   probe | sed "$rewrite" | cwnd_events > "$work/probe.bt"
   echo "attaching to BBR $version ($module) by $rung" >&2
   : > "$work/raw"

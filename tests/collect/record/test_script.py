@@ -259,6 +259,25 @@ def test_a_tcp_probe_that_does_not_name_the_socket_is_known_before_it_is_tried(
     assert subprocess.run(["sh", "-c", program], check=False).returncode == status
 
 
+@pytest.mark.parametrize(
+    ("rung", "host", "why"),
+    [
+        ("fentry", "untyped=yes", "the kernel has no types of its modules (Linux 5.11"),
+        ("fentry", "short=-short", "it needs a newer bpftrace"),
+        ("kprobe", "found=' tcp_bbr tcp_bbr2'", "by name alone it could land in the other BBR"),
+        ("tcp_probe", "names_socket() { false; }", "the tracepoint of this kernel does not name"),
+        ("fentry", "found=' tcp_bbr tcp_bbr2'", ""),
+        ("kprobe", "untyped=yes short=-short", ""),
+    ],
+)
+def test_a_rung_that_is_passed_over_says_why(rung: str, host: str, why: str) -> None:
+    (choice,) = re.findall(r"^  lacks=\n  case .*?^  esac\n", script(), re.MULTILINE | re.DOTALL)
+    plain = f"module=tcp_bbr found=' tcp_bbr' untyped= short= rung={rung}"
+    program = f'names_socket() {{ true; }}\n{plain}\n{host}\n{choice}echo "$lacks"'
+    done = subprocess.run(["sh", "-uc", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(why or "\n")
+
+
 def test_the_bpftrace_of_debian_11_gets_texts_that_it_can_hold() -> None:
     """0.11 takes 64 bytes: rows are split further, and no column is lost."""
     old, new = (probe("v1", "kprobe", longest) for longest in (SHORT_TEXT, LONGEST_TEXT))
