@@ -13,16 +13,17 @@ files: FOLDER/lib/modules/RELEASE with FOLDER/boot/vmlinuz-RELEASE, as `dpkg-deb
 package leaves them (run depmod -b FOLDER RELEASE).
 
 The guest has what plain recording needs. What the estimator does live (`top`, `collect --follow`,
-`exporter`, a decision's code or `sql:` after --until) needs bbrscope's packages for its Python,
-3.11 in bookworm; share them, and let the estimator run as plain Python, without compiling it:
+`exporter`, a decision's code or `sql:` after --until) needs the packages that bbrscope needs, for
+its Python, 3.11 in bookworm; share them, and let the estimator run as plain Python, without
+compiling it:
 
-    pip install --target out/site --python-version 3.11 --only-binary=:all: .
-    python -m bbrscope.collect.guest bookworm --dir out -- \\
-      env PYTHONPATH=/opt:/out/site BBRSCOPE_PLAIN=1 bbrscope top --once --json
+    pip install --target packages --python-version 3.11 --only-binary=:all: .
+    python -m bbrscope.collect.guest bookworm --packages packages -- \\
+      env BBRSCOPE_PLAIN=1 bbrscope top --once --json
 
-bbrscope itself is then the one in out/site: install again after a change. On a guest's processor
-plain Python keeps up with some 100 calls of BBR a second; a trigger is of the time of its row all
-the same, and tells how much later it was seen.
+The site-packages of a Python of the same version will do, too. On a guest's processor plain Python
+keeps up with some 100 calls of BBR a second; a trigger is of the time of its row all the same, and
+tells how much later it was seen.
 
 Time is virtual (`-icount`): one instruction takes 2 ns whatever the host does, and idle time is
 skipped, so a flow in the guest does not notice a busy host. With --cpus 2 or more it is the host's
@@ -55,6 +56,7 @@ def main() -> int:
     )
     parser.add_argument("--cpus", type=int, default=1, help="its processors (1)")
     parser.add_argument("--kernel", type=Path, help="another kernel: a folder, or a bzImage")
+    parser.add_argument("--packages", type=Path, help="folder of packages for the guest's Python")
     parser.add_argument("--timeout", type=float, default=1800.0, help="wall seconds (1800)")
     parser.add_argument("command", nargs="+", help="what to run in the guest, after --")
     given = parser.parse_args()
@@ -69,6 +71,7 @@ def main() -> int:
                 given.kernel,
                 architecture=given.arch,
                 cpus=given.cpus,
+                packages=given.packages,
             )
         except GuestError as error:
             print(error.fact, error.way_out, sep="\n", file=sys.stderr)

@@ -36,12 +36,16 @@ mkdir -p /opt/bbrscope /run/bin
 options=trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro
 mount -t 9p -o $options package /opt/bbrscope
 mount -t 9p -o $options modules /lib/modules 2> /run/no-modules
+mkdir /run/packages; mount -t 9p -o $options packages /run/packages 2> /run/no-packages
 # A wait for a file on the host lets virtual time leap ahead: what is large is read beforehand.
 cat $(ldd /usr/bin/bpftrace | grep -o ' /[^ ]*') /usr/bin/bpftrace > /dev/null
 cat > /run/bin/bbrscope <<'EOF'
 #!/usr/bin/python3
-import sys
-sys.path[:0] = ["/opt", "/out/.package"]
+import sys, types
+sys.path[:0] = ["/opt", "/out/.package", "/run/packages"]
+# The files that are shared, whatever bbrscope may be among the packages.
+sys.modules["bbrscope"] = shared = types.ModuleType("bbrscope")
+shared.__path__ = ["/opt/bbrscope"]
 from bbrscope.reports.entry import main
 main()
 EOF
@@ -49,7 +53,8 @@ chmod +x /run/bin/bbrscope
 ip link set lo up; hostname guest
 cd /tmp
 echo 3 > /proc/sys/kernel/printk
-PYTHONPATH=/opt:/out/.package /bin/sh /out/.command < /dev/null > /out/.stdout 2> /out/.stderr
+export PYTHONPATH=/opt:/out/.package:/run/packages
+/bin/sh /out/.command < /dev/null > /out/.stdout 2> /out/.stderr
 echo $? > /out/.status
 sync
 echo o > /proc/sysrq-trigger; sleep 60
@@ -65,6 +70,7 @@ def run(
     watch: Callable[[], None] | None = None,
     architecture: str = "amd64",
     cpus: int = 1,
+    packages: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Boot `suite`, run the shell `command` as root, and return its output and exit status.
 
@@ -79,11 +85,15 @@ def run(
         watch: called every TICK_S; what it raises ends the guest.
         architecture: a key of BOARDS, Debian's name of the guest's machine.
         cpus: how many processors it has; with more than one, time is the host's.
+        packages: a folder of packages for the guest's Python, which it sees in /run/packages; a
+            bbrscope among them is not what the command `bbrscope` runs.
 
     Raises:
-        GuestError: the guest cannot boot, or does not finish in time.
+        GuestError: the guest cannot boot, or does not finish in time; there are no `packages`.
     """
     board = BOARDS[architecture]
+    if packages is not None and not packages.is_dir():
+        raise GuestError(f"{packages} is no folder of packages", "pip install --target makes one")
     if lacking := missing_tools(board):
         raise GuestError("a guest needs QEMU", f"apt-get install {' '.join(lacking)}")
     root = build_root(suite, architecture)
@@ -93,6 +103,8 @@ def run(
     shares = {"rootfs": (root, ""), "package": (PACKAGE, ",readonly=on"), "out": (folder, "")}
     if kernel is not None and chosen.modules is not None:
         shares["modules"] = (chosen.modules.parent, ",readonly=on")
+    if packages is not None:
+        shares["packages"] = (packages.resolve(), ",readonly=on")
     make_initramfs(chosen.modules, folder / ".initramfs", root / "usr/bin/busybox")
     machine = Machine(board, chosen.image, folder / ".initramfs", shares, cpus)
     console = boot(machine, timeout_s, watch)

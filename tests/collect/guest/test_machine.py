@@ -97,6 +97,11 @@ def test_a_missing_tool_is_named_as_a_package(
     assert caught.value.way_out == "apt-get install some-package"
 
 
+def test_packages_that_are_not_there_are_told_before_anything_is_booted(tmp_path: Path) -> None:
+    with pytest.raises(GuestError, match="nowhere is no folder of packages"):
+        machine.run("bookworm", "true", tmp_path, packages=tmp_path / "nowhere")
+
+
 def test_what_packages_scripts_would_have_made_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,17 +172,6 @@ def test_a_user_who_is_not_root_builds_and_boots_a_guest(home_of_nobody: Path) -
     assert release.startswith("6.1.")
     assert user == "0"
     assert (home_of_nobody / ".cache/bbrscope-guests/bookworm").stat().st_uid == NOBODY
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_guest_has_terminals(tmp_path: Path) -> None:
-    """`bbrscope top` draws on one; without devpts there is none to be had."""
-    if lacking := root.missing_tools():
-        pytest.skip(f"needs QEMU: apt-get install {' '.join(lacking)}")
-    asked = "import os, pty; print(os.ttyname(pty.openpty()[1]))"
-    done = machine.run("bookworm", f"python3 -c '{asked}'", tmp_path, 1000)
-    assert done.stdout == "/dev/pts/0\n"
 
 
 def test_a_guest_knows_the_version_of_what_it_runs(tmp_path: Path) -> None:
