@@ -10,6 +10,8 @@ Source: Documentation/bpf/btf.rst, include/uapi/linux/btf.h.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,9 +22,11 @@ MAGIC = 0xEB9F
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FWD, TYPEDEF, VOLATILE, CONST, RESTRICT = range(1, 12)
 FUNC, FUNC_PROTO, VAR, DATASEC, FLOAT, DECL_TAG, TYPE_TAG, ENUM64 = range(12, 20)
 
-# Bytes that follow struct btf_type (12 bytes): a constant, or per element of vlen.
-FIXED = {INT: 4, ARRAY: 12, VAR: 4, DECL_TAG: 4}
-PER_ELEMENT = {STRUCT: 12, UNION: 12, ENUM: 8, FUNC_PROTO: 8, DATASEC: 12, ENUM64: 12}
+# 32-bit words that a type takes: struct btf_type's three and a constant, and per element of vlen.
+FIXED = {INT: 1, ARRAY: 3, VAR: 1, DECL_TAG: 1}
+PER_ELEMENT = {STRUCT: 3, UNION: 3, ENUM: 2, FUNC_PROTO: 2, DATASEC: 3, ENUM64: 3}
+WORDS = [3 + FIXED.get(kind, 0) for kind in range(32)]
+WORDS_EACH = [PER_ELEMENT.get(kind, 0) for kind in range(32)]
 TRANSPARENT = (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG)
 
 
@@ -72,41 +76,54 @@ class Btf:
         self._first_id: int = base._next_id if base else 1
         self._first_string: int = base._next_string if base else 0
         self._next_string: int = self._first_string + strings_size
-        self._by_name: dict[int, list[int]] = {}
-        self._index(header + types, header + types + types_size)
+        self._found: dict[tuple[int, str], list[int]] = {}
+        self._members: dict[int, list[Member]] = {}
+        self._begin = header + types
+        self._index(data[self._begin : self._begin + types_size])
 
-    def _index(self, at: int, end: int) -> None:
-        """Note where each type starts, its name offset and its kind."""
-        unpack = struct.Struct("<II").unpack_from
-        self._offsets, self._names, self._kinds = [], [], bytearray()
-        while at < end:
-            name, info = unpack(self._data, at)
-            kind = info >> 24 & 0x1F
-            self._offsets.append(at)
-            self._names.append(name)
-            self._kinds.append(kind)
-            at += 12 + FIXED.get(kind, 0) + PER_ELEMENT.get(kind, 0) * (info & 0xFFFF)
-        self._next_id = self._first_id + len(self._offsets)
+    def _index(self, types: bytes) -> None:
+        """Note where each type starts, in words, and its name's offset, as words in a row.
+
+        There are a hundred thousand and more: the loop does what only it can do.
+        """
+        words = memoryview(types[: len(types) & ~3]).cast("I")
+        starts: list[int] = []
+        at, end = 0, len(words)
+        try:
+            while at < end:
+                starts.append(at)
+                info = words[at + 1]
+                kind = info >> 24 & 0x1F
+                at += WORDS[kind] + WORDS_EACH[kind] * (info & 0xFFFF)
+        except IndexError as error:
+            raise HostError("the kernel's BTF is truncated") from error
+        self._starts = starts
+        self._names = array("I", [words[at] for at in starts]).tobytes()
+        self._next_id = self._first_id + len(starts)
 
     def find(self, kind: int, name: str) -> list[int]:
         """Ids of this blob's own types of that kind (BTF_KIND_*) and name; it may occur twice."""
-        needle = name.encode()
-        if self._first_string == 0:
-            at = self._strings.find(b"\0" + needle + b"\0") + 1
-            return [i for i in self._ids_named(at) if self._kinds[i - self._first_id] == kind]
-        # A module's type may be named by a string of vmlinux, hence the search by value.
-        return [
-            self._first_id + i
-            for i, n in enumerate(self._names)
-            if self._kinds[i] == kind and self.string(n) == name
-        ]
+        if (kind, name) not in self._found:
+            ids = self._ids_named(name)
+            self._found[kind, name] = [i for i in ids if self._type(i)[2] == kind]
+        return self._found[kind, name]
 
-    def _ids_named(self, offset: int) -> list[int]:
-        """Ids of the types whose name is the string at `offset`; 0 names nothing."""
-        if not self._by_name:
-            for type_id, name in enumerate(self._names, self._first_id):
-                self._by_name.setdefault(name, []).append(type_id)
-        return self._by_name.get(offset, []) if offset else []
+    def _ids_named(self, name: str) -> list[int]:
+        """Ids of this blob's own types of that name."""
+        if self._first_string > 0:
+            # A module's type may be named by a string of vmlinux, hence the search by value.
+            names = enumerate(memoryview(self._names).cast("I"), self._first_id)
+            return [type_id for type_id, offset in names if self.string(offset) == name]
+        offset = self._strings.find(b"\0" + name.encode() + b"\0") + 1
+        if not offset:
+            return []
+        needle, ids = offset.to_bytes(4, sys.byteorder), []
+        at = self._names.find(needle)
+        while at >= 0:
+            if at % 4 == 0:
+                ids.append(self._first_id + at // 4)
+            at = self._names.find(needle, at + 1)
+        return ids
 
     def string(self, offset: int) -> str:
         """The string at `offset`; a module's strings continue those of vmlinux."""
@@ -119,7 +136,7 @@ class Btf:
         """(blob, offset of what follows, kind, vlen with kind_flag in bit 31, size or type)."""
         if type_id < self._first_id and self.base:
             return self.base._type(type_id)
-        at = self._offsets[type_id - self._first_id]
+        at = self._begin + 4 * self._starts[type_id - self._first_id]
         _name, info, size = struct.unpack_from("<III", self._data, at)
         return self, at + 12, info >> 24 & 0x1F, info & 0x8000FFFF, size
 
@@ -144,6 +161,8 @@ class Btf:
 
     def members(self, type_id: int) -> list[Member]:
         """Members of a struct or union, as declared."""
+        if (known := self._members.get(type_id)) is not None:
+            return known
         blob, at, _kind, vlen, _size = self._type(type_id)
         members = []
         for i in range(vlen & 0xFFFF):
@@ -151,6 +170,7 @@ class Btf:
             bits = offset >> 24 if vlen >> 31 else 0
             offset = offset & 0xFFFFFF if vlen >> 31 else offset
             members.append(Member(self.string(name), offset, bits, member))
+        self._members[type_id] = members
         return members
 
     def leaves(self, type_id: int, path: str = "", offset: int = 0, bits: int = 0) -> list[Leaf]:

@@ -195,8 +195,10 @@ def with_address(attach: Attach, bpftrace: Bpftrace) -> Attach:
     bpftrace 0.17 looks for the name in all of /proc/kallsyms, at each of its eight places: that
     takes longer than all else until it is attached.
     """
+    if ladder.NAMED_JIFFIES not in attach.jiffies or bpftrace.number < KNOWS_KPTR:
+        return attach
     address = ladder.kernel_address("jiffies")
-    if not address or bpftrace.number < KNOWS_KPTR:
+    if not address:
         return attach
     named, pointer = ladder.NAMED_JIFFIES, f"kptr({address:#x})"
     return dataclasses.replace(attach, jiffies=attach.jiffies.replace(named, pointer))

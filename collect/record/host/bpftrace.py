@@ -82,6 +82,9 @@ def ask(path: str, _changed_ns: int) -> Bpftrace:
     # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
     listed = dict(re.findall(r"\b(fentry|kfunc|kprobe): (yes|no)\b", info))
     new = "kfunc" not in listed
+    # What knows jiffies knows nsecs(monotonic), which is older. Each try is a start of bpftrace.
+    monotonic = "$at = nsecs(monotonic);"
+    has_jiffies = compiles(path, f"$now = jiffies; {monotonic}")
     return Bpftrace(
         path=path,
         version=version,
@@ -91,8 +94,8 @@ def ask(path: str, _changed_ns: int) -> Bpftrace:
         # The newest no longer list what every kernel they accept should have.
         has_fentry="no" not in (listed.get("kfunc"), listed.get("fentry")),
         has_kprobe=listed.get("kprobe") != "no",
-        has_jiffies=compiles(path, "$x = jiffies;"),
-        has_monotonic=compiles(path, "$x = nsecs(monotonic);"),
+        has_jiffies=has_jiffies,
+        has_monotonic=has_jiffies or compiles(path, monotonic),
         raw_tracepoints=new,
         info=info,
         # The newest no longer list what every kernel they accept should have.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from functools import cache
@@ -141,8 +142,8 @@ def kernel_address(name: str) -> int | None:
     Symbols of data are there with CONFIG_KALLSYMS_ALL. 0: kptr_restrict hides the address.
     """
     try:
-        with open("/proc/kallsyms") as lines:
-            found = (line.split() for line in lines if name in line)
-            return next((int(fields[0], 16) for fields in found if fields[2] == name), None)
+        symbols = Path("/proc/kallsyms").read_bytes()
     except OSError:
         return None
+    line = re.search(rb"^(\w+) \S %s$" % re.escape(name.encode()), symbols, re.MULTILINE)
+    return int(line[1], 16) if line else None

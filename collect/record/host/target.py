@@ -226,19 +226,17 @@ def program_host(target: Target, base: btf.Btf) -> Host:
 
 def kallsyms(path: Path = Path("/proc/kallsyms")) -> list[tuple[str, str]]:
     """(symbol, module) of every text symbol whose name speaks of BBR; () when unreadable."""
-    symbols = []
     try:
-        with path.open() as lines:
-            for line in lines:
-                if "bbr" not in line:
-                    continue
-                fields = line.split()
-                if fields[1] in "tT":
-                    module = fields[3].strip("[]") if len(fields) > 3 else ""
-                    symbols.append((fields[2], module))
+        text = path.read_bytes()
     except OSError:
         return []
-    return symbols
+    # Line by line in Python takes ten times as long, and there are a hundred thousand and more.
+    lines = (line[1].decode().split() for line in re.finditer(rb"^(.*bbr.*)$", text, re.MULTILINE))
+    return [
+        (fields[2], fields[3].strip("[]") if len(fields) > 3 else "")
+        for fields in lines
+        if fields[1] in "tT"
+    ]
 
 
 def read(path: Path) -> str:
