@@ -145,7 +145,8 @@ class Attaching:
     def _limit(self) -> None:
         """Watch what the recording takes of the CPU, if that was asked."""
         if self.tracer is not None and self.plan.max_cpu is not None:
-            self.limit = CpuLimit(self.plan.max_cpu, self.tracer.process.pid, self.say)
+            pid, sample = self.tracer.process.pid, self.plan.select.sample
+            self.limit = CpuLimit(self.plan.max_cpu, pid, self.say, sample)
 
     def _say_unheeded(self) -> None:
         """Name what only a program in the kernel would do."""

@@ -42,16 +42,19 @@ class CpuLimit:
     What counts is bpftrace (`tracer`), this process with the tools that it called, further `pids`,
     and the probes' own time inside the kernel where it counts that. Where the tools took most of
     it the `samplers` poll half as often; else SIGWINCH to bpftrace halves the flows that are
-    recorded. `notes` has what was said of it, `share` is N where one of N flows is left.
+    recorded. `notes` has what was said of it, `share` is N where one of N flows is left: `sample`
+    of them from the beginning on.
     """
 
-    def __init__(self, percent: float, tracer: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, percent: float, tracer: int, say: Callable[[str], None], sample: int = 1
+    ) -> None:
         self.percent = percent
         self.tracer = tracer
         self.say = say
         self.pids = [tracer]
         self.samplers: list[Periodic] = []
-        self.share = 1
+        self.share = self._first_share = sample
         self.notes: list[str] = []
         self._last: Used | None = None
 
@@ -72,7 +75,7 @@ class CpuLimit:
             for one in slower:
                 one.period_s *= 2
             self._note(percent, f"half as many polls by {' and '.join(one.name for one in slower)}")
-        elif self.share < MOST_SHARE:
+        elif self.share < self._first_share * MOST_SHARE:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.tracer, signal.SIGWINCH)
                 self.share *= 2

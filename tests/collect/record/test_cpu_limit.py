@@ -45,11 +45,13 @@ def busy() -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
+@pytest.mark.parametrize("sample", [1, 64])
 def test_above_the_limit_half_of_the_flows_are_left_each_time_and_it_is_said(
-    busy: subprocess.Popen[str],
+    sample: int, busy: subprocess.Popen[str]
 ) -> None:
+    """Of those that --sample leaves."""
     said: list[str] = []
-    limit = CpuLimit(0.5, busy.pid, said.append)
+    limit = CpuLimit(0.5, busy.pid, said.append, sample)
     assert busy.stdout is not None
     limit.check(0)
     for number in (1, 2):
@@ -57,11 +59,11 @@ def test_above_the_limit_half_of_the_flows_are_left_each_time_and_it_is_said(
         while cpu_s(busy.pid) < before + 0.05:
             time.sleep(0.01)
         limit.check(number * CHECK_NS - 1)  # too early: nothing is judged
-        assert limit.share == 2 ** (number - 1)
+        assert limit.share == sample * 2 ** (number - 1)
         limit.check(number * CHECK_NS)
         assert busy.stdout.readline() == f"{number}\n"
-    assert limit.share == 4
-    assert [note.rpartition(" on ")[2] for note in limit.notes] == ["1 of 2 flows", "1 of 4 flows"]
+    left = [note.rpartition(" on ")[2] for note in limit.notes]
+    assert left == [f"1 of {2 * sample} flows", f"1 of {4 * sample} flows"]
     assert [line.strip() for line in said] == limit.notes
 
 
