@@ -63,6 +63,7 @@ send() {
   keep $name
 }
 uname -r > /out/kernel; bpftrace --version > /out/bpftrace
+python3 -c 'import os, pty; print(os.ttyname(pty.openpty()[1]))' > /out/terminal
 bbrscope doctor --json > /out/doctor.json
 at start
 """
@@ -424,6 +425,11 @@ def test_a_buffer_that_overflows_is_reported_by_everything(guest: Path) -> None:
     assert "lost" in (guest / "lossy.said").read_text()
     for counts in probes.values():
         assert counts["attempted"] == counts["recorded"] + counts["cut"] + counts["lost"]
+
+
+def test_a_guest_has_terminals(guest: Path) -> None:
+    """`bbrscope top` draws on one; without devpts there is none to be had."""
+    assert (guest / "terminal").read_text() == "/dev/pts/0\n"
 
 
 def test_nothing_is_left_attached_or_running(guest: Path) -> None:
