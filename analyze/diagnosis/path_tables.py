@@ -22,21 +22,23 @@ FROM runs WHERE run_id IN {chosen}
 """
 
 # A sender of the run that is no recorded flow: its number as in table seconds, its congestion
-# control where the set-up states it, and what it carried while all were there, and of what all did.
+# control and kind (bulk, rate-limited ...) where the set-up states them, and what it carried while
+# all were there, and of what all did.
 RIVALS = """
 WITH named AS (
-  SELECT f.run_id, coalesce(s.stream, f.flow_no)::BIGINT AS other, any_value(f.cc) AS cc
+  SELECT f.run_id, coalesce(s.stream, f.flow_no)::BIGINT AS other, any_value(f.cc) AS cc,
+    any_value(f.kind) AS kind
   FROM lab_flows f LEFT JOIN streams s ON s.run_id = f.run_id AND s.flow IS NULL
     AND s.direction = 'data' AND s.sport = f.local_port
   WHERE f.run_id IN {chosen} AND f.flow IS NULL
     AND (s.stream IS NOT NULL OR f.run_id NOT IN (SELECT run_id FROM streams))
   GROUP BY ALL HAVING count(DISTINCT f.cc) = 1
 )
-SELECT run_id, s.other, n.cc, sum(s.bytes)::BIGINT AS bytes,
+SELECT run_id, s.other, n.cc, n.kind, sum(s.bytes)::BIGINT AS bytes,
   sum(s.bytes) / sum(sum(s.bytes)) OVER (PARTITION BY run_id) AS share
 FROM these_seconds s JOIN these_window w USING (run_id) LEFT JOIN named n USING (run_id, other)
 WHERE s.second BETWEEN w.first_s AND w.last_s
-GROUP BY run_id, s.flow, s.other, n.cc QUALIFY s.other IS NOT NULL
+GROUP BY run_id, s.flow, s.other, n.cc, n.kind QUALIFY s.other IS NOT NULL
 """
 
 # A flow: for which share of the time when all senders were there something outside of congestion

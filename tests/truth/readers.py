@@ -8,12 +8,16 @@ from tests.truth import (
     readers_hosts,
     readers_lab,
     readers_loss,
+    readers_made,
     readers_paths,
     readers_queue,
+    readers_rivals,
     readers_shares,
 )
 from tests.truth.recomputed import Reader
 
+# These say whether there is anything to tell at all.
+VERDICTS: dict[str, Reader] = {**readers_made.READERS, **readers_rivals.READERS}
 READERS: dict[str, Reader] = {
     **readers_loss.READERS,
     **readers_queue.READERS,
@@ -23,6 +27,7 @@ READERS: dict[str, Reader] = {
     **readers_lab.READERS,
     **readers_changes.READERS,
     **readers_hosts.READERS,
+    **VERDICTS,
 }
 # Numbers of findings that are none of the recording: rule -> name -> why.
 EXCUSED = {

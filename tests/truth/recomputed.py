@@ -17,7 +17,8 @@ from tests.truth.facts import Flow, Recording
 _NUMBER = re.compile(r"-?\d+(?:\.(\d+))?")
 
 Numbers = Mapping[str, Any]
-Reader = Callable[[Flow], Numbers]
+# None: the trouble is not there.
+Reader = Callable[[Flow], Numbers | None]
 
 
 def numbers_of(finding: Finding, zero_ns: int) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class Recomputed:
             flow = flows[order[0] if finding.flow is None else finding.flow]
             told = numbers_of(finding, made.zero_ns)
             wanted = self.readers[rule](flow) if rule in self.readers else {}
+            assert wanted is not None, f"{made.run}: {rule} is told, and raw rows deny it"
             for name in sorted(told.keys() & wanted.keys()):
                 where = f"{made.run}: {rule}.{name} is {told[name]}, and {wanted[name]} by raw rows"
                 assert same(told[name], wanted[name]), where
@@ -97,6 +99,21 @@ class Recomputed:
                 share = finding.cost_s / (flow.seconds if finding.flow else made.duration_s)
                 words = {"severe": share >= SEVERE, "moderate": SEVERE > share >= MODERATE}
                 assert finding.severity == next((w for w, it in words.items() if it), "minor")
+
+    def verdicts(self, made: Diagnosis, of: Recording) -> None:
+        """Compare of which flows rules tell something with what raw rows say.
+
+        Raises:
+            AssertionError: a rule tells what raw rows deny, or is silent where they do not.
+        """
+        order = sorted(made.flows, key=lambda number: made.flows[number].first_ns)
+        told = {(each.rule.name, each.flow) for each in made.findings}
+        asked = {check.rule.name for one in ("found", "clear") for check in made.outcomes(one)}
+        for rule in sorted(asked & self.readers.keys()):
+            for number, flow in zip(order, of.flows, strict=True):
+                there = self.readers[rule](flow) is not None
+                where = f"{made.run}: {rule} of flow {number}"
+                assert there == ((rule, number) in told), f"{where}: by raw rows {there}"
 
     def leave_out(self, made: Diagnosis) -> None:
         """Count a recording's numbers as such that raw rows do not tell: it lacks rows."""

@@ -36,11 +36,11 @@ class Put:
     manifest: dict[str, Any] = field(default_factory=dict)
 
 
-def put(into: str, what: Put, folder: Path) -> Path:
-    """Copy a shipped recording with the change; return the bundle."""
-    bundle = folder / into
+def put(into: str, what: Put, folder: Path, name: str = "") -> Path:
+    """Copy a shipped recording with the change, and another name; return the bundle."""
+    bundle = folder / (name or into)
     shutil.copytree(fixtures.path(into), bundle)
-    told = raw.manifest(bundle) | what.manifest
+    told = raw.manifest(bundle) | what.manifest | ({"name": name} if name else {})
     (bundle / "manifest.json").write_text(json.dumps(told))
     heads: dict[str, list[str]] = {}
     lines = []

@@ -18,7 +18,7 @@ from bbrscope.probes.base.errors import ScenarioError
 from tests.truth import random_paths
 from tests.truth.facts import Recording
 from tests.truth.judged import Score, problems
-from tests.truth.readers import EXCUSED, READERS
+from tests.truth.readers import EXCUSED, READERS, VERDICTS
 from tests.truth.readers_changes import READERS as OF_CHANGES
 from tests.truth.recomputed import Recomputed
 from tests.truth.simulated import diagnosed, first_point
@@ -94,6 +94,7 @@ def judge_bundles(bundles: Sequence[Path], folder: Path) -> Judged:
         recording = Recording(bundle)
         judge(found.score, diagnosis, recording)
         recompute(found.numbers, diagnosis, recording)
+        Recomputed(VERDICTS, EXCUSED).verdicts(diagnosis, recording)
         name = bundle.name.partition("+")[0]
         found.rules[name] = {one.rule.name for one in diagnosis.findings}
     return found

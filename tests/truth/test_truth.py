@@ -19,7 +19,7 @@ from tests.analyze.diagnosis.test_diagnosis_fires import HOSTS, PUT
 from tests.truth import worked_out
 from tests.truth.facts import Flow, Recording, lost_elsewhere, shares
 from tests.truth.judged import HERE, Score, problems, truth
-from tests.truth.readers import EXCUSED, READERS
+from tests.truth.readers import EXCUSED, READERS, VERDICTS
 from tests.truth.recomputed import Recomputed
 from tests.truth.test_explanations import check_run as stories_are_raw
 from tests.truth.test_metrics import Told
@@ -75,6 +75,7 @@ def test_every_recording_is_judged_rightly(
         else:
             recording = Recording(traces / run)
             numbers.check(diagnosis, recording)
+            Recomputed(VERDICTS, EXCUSED).verdicts(diagnosis, recording)
             check_truth(run, recording)
             compared += metrics_are_raw(told, recording)
             if int(recording.setup.get("n", 1)) > 1:
