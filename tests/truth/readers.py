@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.truth import (
+    readers_alone,
     readers_bounds,
     readers_changes,
     readers_hosts,
@@ -17,7 +18,11 @@ from tests.truth import (
 from tests.truth.recomputed import Reader
 
 # These say whether there is anything to tell at all.
-VERDICTS: dict[str, Reader] = {**readers_made.READERS, **readers_rivals.READERS}
+VERDICTS: dict[str, Reader] = {
+    **readers_made.READERS,
+    **readers_rivals.READERS,
+    **readers_alone.READERS,
+}
 READERS: dict[str, Reader] = {
     **readers_loss.READERS,
     **readers_queue.READERS,

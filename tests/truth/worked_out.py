@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from tests.truth import worked_out_paths
+from tests.truth import readers_alone, worked_out_paths
 from tests.truth.facts import PROBE_BW, Flow, Recording, heavy, lost_elsewhere
 from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
@@ -293,8 +293,17 @@ def receive_window(flow: Flow) -> Note:
     return _more_than_a_twentieth(flow, int(limited["d"].sum()))
 
 
+def held_by_hi(flow: Flow) -> Note:
+    found = readers_alone.inflight_hi_alone(flow)
+    if found is None:
+        return None
+    held, cost = found["held_share"], 8 * found["cost_bytes"] / found["rate_bps"] / flow.seconds
+    return f"{held:.2f} of its time, {cost:.3f} of the path missing, {found['cuts_count']} cuts"
+
+
 PROBLEMS: dict[str, Callable[[Flow], Note]] = {
     "application": application,
+    "held_by_hi": held_by_hi,
     "outage": outage,
     "heavy_loss": heavy_loss,
     "random_loss": random_loss,
