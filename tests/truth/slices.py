@@ -240,6 +240,45 @@ def capacity(steps: list[tuple[int, float]], a: int, b: int) -> float:
     )
 
 
+def used(flow: Flow, by: str, a: int, b: int) -> dict[object, Numbers]:
+    """Frames that each slice's rows told to have come, of what the link carried meanwhile; between
+    a sender's first sign and its last, which may be packets without events."""
+    rows, steps = flow.after_init, link(flow.of.folder)
+    first, last = int(flow.rows["ns"][0]), int(flow.rows["ns"][-1])
+    frames = raw.grown(rows, "tp.delivered") * (rows["tp.mss_cache"] + HEADERS)
+    if by == "second":
+        labels = ((rows["ns"] - flow.zero) // SECOND).to_list()
+        spans = [
+            (n, max(a, flow.zero + n * SECOND), min(b, flow.zero + (n + 1) * SECOND))
+            for n in sorted(set(labels))
+        ]
+    else:
+        labels = phases(rows) if by == "phase" else rounds(rows)
+        starts, names = begun(flow, by)
+        ends = [*(int(ns) for ns in starts[1:]), last]
+        spans = list(zip(names, (int(ns) for ns in starts), ends, strict=True))
+    sent: dict[object, int] = {}
+    for label, size in zip(labels, frames, strict=True):
+        sent[label] = sent.get(label, 0) + int(size)
+    could: dict[object, float] = {}
+    whole: dict[object, int] = {}
+    seen: dict[object, int] = {}
+    for label, begin, end in spans:
+        could[label] = could.get(label, 0) + (capacity(steps, begin, end) if steps else 0)
+        whole[label] = whole.get(label, 0) + end - begin
+        seen[label] = seen.get(label, 0) + max(0, min(end, last) - max(begin, first))
+    return {
+        label: {
+            "utilisation": sent[label] * 8 * whole[label] / (could[label] * seen[label])
+            if could[label] and seen[label]
+            else None
+        }
+        for label in could
+        # The metrics' first round goes on to the first packet, which may be earlier.
+        if label in sent and (by, label) != ("round", 0)
+    }
+
+
 def of_link(flow: Flow, a: int, b: int) -> Numbers:
     """What was used of the link between two times, a sender's first and last, and kept above it."""
     rows, steps = flow.after_init, link(flow.of.folder)

@@ -144,6 +144,7 @@ def check_slices(told: Told, run: str, sender: Mapping[str, Any], flow: Flow) ->
         ("round", slices.by_round(flow)),
         ("second", slices.by_second(flow)),
         ("flow", {sender["flow"]: slices.limits(flow) | slices.of_link(flow, *ends)}),
+        *((by, slices.used(flow, by, *ends)) for by in ("phase", "round", "second")),
     ):
         rows = told.of_flow(f"metrics_by_{by}", run, sender["flow"])
         got = {row.get("t_s" if by == "second" else by): row for row in rows}
