@@ -19,7 +19,8 @@ RULE_MACROS = (
         "",
         "a sentence with a wait in the queue; where none is known (NULL), that it is not",
         "coalesce(before || round(wait_us / 1e3, 1) || ' ms' || after, 'How long packets waited in"
-        " the queue is not known: the path itself may have become longer.')",
+        " the queue is not known: the path itself may have become longer, or ACKs wait on their way"
+        " back.')",
     ),
     Macro(
         "shortest_words",
