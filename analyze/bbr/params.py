@@ -226,6 +226,19 @@ V3: dict[str, Any] = _V2_V3 | {
 
 DEFAULTS = {"v1": V1, "v1-patched": V1_PATCHED, "v2": V2, "v3": V3}
 
+# What the code that v1 shares with the others reads although v1 has no such parameter.
+_SHARED = frozenset(
+    "min_tso_segs tso_rtt_shift cwnd_tso_budget bw_probe_cwnd_gain probe_rtt_cwnd_gain"
+    " extra_acked_in_startup pacing_floor has_lower_bounds tso_bytes_u32".split()
+)
+_PLB = frozenset(name for name in PARAMETERS if name.startswith("plb_"))
+# Parameters that nothing in a version reads, whatever their value is.
+UNREAD: dict[str, frozenset[str]] = {
+    "v1": frozenset(PARAMETERS) - V1.keys() - _SHARED,
+    "v2": _PLB | {"bw_rtts", "loss_probe_recovery"},
+    "v3": frozenset({"bw_rtts", "undo", "ecn_enable"}),
+}
+
 # The kernel's own name of a parameter, where the record's is another version's.
 ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     "v3": {"startup_pacing_gain": ("high_gain",)},

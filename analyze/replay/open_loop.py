@@ -75,7 +75,8 @@ def ask_run(
         BbrscopeError: no such run, flow or parameter, and what `ask` raises.
     """
     info = run_info(store.con, store.run_id(run))
-    values = parse_settings(settings, base_of(as_version) if as_version else info.flavour)
+    flavour = base_of(as_version) if as_version else info.flavour
+    values = parse_settings(settings, flavour, readers=[as_version or info.rules])
     if flow is not None and flow not in info.flows:
         known = ", ".join(map(str, info.flows)) or "none"
         raise BbrscopeError(f"{run} has no flow {flow}", f"it has {known}")

@@ -20,14 +20,21 @@ _LARGEST_GAIN = 2047  # the widest bitfield that holds a gain
 _SMALLEST = {"HZ": 1, "max_tcp_header": 0}
 
 
-def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
+def parse_settings(
+    texts: Sequence[str], version: str, *, readers: Sequence[str] | None = None
+) -> dict[str, int]:
     """Read `name=value` pairs; return the values by parameter, in kernel units.
 
     A value is in kernel units, or in percent where the kernel has 1/256.
 
+    Args:
+        version: whose names of parameters these are.
+        readers: the versions and variants that are to run, None: this version. A variant may read
+            what its version does not.
+
     Raises:
-        BbrscopeError: not such a pair, unknown name, or a value that the kernel's field could not
-            hold.
+        BbrscopeError: not such a pair, unknown name, a value that the kernel's field could not
+            hold, or a parameter that no reader reads.
     """
     values: dict[str, int] = {}
     aliases: dict[str, tuple[str, ...]] = params.ALIASES.get(version, {})
@@ -37,7 +44,22 @@ def parse_settings(texts: Sequence[str], version: str) -> dict[str, int]:
             raise BbrscopeError(f"--set {text}: no '='", "write --set loss_thresh=13 or =5%")
         for target in aliases.get(name, (name,)):
             values[target] = _value(target, value)
+            _check_read(target, [version] if readers is None else readers)
     return values
+
+
+def _check_read(name: str, readers: Sequence[str]) -> None:
+    """Refuse a parameter that changes nothing."""
+    if any(name not in params.UNREAD.get(one.partition("-patched")[0], ()) for one in readers):
+        return
+    reading = [one for one, unread in params.UNREAD.items() if name not in unread]
+    if not readers:
+        raise BbrscopeError(f"{name}: no flow has BBR", "add one: --cc v3")
+    raise BbrscopeError(
+        f"{name}: nothing in {' or '.join(dict.fromkeys(readers))} reads it, so that it would"
+        " change nothing",
+        f"it is a parameter of {' and '.join(reading)}: run these, or set another",
+    )
 
 
 def can_be(name: str, number: int) -> bool:

@@ -117,7 +117,8 @@ def question_about(
     """
     base = "" if as_version is None else base_of(as_version)
     info = run_info(store.con, store.run_id(run))
-    values = parse_settings(settings, info.flavour if as_version is None else base)
+    flavour = info.flavour if as_version is None else base
+    values = parse_settings(settings, flavour, readers=[as_version or info.rules])
     world = recorded_world(store.con, info)
     return Question(world, as_version, values, recorded_course(store.con, info))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
+
 import pytest
 from bbrscope.analyze.bbr import params
 from bbrscope.analyze.replay import run_params
@@ -40,6 +43,41 @@ def test_what_the_kernel_could_not_hold_is_refused(text: str, words: str) -> Non
         parse_settings([text], "v3")
     assert words in caught.value.fact
     assert caught.value.way_out
+
+
+def test_what_no_version_that_runs_reads_is_refused() -> None:
+    for name, version in (("loss_thresh", "v1"), ("undo", "v3"), ("plb_enabled", "v2")):
+        with pytest.raises(BbrscopeError) as caught:
+            parse_settings([f"{name}=1"], version)
+        assert "would change nothing" in caught.value.fact
+        assert parse_settings([f"{name}=1"], version, readers=["a variant"]) == {name: 1}
+    assert parse_settings(["loss_thresh=5%"], "v1", readers=["v1", "v3"]) == {"loss_thresh": 13}
+
+
+def test_what_a_version_never_reads_is_what_its_code_does_not_name() -> None:
+    drawn = {"bw_probe_rand_rounds", "bw_probe_rand_us"}  # before the callbacks run
+    for version, unread in params.UNREAD.items():
+        read = _named_by(version) | (drawn if version != "v1" else set())
+        assert unread == params.PARAMETERS.keys() - read, version
+
+
+def _named_by(version: str) -> set[str]:
+    """Parameters that bbr_init() and dispatch() of a version, or what these call, name."""
+    module = import_module(f"bbrscope.analyze.bbr.versions.{version}")
+    waiting = [module.bbr_init, module.dispatch]
+    seen: set[int] = set()
+    names: set[str] = set()
+    while waiting:
+        function = waiting.pop()
+        code = inspect.unwrap(getattr(function, "py_func", function))
+        if id(code) in seen or not inspect.isfunction(code):
+            continue
+        seen.add(id(code))
+        names |= set(code.__code__.co_names)
+        waiting += [
+            code.__globals__[one] for one in code.__code__.co_names if one in code.__globals__
+        ]
+    return names & params.PARAMETERS.keys()
 
 
 @pytest.mark.parametrize(
