@@ -81,6 +81,7 @@ def as_words(path: PathSetup) -> dict[str, str]:
     words["policer" if path.policer else "burst_bytes"] = str(path.burst_bytes)
     if wait_us:
         words["reorder"] = f"{wait_us / 1000:g}:{100 * path.reorder:g}"
+        words["reorder"] += f":{100 * path.reorder_again:g}" if path.reorder_again else ""
     for name, value in (("jitter", path.jitter_us), ("aggregation", path.aggregation_us)):
         if value:
             words[name] = f"{value}us"

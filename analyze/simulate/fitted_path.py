@@ -28,6 +28,7 @@ from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_u
 from .recorded_buffer import packet_times_us, recorded_buffer
 from .recorded_marks import marks_us
 from .recorded_policer import recorded_policer
+from .recorded_reordering import recorded_reordering
 from .world.world_setup import HOST_US, PathSetup
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ _STANDING, _PROBED_US = 0.3, 11_000_000
 _APP_LIMITED = 0.2
 # Holes in SACKs, beside losses, that say that packets overtake each other.
 _LEAST_HOLES, _HOLES_PER_LOSS = 20, 2
-# RTTs of this share and more are of packets that waited where others overtook them.
-_WAITED = 0.05
+# This share of the packets that wait while others overtake them meets no queue.
+_WAITED = 0.025
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,10 @@ def fitted_path(
     rates = _rates_bps(every, frame, counted, together_us)
     if not np.isfinite(rates).any():
         raise _no_samples(info, len(every["rtt_us"]))
-    wait_us, reordered = _reordering(every)
+    reordered, again = (
+        recorded_reordering(con, info.run_id, flows[0]) if _overtakes(every) else (0.0, 0.0)
+    )
+    wait_us = _wait_us(every, reordered) if reordered else 0.0
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
     if policer:
@@ -136,6 +140,7 @@ def fitted_path(
         aggregation_us=round(together_us),
         reorder=reordered,
         reorder_us=round(wait_us),
+        reorder_again=again,
         marks_us=marks_us(every, base_us),
         ecn=bool((every["marked"] > 0).any()),
         unresolved=_is_unresolved(con, info, base_us),
@@ -236,15 +241,18 @@ def _aggregation_us(every: Columns) -> float:
     return period if period > 4 * usual else 0.0
 
 
-def _reordering(every: Columns) -> tuple[float, float]:
-    """How long packets wait while others overtake them [us], and the share of these others."""
+def _overtakes(every: Columns) -> bool:
+    """Whether packets overtake others: SACKs tell of holes without losses."""
     holes = float(np.nansum(every["hole"]))
     losses = float(np.sum(every["lost"] > 0))
-    if holes < _LEAST_HOLES or holes < _HOLES_PER_LOSS * losses:
-        return 0.0, 0.0
+    return holes >= _LEAST_HOLES and holes >= _HOLES_PER_LOSS * losses
+
+
+def _wait_us(every: Columns, overtaking: float) -> float:
+    """How long packets wait while this share overtakes them [us]."""
     rtts = rtts_us(every)
-    wait_us = float(np.quantile(rtts, _WAITED) - rtts.min())
-    return wait_us, min(1.0, 2 * holes / max(1.0, float(np.nansum(every["acked"]))))
+    share = overtaking + _WAITED * (1 - overtaking)
+    return float(np.quantile(rtts, share) - rtts.min())
 
 
 @dataclass(frozen=True)

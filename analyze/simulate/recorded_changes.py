@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...collect.lab import units
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
+from .recorded_reordering import recorded_reordering
 from .world.world_setup import PathSetup
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def with_reordering(
 
     `word` is the manifest's, such as ``8:20``; the number before the colon is the wait [ms]. The
     wait must show in `flow`: its RTTs (10th percentile) lie that far above the shortest, or more.
-    The share is measured: twice how often SACKs opened a hole, over packets delivered.
+    The share is measured: netem's correlation makes it another than the number that netem is given.
 
     Raises:
         BbrscopeError: the recording does not show such a wait.
@@ -94,26 +95,18 @@ def with_reordering(
     wait_us = round(float(word.partition(":")[0]) * 1000)
     row = first_row(
         con,
-        "SELECT min(rs_rtt_us), quantile_cont(rs_rtt_us, 0.1), max(tp_delivered) FROM events"
+        "SELECT min(rs_rtt_us), quantile_cont(rs_rtt_us, 0.1) FROM events"
         " WHERE run_id = ? AND flow = ? AND kind = 'main' AND rs_rtt_us > 0",
         info.run_id,
         flow,
     )
-    shortest, usual, delivered = row or (None, None, None)
+    shortest, usual = row or (None, None)
     if shortest is None or usual - shortest < wait_us - _AT_ONCE_US or wait_us <= 0:
         raise BbrscopeError(
             f"{info.run}: the path cannot be fitted: its reordering {word!r:.20} is not seen in the"
             " RTTs",
             "closed loops need a path that the manifest or the recording describes",
         )
-    holes = first_row(
-        con,
-        "SELECT count(*) FROM (SELECT tp_sacked_out > 0 AND lag(tp_sacked_out) OVER (ORDER BY ns)"
-        " = 0 AS hole FROM events WHERE run_id = ? AND flow = ? AND kind = 'main') WHERE hole",
-        info.run_id,
-        flow,
-    )
-    share = min(1.0, 2 * (holes[0] if holes else 0) / max(delivered, 1))
-    return replace(
-        path, rtt_us=path.rtt_us + wait_us, reorder=share, reorder_us=wait_us, in_skbs=True
-    )
+    share, again = recorded_reordering(con, info.run_id, flow)
+    path = replace(path, rtt_us=path.rtt_us + wait_us, reorder_us=wait_us, in_skbs=True)
+    return replace(path, reorder=share, reorder_again=again)

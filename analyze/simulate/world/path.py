@@ -73,8 +73,10 @@ def _fate(s: Sim) -> int:
         return _LOST
     if w.outage_until > w.now:
         return _LOST
-    if w.reorder_ppb and draw(s, _PPB) >= w.reorder_ppb:
-        return _LATE
+    if w.reorder_ppb:
+        share = w.reorder_again_ppb if w.overtook else w.reorder_ppb
+        w.overtook = 1 if draw(s, _PPB) < share else 0
+        return _AT_ONCE if w.overtook else _LATE
     return _AT_ONCE
 
 

@@ -142,7 +142,8 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "loss_ppb": round(path.loss * _PPB),
         "in_skbs": int(path.in_skbs),
         "jitter_ns": path.jitter_us * US,
-        "reorder_ppb": round(path.reorder * _PPB),
+        "reorder_ppb": round(_after_waiting(path) * _PPB),
+        "reorder_again_ppb": round((path.reorder_again or path.reorder) * _PPB),
         "reorder_ns": wait_us * US,
         "mss": path.mss,
         "headers": path.headers,
@@ -160,6 +161,12 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
     }
     for name, value in values.items():
         world[name] = value
+
+
+def _after_waiting(path: PathSetup) -> float:
+    """The chance to overtake after one that did not, with which the share comes to `reorder`."""
+    again = path.reorder_again or path.reorder
+    return min(1.0, path.reorder * (1 - again) / (1 - path.reorder)) if path.reorder < 1 else 1.0
 
 
 def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions: list[str]) -> None:

@@ -72,7 +72,9 @@ class World(Protocol):
     acks_until: int  # ACKs made before are lost
     resolved_at: int  # when ARP has an answer, -1: not asked yet, 0: it had before
     jitter_ns: int
-    reorder_ppb: int
+    reorder_ppb: int  # share that overtakes of what follows one that waited, in 1e-9
+    reorder_again_ppb: int  # and of what follows one that overtook
+    overtook: int  # 1: the last did
     reorder_ns: int
     mss: int  # payload of a full segment, bytes
     headers: int  # of a segment on the wire, bytes

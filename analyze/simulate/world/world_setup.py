@@ -46,9 +46,11 @@ class PathSetup:
     `burst_bytes` is the token bucket's size, `marks_us` the time in the queue that draws a CE mark
     (0: none); with `peeks` that ends when a packet is the first, else when it leaves. `reorder` is
     the share of packets that overtake others: these wait `reorder_us` of the round trip (0: half of
-    it). `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do something
-    else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). A full segment
-    has `mss` bytes after `headers` bytes on the wire. `unresolved`: the first packet waits for ARP.
+    it); `reorder_again` is that of what follows one of these (0: as any), as with a correlation in
+    netem. `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do
+    something else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). A
+    full segment has `mss` bytes after `headers` bytes on the wire. `unresolved`: the first packet
+    waits for ARP.
     """
 
     rate_bps: int
@@ -61,6 +63,7 @@ class PathSetup:
     jitter_us: int = 0
     reorder: float = 0.0
     reorder_us: int = 0
+    reorder_again: float = 0.0
     aggregation_us: int = 0
     policer: bool = False
     marks_us: int = 0
@@ -136,7 +139,7 @@ def check_path(path: PathSetup) -> None:
         raise ScenarioError(f"a round trip of {path.rtt_us} us", "from 10 us to 10 s")
     if not 88 <= path.mss <= 65_483:
         raise ScenarioError(f"segments of {plural(path.mss, 'byte')}", "from 88 to 65483")
-    if not 0 <= path.loss <= 1 or not 0 <= path.reorder <= 1:
+    if not all(0 <= share <= 1 for share in (path.loss, path.reorder, path.reorder_again)):
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
     if path.loss >= 1:
         raise ScenarioError("a path that loses every packet", "write a loss below 100%")

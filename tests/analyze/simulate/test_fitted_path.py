@@ -16,6 +16,7 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BbrscopeError
 
 PLAIN = PathSetup(20_000_000, 30_000, limit_packets=50)
+OVERTAKING = replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000, in_skbs=True)
 
 
 def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
@@ -34,7 +35,8 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
         ("v1", replace(PLAIN, loss=0.01, in_skbs=True)),
         ("v2", replace(PLAIN, limit_packets=20, loss=0.02)),
         ("v3", replace(PLAIN, loss=0.01, aggregation_us=8000)),
-        ("v3", replace(PLAIN, rtt_us=38_000, reorder=0.02, reorder_us=8000, in_skbs=True)),
+        ("v3", OVERTAKING),
+        ("v1", replace(OVERTAKING, reorder=0.04, reorder_again=0.3)),
         ("v1", replace(PLAIN, changes=((3_000_000, "rate", 8e6),))),
         ("v2", replace(PLAIN, changes=((3_000_000, "down", 1.2e6),))),
         ("v3", replace(PLAIN, changes=((3_000_000, "acks", 1.2e6),))),
@@ -63,6 +65,8 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
     assert found.loss == pytest.approx(path.loss, rel=0.4)
     assert found.aggregation_us == path.aggregation_us
     assert found.reorder_us == pytest.approx(path.reorder_us, abs=500)
+    assert found.reorder == pytest.approx(path.reorder, rel=0.35)
+    assert found.reorder_again == pytest.approx(path.reorder_again or path.reorder, abs=0.12)
     assert [what for _, what, _ in found.changes] == [what for _, what, _ in path.changes]
     for (at, _, value), (true_at, _, true_value) in zip(found.changes, path.changes, strict=True):
         assert at == pytest.approx(true_at, abs=250_000)
