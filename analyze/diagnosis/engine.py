@@ -246,9 +246,21 @@ def diagnose_together(
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings by rank, without those that another one on the same flow explains."""
-    explained = {(name, finding.flow) for finding in findings for name in finding.rule.explains}
-    others = (finding for finding in findings if (finding.rule.name, finding.flow) not in explained)
+    others = (one for one in findings if not any(_explains(other, one) for other in findings))
     return sorted(others, key=_rank)
+
+
+def _explains(cause: Finding, other: Finding) -> bool:
+    """Tell whether a finding follows from another one.
+
+    Where both are priced in the same seconds, the cause has to make up a third of the price: rules
+    that compare flows in the second half of their time price half of it.
+    """
+    if cause.flow != other.flow or other.rule.name not in cause.rule.explains:
+        return False
+    if cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost:
+        return True
+    return 3 * cause.cost_s >= other.cost_s
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, float, int]:

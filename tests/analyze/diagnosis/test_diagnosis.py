@@ -55,6 +55,18 @@ def test_the_shipped_recordings_have_what_happened_to_them(shipped: Store) -> No
     assert [rounded(asdict(made)) for made in together] == [rounded(asdict(made)) for made in alone]
 
 
+def test_a_finding_explains_another_of_which_it_is_a_third_at_least(shipped: Store) -> None:
+    """Both are priced in seconds of waiting in the queue; and they are of the same flow."""
+    finding, *_ = diagnose(shipped.con, shipped.run_id("v3_x_tlp5")).findings
+    named = {rule.name: rule for rule in rules()}
+    cause = replace(finding, rule=named["standing_queue"], flow=1, cost_s=2.0)
+    third = replace(cause, rule=named["bufferbloat"], cost_s=6.0)
+    more = replace(third, cost_s=6.1)
+    other = replace(third, flow=2)
+    assert engine._ranked([third, cause, other]) == [other, cause]
+    assert engine._ranked([more, cause]) == [more, cause]
+
+
 def test_groups_that_share_the_cpus_have_one_thread_each(
     shipped: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
