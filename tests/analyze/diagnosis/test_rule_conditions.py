@@ -166,6 +166,14 @@ def test_estimates_of_flows_add_up_while_both_are_there(asked: Ask) -> None:
     assert finding.values["rate_bps"] == pytest.approx(10e6 * PAYLOAD)
 
 
+def test_senders_are_those_of_the_seconds_in_which_the_queue_stood(asked: Ask) -> None:
+    """Flow 9 ends at 4 s; the queue stands from 8 s on, with what 2 s before and after it hide."""
+    ended = "DELETE FROM events WHERE {run} AND flow = 9 AND ns > {zero} + 4000000000"
+    gone = "UPDATE flows SET last_ns = {zero} + 4000000000 WHERE {run} AND flow = 9"
+    findings, _ = asked(["standing_queue"], *TWO, ended, gone, *STANDING)
+    assert [each.values["senders"] for each in findings] == ["It was alone on the path."]
+
+
 def unsampled(probe_us: int, around_us: int) -> tuple[str, ...]:
     """Nobody sampled the queue or captured packets; the flow saw these RTTs from 4 s on."""
     seen = (
