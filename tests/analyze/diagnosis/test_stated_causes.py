@@ -37,6 +37,7 @@ LONGER = PathSetup(51_000_000, 13_000, limit_bytes=156_000, changes=GROWS)
 DEEP = PathSetup(15_000_000, 30 * MS, limit_bytes=120_000)
 JITTERS = PathSetup(8029357, 56233, limit_bytes=81757, jitter_us=19202, aggregation_us=20755)
 OVERTAKEN = PathSetup(4782400, 86518, limit_bytes=70871, reorder=0.1441, reorder_us=37569)
+SELDOM = PathSetup(12_000_000, 40 * MS, limit_bytes=60_000, reorder=0.003)
 SLOWLY = flow("v3", 12, kind="rate-limited", rate_bps=1_500_000)
 WORLDS = {
     "drains_v1": world(21, DRAINS, flow("v1", 21), seed=965374154),
@@ -47,6 +48,7 @@ WORLDS = {
     "unsampled_v1": world(12, DEEP, flow("v1", 12), flow("v1", 12, 1)),
     "jitters_v3": world(26, JITTERS, flow("v3", 26), seed=645763644),
     "unsampled_overtaken_v2": world(12, OVERTAKEN, flow("v2", 12)),
+    "seldom_overtaken_v1": world(12, SELDOM, flow("v1", 12), flow("v1", 12, 2), seed=8),
     "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
 }
 
@@ -145,3 +147,13 @@ def test_what_packets_take_that_overtake_is_not_the_paths(
     overtaken = found(made, "unsampled_overtaken_v2")
     assert "reordering" in overtaken
     assert not {"bufferbloat", "standing_queue", "min_rtt_inflated"} & set(overtaken)
+
+
+def test_a_min_rtt_of_a_packet_that_overtook_others_makes_no_path_longer(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Of few packets, so that the receiver told of less than ten holes that closed; the path's own
+    round trip is 40 ms all the time, and theirs 20 ms."""
+    overtaken = found(made, "seldom_overtaken_v1")
+    assert "spurious_loss" in overtaken
+    assert not {"reordering", "min_rtt_stale"} & set(overtaken)
