@@ -546,6 +546,22 @@ def test_a_startup_that_the_receivers_window_keeps_from_ending_is_told_once(alte
     assert [finding.rule.name for finding in made.findings] == ["receive_window_limited"]
 
 
+def test_a_startup_that_the_application_keeps_from_ending_is_told_once(alter: Alter) -> None:
+    """Most samples are application-limited, for packets that go out as soon as they are written."""
+    run = HEALTHY
+    pauses = (
+        "UPDATE events SET rs_is_app_limited = 1, tp_app_limited = tp_delivered + 1,"
+        " bbr_mode = 0, sk_pacing_rate = 1000000000 WHERE {run}"
+    )
+    with alter(run, [pauses]) as store:
+        names = ("startup_never_left", "application_limited")
+        made = diagnose(store.con, store.run_id(run), [RULES[name] for name in names])
+    assert [check.outcome for check in made.checks] == ["found", "found"]
+    (finding,) = made.findings
+    assert finding.rule.name == "application_limited"
+    assert " In STARTUP it was for 100 % of its time" in finding.values["startup"]
+
+
 def test_losses_where_packets_overtake_each_other_are_not_said_to_be_no_reordering(
     alter: Alter,
 ) -> None:
