@@ -26,8 +26,6 @@ SEVERE, MODERATE = 0.2, 0.05
 # Runs are looked at together while they are so few, and have so few events, which takes ~200 MB:
 # planning the queries takes as long for many small runs as for one.
 RUNS_TOGETHER, EVENTS_TOGETHER = 48, 520_000
-# The same where memory is that of a lake's worker.
-EVENTS_IN_A_LAKE = 300_000
 # Smaller groups, for more CPUs, cost more than that saves.
 FEWEST_TOGETHER = 8
 
@@ -196,17 +194,16 @@ def together(
     con: duckdb.DuckDBPyConnection,
     run_ids: Sequence[int],
     most: int = RUNS_TOGETHER,
-    most_events: int = EVENTS_TOGETHER,
 ) -> Iterator[list[int]]:
     """Divide runs, in their order, into groups of `most`, each for a call of `diagnose_together`.
 
-    Groups of runs with more than `most_events` events in all are smaller.
+    Groups of runs with more than `EVENTS_TOGETHER` events in all are smaller.
     """
     sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
     group: list[int] = []
     held = 0
     for run_id in run_ids:
-        if group and (len(group) == most or held + sizes[run_id] > most_events):
+        if group and (len(group) == most or held + sizes[run_id] > EVENTS_TOGETHER):
             yield group
             group, held = [], 0
         group.append(run_id)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.own_version import own_version
 from ...probes.base.plurals import plural
-from ..diagnosis.engine import EVENTS_IN_A_LAKE, Diagnosis, diagnose_together, together
+from ..diagnosis.engine import Diagnosis, diagnose_together, together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results
 from ..replay.flow_replay import FlowReplay
@@ -37,12 +37,18 @@ from ..replay.replay_outside import replay_outside
 from ..replay.run_info import RunInfo
 from ..views.materialize import materialized_name, narrowed
 from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
-from .run_files import EventsFile, copy_run, small_tables, write_decisions, write_run
+from .run_files import DecisionsFile, EventsFile, copy_run, small_tables, write_run
 from .scratch_store import PARTLY_STORED, asked_decisions, event_columns, scratch_store
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+# Runs with so many events in all are replayed after one another, with one query for what is known
+# of them; their events, some 800 bytes each, are held until then.
+REPLAYED_TOGETHER = 50_000
+# So many decisions are inserted at once.
+ASKED_TOGETHER = 100_000
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,7 @@ class _Group:
         self.loaded: dict[Path, Outcome] = {}
         self.results: dict[Path, Filed] = {}
         self.written: dict[tuple[str, int], _Written] = {}
+        self.unreplayed: dict[int, EventsFile] = {}
         self.replayed: list[FlowReplay] = []
         self.findings: dict[int, list[Row]] = {}
         self.small: dict[str, pa.Table] = {}
@@ -155,6 +162,7 @@ class _Group:
             self._load_each(bundles, spoilt)
         if spoilt():
             self.results, self.loaded, self.written, self.replayed = {}, {}, {}, []
+            self.unreplayed = {}
             self._load_each(bundles, lambda: False)
 
     def _load_each(self, bundles: Mapping[Path, _NewBundle], stop: Callable[[], bool]) -> None:
@@ -167,9 +175,10 @@ class _Group:
                 if isinstance(error, StoreError):
                     raise
                 self.results[path] = Filed(path, refused=error)
+        self._replay_loaded()
 
     def _load_one(self, path: Path, number: int) -> Outcome:
-        """Load and replay a bundle; its events go into their Parquet file at once."""
+        """Load a bundle; its events go into their Parquet file at once."""
         options = self.options
         with EventsFile(self.folder / f"events-{number}.parquet", number) as events:
             outcome = ingest(
@@ -178,30 +187,39 @@ class _Group:
                 salvage=options.salvage,
                 packets=options.packets,
                 kind=options.kind,
-                seen=events.add,
+                seen=events.add_batch,
                 columns=event_columns(),
             )
-        self.store.insert_waiting()
         if not outcome.already:
             self.written["events", outcome.run_id] = _Written(events.path, number, events.rows)
-            self._replay(outcome.run_id, events)
+            self.unreplayed[outcome.run_id] = events
+        if sum(events.rows for events in self.unreplayed.values()) > REPLAYED_TOGETHER:
+            self._replay_loaded()
         return outcome
 
-    def _replay(self, run_id: int, events: EventsFile) -> None:
-        """Replay a run that can be; its decisions go into their Parquet file at once."""
-        try:
-            replayed = replay_outside(
-                self.store.con, run_id, lambda info: _flows(self.store.con, info, events)
-            )
-        except BbrscopeError:
-            return
-        decisions = keep_results.decisions_of(replayed)
-        if decisions is not None:
-            keep_results.insert_decisions(self.store, asked_decisions(decisions))
-            path = self.folder / f"decisions-{events.number}.parquet"
-            write_decisions(decisions, events.number, path)
-            self.written["decisions", run_id] = _Written(path, events.number, len(decisions))
-        self.replayed += map(keep_results.without_decisions, replayed)
+    def _replay_loaded(self) -> None:
+        """Replay the runs loaded since the last time; decisions go into Parquet files as found."""
+        self.store.insert_waiting()
+        con, events = self.store.con, self.unreplayed
+        self.unreplayed = {}
+        found = replay_outside(con, [*events], lambda info: _flows(con, info, events[info.run_id]))
+        asked: list[pa.Table] = []
+        for run_id, parts in groupby(found, lambda part: part.run_id):
+            number = events[run_id].number
+            with DecisionsFile(self.folder / f"decisions-{number}.parquet", number) as file:
+                for part in parts:
+                    if part.decisions:
+                        decisions = keep_results.decision_table([part.decisions])
+                        file.add(decisions)
+                        asked.append(asked_decisions(decisions))
+                    if part.flow:
+                        self.replayed.append(part.flow)
+                    if sum(map(len, asked)) > ASKED_TOGETHER:
+                        keep_results.insert_decisions(self.store, asked)
+                        asked = []
+            if file.rows:
+                self.written["decisions", run_id] = _Written(file.path, number, file.rows)
+        keep_results.insert_decisions(self.store, asked)
 
     def work_out(self) -> None:
         """Diagnose what has events, and measure all runs."""
@@ -210,7 +228,7 @@ class _Group:
         keep_results.insert_facts(self.store, self.replayed)
         events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
         diagnosed = [run_id for (run_id,) in events]
-        for group in together(con, diagnosed, most_events=EVENTS_IN_A_LAKE):
+        for group in together(con, diagnosed):
             self._diagnose(group)
             self._measure(group, _shared_views(con))
         if others := sorted(set(run_ids) - set(diagnosed)):

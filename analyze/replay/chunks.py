@@ -74,9 +74,11 @@ def chunks_of(rows: FlowRows, facts: FlowFacts, rules: str, params: Array) -> It
             continue
         held = joined(waiting)
         around = prepare_rows(held, facts, first - back, rules, params)
-        rest = part_of(held, slice(max(0, back + count - BACK), None))
-        waiting = [{name: column.copy() for name, column in rest.items()}]
+        if not is_last:
+            rest = part_of(held, slice(max(0, back + count - BACK), None))
+            waiting = [{name: column.copy() for name, column in rest.items()}]
+            del rest
         ready = [Chunk(number, around.part(back, back + count), around, back)]
         number, first, back = number + 1, first + count, BACK
-        del columns, held, rest, around  # whoever takes the chunk decides how long it is held
+        del columns, held, around  # whoever takes the chunk decides how long it is held
         yield ready.pop()

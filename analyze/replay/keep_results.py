@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,7 +76,8 @@ def keep(store: Store, replays: Sequence[FlowReplay]) -> None:
     with store.transaction() as con:
         _make_room(store, con, [replays[0].info.run_id])
         insert_facts(store, replays)
-        insert_decisions(store, decisions_of(replays))
+        found = [decisions for one in replays for decisions in one.decisions]
+        insert_decisions(store, [decision_table(found)] if found else [])
 
 
 def keep_parts(store: Store, parts: Iterator[list[FlowPart]]) -> list[FlowReplay]:
@@ -159,13 +160,8 @@ def _insert_parts(store: Store, parts: Sequence[FlowPart]) -> list[FlowReplay]:
     flows = [part.flow for part in parts if part.flow]
     insert_facts(store, flows)
     for some in _together([part.decisions for part in parts if part.decisions]):
-        insert_decisions(store, _decision_table(some))
+        insert_decisions(store, [decision_table(some)])
     return flows
-
-
-def without_decisions(one: FlowReplay) -> FlowReplay:
-    """What is said about a flow; its decisions take the most memory."""
-    return replace(one, decisions=())
 
 
 def insert_facts(store: Store, replays: Sequence[FlowReplay]) -> None:
@@ -186,21 +182,19 @@ def _insert_facts(store: Store, some: Sequence[FlowReplay]) -> None:
     _insert(store, "gaps", _columns(_gap_rows(some)))
 
 
-def decisions_of(replays: Sequence[FlowReplay]) -> pa.Table | None:
-    """Return the decisions of flows as rows of table decisions; None: none were recorded."""
-    return _decision_table([decisions for one in replays for decisions in one.decisions])
-
-
-def _decision_table(some: Sequence[Decisions]) -> pa.Table | None:
+def decision_table(some: Sequence[Decisions]) -> pa.Table:
+    """Return decisions as rows of table decisions."""
     import pyarrow as pa
 
-    return pa.concat_tables(pa.table(_decision_columns(one)) for one in some) if some else None
+    return pa.concat_tables(pa.table(_decision_columns(one)) for one in some)
 
 
-def insert_decisions(store: Store, decisions: pa.Table | None) -> None:
-    """Insert rows of `decisions_of`; the store must not have these."""
-    if decisions is not None:
-        _insert(store, "decisions", decisions)
+def insert_decisions(store: Store, decisions: Sequence[pa.Table]) -> None:
+    """Insert rows of several `decision_table`; the store must not have these."""
+    import pyarrow as pa
+
+    if decisions:
+        _insert(store, "decisions", pa.concat_tables(decisions))
 
 
 def _insert(store: Store, table: str, columns: dict[str, Any] | pa.Table) -> None:

@@ -120,7 +120,7 @@ def parts(folder: Path, bundles: list[Path]) -> Counter[str]:
     group = load_runs._Group
     with (
         mock.patch.object(load_runs, "ingest", timed("ingest", load_runs.ingest)),
-        mock.patch.object(group, "_replay", timed("replay", group._replay)),
+        mock.patch.object(group, "_replay_loaded", timed("replay", group._replay_loaded)),
         mock.patch.object(group, "_diagnose", timed("diagnose", group._diagnose)),
         mock.patch.object(group, "_measure", timed("measure", group._measure)),
         mock.patch.object(group, "file", timed("write the other files", group.file)),

@@ -86,7 +86,7 @@ def same_in_chunks(one: Given, sizes: tuple[int, ...]) -> FlowReplay:
         again = found(blocks(columns, size), one)
         assert len(again.decisions) > whole.count // (size + 3) // 2
         assert replace(again, decisions=()) == replace(whole, decisions=()), size
-        tables = (keep_results.decisions_of([flow]) for flow in (again, whole))
+        tables = (keep_results.decision_table(flow.decisions) for flow in (again, whole))
         chunks, alone = (table.combine_chunks() for table in tables if table)
         assert chunks.equals(alone), size
     return whole
