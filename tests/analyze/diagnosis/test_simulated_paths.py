@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bbrscope.analyze.bbr import params
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
 from bbrscope.analyze.replay import keep_results as results
 from bbrscope.analyze.replay import replay_runs as session
@@ -74,6 +75,8 @@ PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * 
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
 ENDS = PathSetup(44_500_000, 6_900, limit_bytes=22_000)
 SHALLOW = PathSetup(13_370_000, 6_100, limit_bytes=5_300)
+BEARS_5 = dict(params.DEFAULTS["v3"]) | {"loss_thresh": 13, "HZ": 1000}
+LOSES_3 = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, loss=0.03)
 WRITES_MOST = FlowSetup("v2", 0, 8 * S, kind="rate-limited", rate_bps=8_000_000)
 WORLDS = {
     "marked_v1": world(MARKING, 8, flow("v1", 8)),
@@ -139,6 +142,8 @@ WORLDS = {
     ),
     "rack_v1": world(RACK, 2, flow("v1", 2)),
     "rack_held_v1": world(RACK_HELD, 2, flow("v1", 2)),
+    "bears_2_v3": world(LOSES_3, 8, flow("v3", 8)),
+    "bears_5_v3": world(LOSES_3, 8, FlowSetup("v3", 0, 8 * S, parameters=BEARS_5)),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
@@ -181,6 +186,12 @@ def found(made: dict[str, Diagnosis], run: str) -> dict[str, dict[str, Any]]:
 
 def test_marks_are_seen_by_v1s_states_without_a_capture(made: dict[str, Diagnosis]) -> None:
     assert found(made, "marked_v1")["marks_echoed"]["spells_count"] >= 10
+
+
+def test_what_a_flow_bears_is_its_own_loss_thresh(made: dict[str, Diagnosis]) -> None:
+    values = found(made, "bears_2_v3")["loss_above_threshold"]
+    assert values["threshold_share"] == 5 / 256
+    assert "loss_above_threshold" not in found(made, "bears_5_v3")
 
 
 def test_a_window_that_lacks_a_burst_limits(made: dict[str, Diagnosis]) -> None:
