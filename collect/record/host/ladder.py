@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,7 @@ from ....probes.attach import (
 )
 from . import lockdown
 from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
-from .target import Target
+from .target import Target, lines_with
 
 SS = "ss reads it from any host"
 NO_SS = "ss is not installed: apt-get install iproute2"
@@ -145,5 +144,5 @@ def kernel_address(name: str) -> int | None:
         symbols = Path("/proc/kallsyms").read_bytes()
     except OSError:
         return None
-    line = re.search(rb"^(\w+) \S %s$" % re.escape(name.encode()), symbols, re.MULTILINE)
-    return int(line[1], 16) if line else None
+    line = next(lines_with(f" {name}\n".encode(), symbols), None)
+    return int(line.split()[0], 16) if line else None

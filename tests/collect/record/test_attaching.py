@@ -6,6 +6,7 @@ import pytest
 from bbrscope.collect.record import attaching
 from bbrscope.collect.record.host import ladder
 from bbrscope.collect.record.host.bpftrace import Bpftrace
+from bbrscope.collect.record.host.target import lines_with
 from bbrscope.probes.attach import Attach
 
 BY_NAME = f"*(uint64 *){ladder.NAMED_JIFFIES}"
@@ -36,6 +37,14 @@ def test_jiffies_are_read_at_their_address_where_it_is_known(
     monkeypatch.setattr(ladder, "kernel_address", {"jiffies": address}.__getitem__)
     attach = Attach("kprobe", jiffies=jiffies)
     assert attaching.with_address(attach, bpftrace(version)).jiffies == expected
+
+
+def test_lines_are_found_by_what_they_hold_each_once_and_the_last_without_its_end() -> None:
+    text = b"1 t bbr_init_bbr\n2 D jiffies\n3 t bbr_main\t[tcp_bbr]\n4 t tcp\n5 T bbr"
+    lines = [b"1 t bbr_init_bbr\n", b"3 t bbr_main\t[tcp_bbr]\n", b"5 T bbr"]
+    assert list(lines_with(b"bbr", text)) == lines
+    assert list(lines_with(b" jiffies\n", text)) == [b"2 D jiffies\n"]
+    assert list(lines_with(b"reno", text)) == []
 
 
 def test_a_symbol_that_the_kernel_does_not_name_is_nowhere() -> None:
