@@ -74,7 +74,8 @@ class SideCaptures:
         peer = next(iter(select.addresses), None) or address_in(self.plan.command)
         device = route_device(peer, select.prefix)
         if device is None:
-            self.notes.append("no route found for packets and queue: give --interface")
+            wanted = "packets and queue" if self.plan.packets else "the queue's samples"
+            self.notes.append(f"no route found for {wanted}: give --interface")
             return None
         return Place(f"{select.netns}:{device}" if select.netns else device)
 
