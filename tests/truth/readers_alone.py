@@ -86,7 +86,7 @@ def inflight_hi_alone(flow: Flow) -> Numbers | None:
         for ns, _, srtt, _, _ in found
     )
     much = min(cost, lacking) >= 0.02 * full and 2 * own <= len(found)
-    if not much or sizes["cwnd"][0] >= flow.bdp:
+    if not much or sizes["cwnd"][0] >= int(flow.bdp):
         return None
     at, to, _, lost, flight = min(found, key=lambda it: (it[1], it[0]))
     limit = [flight, lost, flight * LOSS_THRESH // 256] if flight is not None else []

@@ -36,7 +36,7 @@ NO_STORY = LACKING | {"lossy_v2_one_silent_miss"}
 # Rules about troubles that no recording has are shown by rows that were put into one.
 FIRES_ELSEWHERE = set(PUT) | set(HOSTS) | {"underuse_of_shallow_buffer", "unfair_without_loss"}
 # These are shown by simulations (test_simulated_paths).
-FIRES_ELSEWHERE |= {"marks_echoed", "path_shorter", "inflight_hi_alone"}
+FIRES_ELSEWHERE |= {"marks_echoed", "path_shorter"}
 
 
 def judge(store: Store, runs: Sequence[str]) -> tuple[Score, dict[str, Diagnosis]]:
