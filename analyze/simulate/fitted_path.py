@@ -128,8 +128,8 @@ def fitted_path(
         changes = changes[:1]
     at_random = random_loss(every, base_us)
     packet_us = packet_times_us(every, changes, frame, _WINDOW_US)
-    shift_us, silences = base_us + together_us, _silences(every, base_us)
-    buffer = recorded_buffer(every, packet_us, shift_us, at_random, silences)
+    silences = _silences(every, base_us)
+    buffer = recorded_buffer(every, packet_us, base_us, together_us, at_random, silences)
     path = PathSetup(
         round(changes[0][2]),
         round(base_us),

@@ -32,19 +32,26 @@ class RecordedBuffer:
 
 
 def recorded_buffer(
-    every: Columns, packet_us: Array, base_us: float, at_random: float, silences: Array
+    every: Columns,
+    packet_us: Array,
+    base_us: float,
+    together_us: float,
+    at_random: float,
+    silences: Array,
 ) -> RecordedBuffer:
     """The buffer from the RTTs and the losses of a run's ACKs.
 
     Args:
         packet_us: how long the link took for a packet when each ACK came.
         base_us: the RTT without a queue.
+        together_us: the time between bursts of ACKs, 0: there are none.
         at_random: the share of packets that are lost anyway.
         silences: places of ACKs after timeouts; what these marked lost says nothing of the buffer.
     """
     lost = np.nan_to_num(every["lost"])
     lost[silences] = 0.0
-    queue = np.where(exact_rtts(every), (every["rtt_us"] - base_us) / packet_us, np.nan)
+    without_us = base_us + _held_us(every, packet_us, together_us)
+    queue = np.where(exact_rtts(every), (every["rtt_us"] - without_us) / packet_us, np.nan)
     held_back = np.minimum(1.0, _HELD_BACK_US / packet_us)
     on_time = np.minimum(0.5, _ON_TIME_US / packet_us)
     in_order = (every["sacked"] == 0) & (lost == 0)
@@ -59,6 +66,21 @@ def recorded_buffer(
     beyond_chance = lost.sum() - at_random * np.nansum(every["acked"])
     is_full = min(beyond_chance, dropped[full].sum()) > LEAST_LOSSES
     return RecordedBuffer(packets, bool(is_full))
+
+
+def _held_us(every: Columns, packet_us: Array, together_us: float) -> Array:
+    """For how long at most each ACK waited for the burst that it came in [us].
+
+    While there is a queue, what the later ones of a burst are for left the link in between, and
+    what the next burst begins with was on it.
+    """
+    acked = np.nan_to_num(every["acked"])
+    ends = np.diff(every["t_us"], append=np.inf) > together_us / 2
+    got = np.cumsum(acked)
+    until = (got + np.append(acked[1:], 0.0))[ends]
+    later = until[np.cumsum(ends) - ends] - got
+    held: Array = np.minimum(later * packet_us, together_us)
+    return held
 
 
 def _before_losses(every: Columns, lost: Array, queue: Array) -> tuple[Array, Array]:
