@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..replay.run_info import RunInfo
 
 
+BY_THE_LAB = "the lab's run"
+
+
 def described_path(
     con: duckdb.DuckDBPyConnection, info: RunInfo, words: Mapping[str, str]
 ) -> tuple[PathSetup, str] | None:
@@ -35,7 +38,7 @@ def described_path(
         info.run_id,
     )
     if lab:
-        return _of_the_lab(*lab), "the lab's run"
+        return _of_the_lab(*lab), BY_THE_LAB
     if {"rate", "delay"} <= words.keys() and {"limit", "limit_bytes"} & words.keys():
         return _of_words(words), "the manifest's set-up"
     return None

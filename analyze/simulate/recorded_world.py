@@ -19,7 +19,7 @@ from ..bbr.variants.own_variant import digest_of
 from ..replay import run_params
 from ..replay.open_loop import busy_flows
 from ..replay.run_info import RunInfo
-from .described_path import described_path
+from .described_path import BY_THE_LAB, described_path
 from .fitted_path import FittedPath, fitted_path
 from .lab_world import flows_of_the_lab
 from .path_ends import PathEnd, later
@@ -215,7 +215,7 @@ def _path(
         if path.loss:
             acks = recorded_acks(con, info.run_id, busy, first_ns)
             path = replace(path, in_skbs=is_lost_in_skbs(acks, path.rtt_us + HOST_US))
-        if words.get("reorder"):
+        if words.get("reorder") and source != BY_THE_LAB:
             path = with_reordering(con, info, path, words["reorder"], busy[0])
         origin = first_ns - path.rtt_us * 1000
         changes = changes_of(con, info, words, origin, busy[0])

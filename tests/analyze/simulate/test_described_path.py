@@ -55,7 +55,7 @@ def _lab(
 ) -> dict[str, Any]:
     """What the lab's manifest says of a run on this path."""
     return {
-        "setup": {},
+        "setup": dict(params),
         "lab": {
             "scenario": "song-cubic",
             "title": "a path",
@@ -100,6 +100,9 @@ _QUEUES = [
     ("red", {"ecn": "yes", "threshold": "3ms"}, {"marks_us": 3000, "peeks": True, "ecn": True}),
     ("policer", {}, {"policer": True, "limit_bytes": 0, "burst_bytes": 50_000}),
     ("fifo", {"jitter": "2ms", "memory": "1MB"}, {"jitter_us": 2000, "memory_bytes": 1_000_000}),
+    # The lab's manifest has every parameter of the path, and its own words for reordering.
+    ("fifo", {"reorder": "0", "jitter": "0ms"}, {}),
+    ("fifo", {"reorder": "2%"}, {"reorder": 0.02}),
 ]
 
 
