@@ -28,6 +28,7 @@ from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
 from .recorded_marks import echoes_until_cwr
+from .recorded_memory import with_memory
 from .recorded_openings import openings_of
 from .world.world_records import HEADERS, MSS
 from .world.world_setup import (
@@ -226,7 +227,7 @@ def _path(
         changes = later(path.changes, path.opening_us)
         ends = (replace(e, changes=later(e.changes, path.opening_us)) for e in fit.ends)
         fit = replace(fit, ends=tuple(ends))
-    path = replace(path, changes=changes)
+    path = with_memory(con, info.run_id, busy, replace(path, changes=changes))
     check_path(path)
     # ACKs that come together, or at the path's random, do not tell how busy hosts are.
     told_by = () if path.aggregation_us or path.jitter_us else busy

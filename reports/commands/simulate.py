@@ -136,7 +136,7 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
 
 
 def _compare(store: Path) -> None:
-    """Print each recording of the store beside 20 simulations of its own world."""
+    """Print each recording of the store beside simulations of its own world."""
     from ...analyze.simulate import fidelity
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
@@ -149,11 +149,11 @@ def _compare(store: Path) -> None:
                 rows.append(row)
                 advance(1)
     say(fidelity.as_markdown(rows))
-    say("kernel: simulated [5 %, median, 95 %] over 20 seeds; bold: outside of both the seeds'")
-    say("range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 % (STARTUP's end,")
-    say("probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2 points (shares of")
-    say("the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go too high where")
-    say("they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
+    say(f"kernel: simulated [5 %, median, 95 %] over {fidelity.SEEDS} seeds; bold: outside of both")
+    say("the seeds' range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 %")
+    say("(STARTUP's end, probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2")
+    say("points (shares of the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go")
+    say("too high where they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
 
 
 def _fit(store: Path) -> None:

@@ -61,13 +61,14 @@ def tcp_any_retrans_done(s: Sim, i: int) -> bool:
 
 @jit
 def _packet_delayed(s: Sim, i: int) -> bool:
-    """tcp_packet_delayed(): the ACK echoes a time before the first retransmission."""
+    """tcp_packet_delayed(): the ACK echoes a time before the first retransmission.
+
+    Or nothing was sent again yet, since pacing holds it back (e37ab7373696: 6.12, 6.6.55, 6.1.113).
+    """
     f = flow_of(s, i)
-    return (
-        f.retrans_stamp > 0
-        and f.ack_tsecr >= 0
-        and timestamp_ms(s, f.ack_tsecr) < timestamp_ms(s, f.retrans_stamp)
-    )
+    if f.retrans_stamp == 0:
+        return True
+    return f.ack_tsecr >= 0 and timestamp_ms(s, f.ack_tsecr) < timestamp_ms(s, f.retrans_stamp)
 
 
 @jit
@@ -144,6 +145,8 @@ def _init_undo(s: Sim, i: int) -> None:
 def tcp_enter_recovery(s: Sim, i: int, ece: bool) -> None:
     """Enter Recovery: save what an undo needs, and begin the reduction; tcp_ack() retransmits."""
     f, tp = flow_of(s, i), event_of(s, i).tp
+    if not tcp_any_retrans_done(s, i):
+        f.retrans_stamp = 0  # that of an earlier recovery
     f.prior_ssthresh = 0
     _init_undo(s, i)
     if tp.icsk_ca_state != TCP_CA_CWR and tp.icsk_ca_state != TCP_CA_RECOVERY:

@@ -29,8 +29,8 @@ SCALING_RATIO = 153
 
 
 @jit
-def _win_from_space(space: int, version: int) -> int:
-    """tcp_win_from_space(): half of it; since 6.6 the share that payload has of truesize."""
+def win_from_space(space: int, version: int) -> int:
+    """tcpwin_from_space(): half of it; since 6.6 the share that payload has of truesize."""
     return space * SCALING_RATIO >> 8 if version == 3 else space >> 1
 
 
@@ -59,7 +59,7 @@ def _adjust_space(s: Sim, i: int, now: int) -> None:
         window += window * (copied - f.rcv_space) // f.rcv_space * 2
         memory = min(_memory_for(s, window, f.version), f.rmem_max)
         # What has just come is not read yet: tcp_space().
-        free = _win_from_space(memory - w.mss - SEGMENT_MEMORY, f.version)
+        free = win_from_space(memory - w.mss - SEGMENT_MEMORY, f.version)
         f.rcv_clamp = max(f.rcv_clamp, free)
         f.rcv_space = copied
     f.rcv_copied = f.rcv_nxt
@@ -73,26 +73,52 @@ def _memory_for(s: Sim, window: int, version: int) -> int:
         return (window << 8) // SCALING_RATIO
     mss = world_of(s).mss
     memory = mss + SEGMENT_MEMORY
-    while _win_from_space(memory, version) < mss:
+    while win_from_space(memory, version) < mss:
         memory += 128
     return window // mss * memory
 
 
 @jit
-def _measure_rtt(s: Sim, i: int, echo: int) -> None:
-    """tcp_rcv_rtt_measure_ts(), in ms as timestamps count."""
+def _measure_rtt(s: Sim, i: int, echo: int, full: bool) -> None:
+    """tcp_rcv_rtt_measure_ts(), in ms as timestamps count; what is no full segment gives none."""
     f, w = flow_of(s, i), world_of(s)
     if echo < 0 or echo == f.ts_recent:
         return
     f.ts_recent = echo
-    sample = max(timestamp_ms(s, w.now) - timestamp_ms(s, echo), 1) * 1000
-    f.rcv_rtt = f.rcv_rtt - (f.rcv_rtt >> 3) + sample if f.rcv_rtt else sample << 3
+    if full:
+        _update_rtt(s, i, max(timestamp_ms(s, w.now) - timestamp_ms(s, echo), 1) * 1000, False)
+
+
+@jit
+def _update_rtt(s: Sim, i: int, sample: int, of_window: bool) -> None:
+    """tcp_rcv_rtt_update() since b879dcb1aeec (6.16, 6.12.y, 6.1.y): a shorter one counts at once.
+
+    How long a window took is an RTT at least, and raises nothing.
+    """
+    f = flow_of(s, i)
+    if f.rcv_rtt == 0 or sample << 3 < f.rcv_rtt:
+        f.rcv_rtt = sample << 3
+    elif not of_window:
+        f.rcv_rtt += sample - (f.rcv_rtt >> 3)
+
+
+@jit
+def _time_window(s: Sim, i: int) -> None:
+    """tcp_rcv_rtt_measure(): how long a window takes to arrive."""
+    f, w = flow_of(s, i), world_of(s)
+    if f.rcv_rtt_time:
+        if f.rcv_nxt < f.rcv_rtt_seq:
+            return
+        _update_rtt(s, i, max((w.now - f.rcv_rtt_time) // US, 1), True)
+    f.rcv_rtt_seq = f.rcv_nxt + f.rcv_right - f.rcv_wup
+    f.rcv_rtt_time = w.now
 
 
 @jit
 def _data_recv(s: Sim, i: int, full: bool) -> None:
     """tcp_event_data_recv(): the ACK timeout, quick ACKs, and growth of the window."""
     f, w = flow_of(s, i), world_of(s)
+    _time_window(s, i)
     if f.ato_ns == 0:
         f.quick = _QUICKACKS
         f.ato_ns = _ATO_NS
@@ -104,10 +130,18 @@ def _data_recv(s: Sim, i: int, full: bool) -> None:
 
 
 @jit
+def _space(s: Sim, i: int) -> int:
+    """tcp_space(): the window that fits into what is left of the receive buffer."""
+    f = flow_of(s, i)
+    memory = f.rcv_held * (world_of(s).mss + SEGMENT_MEMORY)
+    return max(f.rcv_clamp - win_from_space(memory, f.version), 0)
+
+
+@jit
 def _grow_window(s: Sim, i: int) -> None:
-    """tcp_grow_window()."""
+    """tcp_grow_window(): up to the free space, which what waits for a hole takes from."""
     f, w = flow_of(s, i), world_of(s)
-    room = f.rcv_clamp - f.rcv_ssthresh
+    room = _space(s, i) - f.rcv_ssthresh
     if room > 0:
         f.rcv_ssthresh += min(room, 2 * w.mss)
         f.quick |= 1
@@ -211,6 +245,7 @@ def data_arrives(s: Sim, k: int) -> None:
         _accept_cwr(s, i)
     mask = (1 << world_of(s).bits) - 1
     base = i << world_of(s).bits
+    _measure_rtt(s, i, echo, seq > 0)
     if seq == f.rcv_nxt:
         _check_ecn(s, i, ect, ce)
         f.ack_stamp = stamp if f.rcv_nxt == f.rcv_wup else f.ack_stamp
@@ -219,10 +254,10 @@ def data_arrives(s: Sim, k: int) -> None:
         while f.rcv_nxt <= f.rcv_high and got_of(s, base + (f.rcv_nxt & mask)).here:
             got = got_of(s, base + (f.rcv_nxt & mask))
             got.here = 0
+            f.rcv_held -= 1
             f.rcv_nxt += 1
         if had_holes:
             _remove_blocks(s, i)
-        _measure_rtt(s, i, echo)
         _data_recv(s, i, seq > 0)
         f.pushed |= push
         if had_holes and f.ooo == 0:
@@ -233,10 +268,11 @@ def data_arrives(s: Sim, k: int) -> None:
     elif seq > f.rcv_nxt and not got_of(s, base + (seq & mask)).here:
         got = got_of(s, base + (seq & mask))
         got.here = 1
+        f.rcv_held += 1
         _check_ecn(s, i, ect, ce)
         f.rcv_high = max(f.rcv_high, seq)
         _add_block(s, i, seq)
-        _data_recv(s, i, True)
+        _grow_window(s, i)
         _ack_snd_check(s, i)
     else:
         f.d_s, f.d_e = seq, seq + 1
@@ -295,8 +331,10 @@ def send_ack(s: Sim, i: int) -> None:
     f, w = flow_of(s, i), world_of(s)
     k = take_packet(s)
     packet = packet_of(s, k)
-    held = f.rcv_high + 1 - f.rcv_nxt if f.ooo else 0
-    window = min(f.rcv_ssthresh, max(f.rcv_clamp - held * w.mss, 0))
+    space = _space(s, i)
+    if space < f.rcv_clamp >> 1:
+        f.quick = 0  # __tcp_select_window()
+    window = min(f.rcv_ssthresh, space)
     f.rcv_right = max(f.rcv_right, f.rcv_nxt + window // w.mss)
     packet.flow = i
     packet.ack = f.rcv_nxt

@@ -166,7 +166,7 @@ class SimFlow(Protocol):
     frto: int
     undo_marker: int  # -1: none
     undo_retrans: int
-    retrans_stamp: int  # ms, 0: none
+    retrans_stamp: int  # ns, 0: none
     prior_ssthresh: int
     tlp_high_seq: int  # -1: none
     tlp_retrans: int
@@ -248,10 +248,13 @@ class SimFlow(Protocol):
     rcv_wup: int
     rcv_ssthresh: int  # bytes
     rcv_clamp: int
+    rcv_held: int  # segments that wait for a hole to be filled
     rcv_space: int
     rcv_space_time: int
     rcv_copied: int
     rcv_rtt: int  # us << 3
+    rcv_rtt_seq: int  # where a window that is timed ends
+    rcv_rtt_time: int  # ns, 0: none is
     rcv_right: int  # right edge advertised, in segments
     quick: int
     pushed: int  # 1: ICSK_ACK_PUSHED

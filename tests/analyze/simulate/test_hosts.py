@@ -9,7 +9,15 @@ from bbrscope.analyze.bbr.records import INIT
 from bbrscope.analyze.simulate.sender.estimator import clock_ticks
 from bbrscope.analyze.simulate.sender.timers import wheel_ns
 from bbrscope.analyze.simulate.simulation import simulate
-from bbrscope.analyze.simulate.world.receiver import _ack_snd_check, _adjust_space, _read
+from bbrscope.analyze.simulate.world.receiver import (
+    _ack_snd_check,
+    _adjust_space,
+    _grow_window,
+    _read,
+    _time_window,
+    _update_rtt,
+    send_ack,
+)
 from bbrscope.analyze.simulate.world.timestamps import timestamp_ms
 from bbrscope.analyze.simulate.world.world_arrays import Arrays, arrays
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
@@ -56,6 +64,41 @@ def test_a_receivers_memory_grows_by_what_is_read_in_a_round_trip() -> None:
     _adjust_space(memory.sim, 0, 100 * _MS)
     assert flow["rcv_clamp"][0] == (67 * 2984 - 2344) // 2
     assert -(-int(flow["rcv_clamp"][0]) // 512) * 512 == 98_816
+
+
+def test_a_window_does_not_grow_into_what_waits_for_a_hole() -> None:
+    """A guest's receiver (6.1) advertised no more while 50 to 110 segments waited for holes."""
+    memory = _world("v1")
+    flow = memory.parts["flows"]
+    flow["rcv_clamp"], flow["rcv_ssthresh"], flow["rcv_held"] = 340_000, 237_000, 87
+    _grow_window(memory.sim, 0)
+    space = 340_000 - 87 * 2344 // 2
+    assert flow["rcv_ssthresh"][0] == space
+    flow["quick"], flow["rcv_held"] = 16, 200
+    send_ack(memory.sim, 0)
+    assert flow["quick"][0] == 0  # less than half is free
+    flow["rcv_held"] = 0
+    _grow_window(memory.sim, 0)
+    assert flow["rcv_ssthresh"][0] == space + 2 * 1448
+
+
+def test_a_receivers_round_trip_is_the_shortest_until_timestamps_say_more() -> None:
+    memory = _world()
+    flow = memory.parts["flows"]
+    for sample, of_window, comes_to in (
+        (80_000, False, 80_000),
+        (53_000, True, 53_000),
+        (90_000, True, 53_000),
+        (61_000, False, 54_000),
+    ):
+        _update_rtt(memory.sim, 0, sample, of_window)
+        assert flow["rcv_rtt"][0] >> 3 == comes_to
+    flow["rcv_right"], memory.world["now"] = 44, 1 * _MS
+    _time_window(memory.sim, 0)
+    assert (flow["rcv_rtt_seq"][0], flow["rcv_rtt_time"][0]) == (44, 1 * _MS)
+    flow["rcv_nxt"], flow["rcv_wup"], memory.world["now"] = 44, 44, 51 * _MS
+    _time_window(memory.sim, 0)
+    assert flow["rcv_rtt"][0] >> 3 == 50_000
 
 
 def test_v3s_receiver_has_the_window_of_its_capture() -> None:
