@@ -41,7 +41,8 @@ def simulate(setup: Setup, take: Take | None = None) -> Simulated:
     """Run a world to its end; `take` gets the recording in pieces: events, states, rows.
 
     Raises:
-        BbrscopeError: the world is impossible, or outgrew its arrays.
+        BbrscopeError: the world is impossible, or outgrew its arrays, or a flow's rules set a cwnd
+            that no kernel holds.
     """
     memory = arrays(setup, take is not None)
     _begin(memory, setup)
@@ -58,9 +59,24 @@ def simulate(setup: Setup, take: Take | None = None) -> Simulated:
                 "the simulation has more packets under way than fit into its memory",
                 "a smaller buffer, rate or round trip needs fewer",
             )
+    check_cwnd(setup, memory.parts["events"])
     samples = memory.parts["samples"][: int(memory.world["sampled"][0])]
     reached = memory.parts["reached"].reshape(-1, len(setup.flows))
     return Simulated(setup, memory.parts["flows"], memory.parts["events"], samples, reached)
+
+
+def check_cwnd(setup: Setup, events: Array) -> None:
+    """Refuse rules that left a flow with a cwnd with which nothing is sent; `events` by flow.
+
+    Raises:
+        BbrscopeError: so it is.
+    """
+    for flow, cwnd in zip(setup.flows, events["tp"]["snd_cwnd"], strict=True):
+        if not 0 < cwnd < 1 << 32:
+            raise BbrscopeError(
+                f"{flow.variant or flow.cc} set cwnd to {cwnd}",
+                "a cwnd is of one packet or more, and has 32 bits",
+            )
 
 
 def _begin(memory: Arrays, setup: Setup) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bbrscope.analyze.bbr.records import INIT
 from bbrscope.analyze.simulate.sender.estimator import clock_ticks
 from bbrscope.analyze.simulate.sender.timers import wheel_ns
-from bbrscope.analyze.simulate.simulation import simulate
+from bbrscope.analyze.simulate.simulation import check_cwnd, simulate
 from bbrscope.analyze.simulate.world.receiver import (
     _ack_snd_check,
     _adjust_space,
@@ -21,6 +21,7 @@ from bbrscope.analyze.simulate.world.receiver import (
 from bbrscope.analyze.simulate.world.timestamps import timestamp_ms
 from bbrscope.analyze.simulate.world.world_arrays import Arrays, arrays
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.probes.base.errors import BbrscopeError
 
 _S, _MS = 1_000_000, 1_000_000  # us, ns
 _PATH = PathSetup(10_000_000, 40_000, limit_packets=33)
@@ -135,3 +136,12 @@ def test_a_run_begins_with_idle_hosts_that_answer_a_syn_at_once() -> None:
         simulate(setup, lambda pieces, _states, _rows, kept=events: kept.append(pieces.copy()))
         init = events[0][events[0]["ctl"]["kind"] == INIT][0]
         assert 40_040 <= init["tp"]["srtt_us"] >> 3 <= 40_050
+
+
+@pytest.mark.parametrize("cwnd", [-5, 0, 1 << 60])
+def test_rules_that_leave_no_cwnd_are_refused_in_words(cwnd: int) -> None:
+    memory = _world()
+    memory.parts["events"]["tp"]["snd_cwnd"] = cwnd
+    setup = Setup(_PATH, (FlowSetup("v1", 0, _S, variant="./mybbr.py"),), _S)
+    with pytest.raises(BbrscopeError, match=r"mybbr\.py set cwnd to"):
+        check_cwnd(setup, memory.parts["events"])
