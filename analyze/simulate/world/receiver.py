@@ -30,7 +30,7 @@ SCALING_RATIO = 153
 
 @jit
 def win_from_space(space: int, version: int) -> int:
-    """tcpwin_from_space(): half of it; since 6.6 the share that payload has of truesize."""
+    """tcp_win_from_space(): half of it; since 6.6 the share that payload has of truesize."""
     return space * SCALING_RATIO >> 8 if version == 3 else space >> 1
 
 

@@ -36,7 +36,7 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
         ("v2", replace(PLAIN, limit_packets=20, loss=0.02)),
         ("v3", replace(PLAIN, loss=0.01, aggregation_us=8000)),
         ("v3", OVERTAKING),
-        ("v1", replace(OVERTAKING, reorder=0.04, reorder_again=0.3)),
+        ("v3", replace(OVERTAKING, reorder=0.04, reorder_again=0.3)),
         ("v1", replace(PLAIN, changes=((3_000_000, "rate", 8e6),))),
         ("v2", replace(PLAIN, changes=((3_000_000, "down", 1.2e6),))),
         ("v3", replace(PLAIN, changes=((3_000_000, "acks", 1.2e6),))),
