@@ -34,6 +34,7 @@ from .path_tables import (
     TRIPS,
 )
 from .rule_macros import RULE_MACROS
+from .short_tables import SHORT
 
 if TYPE_CHECKING:
     import duckdb
@@ -245,20 +246,6 @@ SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, N
 FROM theirs JOIN senders USING (run_id, second)
 """
 
-# What was missing in each second, laid at the doors of what limited sending then, by their time.
-_SHORT = """
-WITH limits AS (
-  SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding,
-    min(b.ns) AS first_ns, max(b.ns + b.duration_ns) AS last_ns, sum(b.duration_ns) AS held_ns
-  FROM these_binding b JOIN these_run r USING (run_id) GROUP BY ALL
-)
-SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
-  s.short_bytes * l.held_ns
-    / nullif(sum(l.held_ns) OVER (PARTITION BY l.run_id, l.flow, l.second), 0) AS short_bytes,
-  s.senders
-FROM limits l JOIN these_seconds s USING (run_id, flow, second)
-"""
-
 _FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {chosen}"
 
 TABLES = {
@@ -282,7 +269,7 @@ TABLES = {
     "outside": OUTSIDE,
     "alone": ALONE,
     "probes": PROBES,
-    "short": _SHORT,
+    "short": SHORT,
     "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
     "trips": TRIPS,

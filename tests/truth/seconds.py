@@ -144,18 +144,20 @@ def everyone(flow: Flow) -> dict[int, int]:
     return found
 
 
-def limited(flow: Flow) -> pl.DataFrame:
-    """How long [ns] each limit held in each second (columns second, by, d), as `held_by` has it."""
-    named = held_by(flow).with_columns(second=number(flow.of))
-    return named.group_by("second", "by").agg(pl.col("d").sum())
-
-
 def missing(flow: Flow, *limits: str) -> float:
-    """What was missing [bytes] in seconds, by how much of them some limits held."""
+    """What was missing [bytes] in seconds, by how much of them some limits held.
+
+    Until the last moment of a second in which the application had nothing to send, all is its own.
+    """
     seconds, found = of_flow(flow), 0.0
-    for (second,), rows in limited(flow).group_by("second"):
-        held = rows.filter(pl.col("by").is_in(limits))["d"].sum()
-        found += seconds[int(second)].short * held / (rows["d"].sum() or 1)
+    named = held_by(flow).with_columns(second=number(flow.of))
+    for (second,), rows in named.group_by("second"):
+        idle = rows.filter((pl.col("by") == "application") & (pl.col("d") > 0))
+        later = rows.filter(pl.col("ns") >= ((idle["ns"] + idle["d"]).max() or 0))
+        part = later.filter(pl.col("by").is_in(limits))["d"].sum()
+        if "application" in limits:
+            part += rows["d"].sum() - later["d"].sum()
+        found += seconds[int(second)].short * part / (rows["d"].sum() or 1)
     return found
 
 

@@ -1,0 +1,32 @@
+"""What rules ask of what was missing to a flow's part of the link: what limited sending then.
+
+Tables as those of `tables`, of which they are a part.
+"""
+
+from __future__ import annotations
+
+# What was missing in each second, laid at the doors of what limited sending then, by their time.
+# When an application has nothing more to send, all is sent that it wrote: what was missing until
+# then in that second is its own, whatever held a packet back before, and of other limits counts
+# what came later (own_ns).
+SHORT = """
+WITH timed AS (
+  SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding, b.ns,
+    b.duration_ns
+  FROM these_binding b JOIN these_run r USING (run_id)
+), emptied AS (
+  SELECT run_id, flow, second, max(ns + duration_ns) AS ns FROM timed
+  WHERE binding = 'application' AND duration_ns > 0 GROUP BY ALL
+), limits AS (
+  SELECT run_id, b.flow, b.second, b.binding, min(b.ns) AS first_ns,
+    max(b.ns + b.duration_ns) AS last_ns, sum(b.duration_ns) AS held_ns,
+    coalesce(sum(b.duration_ns) FILTER (e.ns IS NULL OR b.ns >= e.ns), 0) AS own_ns
+  FROM timed b LEFT JOIN emptied e USING (run_id, flow, second) GROUP BY ALL
+)
+SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
+  s.short_bytes * CASE WHEN l.binding = 'application' THEN sum(l.held_ns) OVER w
+    - sum(l.own_ns) OVER w ELSE l.own_ns END / nullif(sum(l.held_ns) OVER w, 0) AS short_bytes,
+  s.senders
+FROM limits l JOIN these_seconds s USING (run_id, flow, second)
+WINDOW w AS (PARTITION BY l.run_id, l.flow, l.second)
+"""
