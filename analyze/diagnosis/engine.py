@@ -243,21 +243,16 @@ def diagnose_together(
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings by rank, without those that another one on the same flow explains."""
-    others = (one for one in findings if not any(_explains(other, one) for other in findings))
-    return sorted(others, key=_rank)
+    told = (one for one in findings if not any(_explains(cause, one) for cause in findings))
+    return sorted(told, key=_rank)
 
 
 def _explains(cause: Finding, other: Finding) -> bool:
-    """Tell whether a finding follows from another one.
-
-    Where both are priced in the same seconds, the cause has to make up a third of the price: rules
-    that compare flows in the second half of their time price half of it.
-    """
+    """Tell whether a finding follows from another one: of a like price, a third has to be its."""
     if cause.flow != other.flow or other.rule.name not in cause.rule.explains:
         return False
-    if cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost:
-        return True
-    return 3 * cause.cost_s >= other.cost_s
+    unpriced = cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost
+    return unpriced or 3 * (cause.cost_s or 0) >= (other.cost_s or 0)
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
