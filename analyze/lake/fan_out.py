@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ...collect.ingest.worker_shares import shares, size_of
+from ...collect.ingest.worker_shares import even_shares, size_of
 from ...probes.base.errors import BbrscopeError, HostError
 from ...probes.base.worker_pool import worker_pool
 from .load_runs import AddOptions, Filed, file_bundles
@@ -72,7 +72,7 @@ def file_all(
     Raises:
         BbrscopeError: the lake cannot be written.
     """
-    jobs = deque(_Job(share) for share in shares(paths, workers.count))
+    jobs = deque(_Job(share) for share in even_shares(paths, workers.count))
     while jobs:
         with workers.make() as executor:
             yield from _run_until_death(executor, jobs, lake, options, workers)

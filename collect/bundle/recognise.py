@@ -15,6 +15,8 @@ KINDS = ("bundle", "pcap", "ss", "kernel_log", "tcp_info")
 TCP_INFO_MARK = '"RawIDM"'
 # So much of a text is looked at.
 LOOK = 4 << 20
+# The mark comes early: most small archives need not be unpacked wholly for it.
+AT_A_TIME = 64 << 10
 
 
 def recognise(path: Path, kind: str | None = None) -> str:
@@ -30,13 +32,14 @@ def recognise(path: Path, kind: str | None = None) -> str:
         raise BundleError(why, "give a file of that kind")
     if kind or why:
         return kind or "bundle"
-    head = b""
+    head = bytearray()
+    mark = TCP_INFO_MARK.encode()
     try:
-        for _, piece in pieces(path):
+        for _, piece in pieces(path, AT_A_TIME):
             head += piece
             if head[:4] in PCAP_MAGICS:
                 return "pcap"
-            if b"\0" in head or len(head) >= LOOK:
+            if b"\0" in piece or mark in piece or len(head) >= LOOK:
                 break
     except (DamagedError, OSError):
         pass

@@ -26,7 +26,6 @@ from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
 from ..store.limits import write_as_it_fills
-from ..store.rowsets import insert
 from ..store.store import Store
 from . import run_facts as facts
 from .event_totals import RecordedTotals
@@ -342,8 +341,7 @@ class _Loader:
             "ingested_by": own_version(),
         }
         self._load_lab(row, flows)
-        # Whether the store has a bundle, and its name is free, is asked before the next is read.
-        insert(self.con, "runs", [row])
+        self._add("runs", [row])
         if not more:
             return outcome_of(row, self.notes)
         self.store.insert_waiting()

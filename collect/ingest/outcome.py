@@ -44,12 +44,19 @@ class Outcome:
     left_out: tuple[str, ...] = ()
 
 
+def run_of(store: Store, digest: str) -> tuple[int, str] | None:
+    """Return number and name of the run that came from content with this digest, if any."""
+    for waiting in store.waiting.of_table("runs"):
+        if waiting["bundle_digest"] == digest:
+            return waiting["run_id"], waiting["run"]
+    row = first_row(store.con, "SELECT run_id, run FROM runs WHERE bundle_digest = ?", digest)
+    return (row[0], row[1]) if row else None
+
+
 def known_run(store: Store, digest: str) -> Outcome | None:
     """Return the run that came from a bundle with these contents, if the store has it."""
-    row = first_row(store.con, "SELECT run_id FROM runs WHERE bundle_digest = ?", digest)
-    if row is None:
-        return None
-    return stored_outcome(store, row[0], already=True)
+    known = run_of(store, digest)
+    return stored_outcome(store, known[0], already=True) if known else None
 
 
 def stored_outcome(store: Store, run_id: int, already: bool) -> Outcome:

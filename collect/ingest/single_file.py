@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...probes.base.own_version import own_version
 from ..store.rowsets import insert
 from ..store.store import Store
+from .outcome import run_of
 from .run_facts import QualityRow, notes_on_run
 
 if TYPE_CHECKING:
@@ -44,11 +45,9 @@ def load_single_file(
     """
     run = run_name(path) if name is None else name
     digest = digest_of(path)
-    known = store.con.execute(
-        "SELECT run_id, run FROM runs WHERE bundle_digest = ?", [digest]
-    ).fetchall()
-    if known and (name is None or known[0][1] == name):
-        return known[0][0], None
+    known = run_of(store, digest)
+    if known and (name is None or known[1] == name):
+        return known[0], None
     with store.transaction() as con:
         run_id = store.new_run(run, path, replace)
         facts, notes = fill(con, run_id)
@@ -65,7 +64,7 @@ def load_single_file(
             "salvaged": False,
             "ingested_by": own_version(),
         }
-        insert(con, "runs", [row])
+        store.waiting.add(con, "runs", [row])
     return run_id, Made(row, quality)
 
 

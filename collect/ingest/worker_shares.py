@@ -34,6 +34,18 @@ def shares(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
     return [*result, tuple(current)] if current else result
 
 
+def even_shares(paths: Sequence[Path], workers: int) -> list[tuple[Path, ...]]:
+    """Divide bundles among workers, in any order: as few shares as can be, as many for each worker.
+
+    All take about as long, for large and small ones are dealt out in turn.
+    """
+    sizes = {path: size_of(path) for path in paths}
+    least = max(-(-len(paths) // MOST_TOGETHER), -(-sum(sizes.values()) // BYTES_TOGETHER))
+    count = min(len(paths), -(-least // workers) * workers)
+    dealt = sorted(paths, key=lambda path: -sizes[path])
+    return [tuple(dealt[number::count]) for number in range(count)]
+
+
 def size_of(path: Path) -> int:
     """Return the bytes of a bundle, a file or a folder; 0 if it cannot be read."""
     try:

@@ -27,8 +27,10 @@ def packed(path: Path) -> bool:
     return head == ZSTD_MAGIC or head[:2] == GZIP_MAGIC
 
 
-def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
+def pieces(path: Path, size: int = PIECE) -> Iterator[tuple[int, bytes]]:
     """Yield the plain content piece by piece, each with the bytes of the file read so far.
+
+    `size` are a piece's bytes at most.
 
     Raises:
         DamagedError: the compression is corrupt or cut off; what came before is given first.
@@ -36,11 +38,11 @@ def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
     with open(path, "rb") as file:
         head = file.read(4)
     if head == ZSTD_MAGIC:
-        source = _zstd(path)
+        source = _zstd(path, size)
     elif head[:2] == GZIP_MAGIC:
-        source = _gzip(path)
+        source = _gzip(path, size)
     else:
-        source = _plain(path)
+        source = _plain(path, size)
     budget = path.stat().st_size * MAX_GROWTH + SLACK_BYTES
     for done, piece in source:
         budget -= len(piece)
@@ -49,36 +51,36 @@ def pieces(path: Path) -> Iterator[tuple[int, bytes]]:
         yield done, piece
 
 
-def _plain(path: Path) -> Iterator[tuple[int, bytes]]:
+def _plain(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     with open(path, "rb") as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(size):
             yield file.tell(), piece
 
 
-def _zstd(path: Path) -> Iterator[tuple[int, bytes]]:
-    buffer = bytearray(PIECE)
+def _zstd(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
+    buffer = memoryview(bytearray(size))
     with ZstdFile(path, str(path)) as file:
-        while count := file.readinto(memoryview(buffer)):
+        while count := file.readinto(buffer):
             yield file.compressed, bytes(buffer[:count])
 
 
-def _gzip(path: Path) -> Iterator[tuple[int, bytes]]:
+def _gzip(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     """Members one after another, as gzip allows; what follows the last one is ignored."""
     with open(path, "rb") as file:
         inflate = zlib.decompressobj(wbits=31)
-        data = file.read(PIECE)
+        data = file.read(size)
         while data:
             try:
-                plain = inflate.decompress(data, PIECE)
+                plain = inflate.decompress(data, size)
             except zlib.error as error:
                 raise DamagedError(f"its compressed data is corrupt ({error})", False) from error
             if plain:
                 yield file.tell(), plain
             if inflate.eof:
-                data = inflate.unused_data or file.read(PIECE)
+                data = inflate.unused_data or file.read(size)
                 if data[:2] != GZIP_MAGIC:
                     return
                 inflate = zlib.decompressobj(wbits=31)
             else:
-                data = inflate.unconsumed_tail or file.read(PIECE)
+                data = inflate.unconsumed_tail or file.read(size)
     raise DamagedError("its compressed data is cut off", True)

@@ -21,7 +21,6 @@ from .catalog_check import check_catalog
 from .connect import connect
 from .file_errors import explained
 from .free_name import move_to_free_name
-from .query import first_row
 from .row_check import check_rows, may_be_of_rows
 from .schema.table import CACHE_PREFIX
 from .version_check import FORMAT, check_version
@@ -221,16 +220,20 @@ class Store(Closing):
         """
         if not RUN_NAME.fullmatch(run):
             raise StoreError(f"{run!r:.60} cannot name a run", f"use {NAME_HOLDS}")
-        old = first_row(self.con, "SELECT run_id FROM runs WHERE run = ?", run)
-        if old and not replace:
+        query = "SELECT max(run_id), max(run_id) FILTER (WHERE run = ?) FROM runs"
+        ((last, old),) = self.con.execute(query, [run]).fetchall()
+        waiting = self.waiting.of_table("runs")
+        old = next((row["run_id"] for row in waiting if row["run"] == run), old)
+        last = max(last or 0, *(row["run_id"] for row in waiting), 0)
+        if old is not None and not replace:
             raise StoreError(
                 f"the store has another run called {run!r}; {shown} was not loaded",
                 "add --replace to replace it, or --as NAME to keep both",
             )
-        if old:
-            self.delete_run(old[0])
-        last = self.con.execute("SELECT coalesce(max(run_id), 0) FROM runs").fetchall()
-        return int(last[0][0]) + 1
+        if old is not None:
+            self.delete_run(old)
+            return self.new_run(run, shown, replace)
+        return int(last) + 1
 
     def delete_run(self, run_id: int) -> None:
         """Delete every row of a run, whoever made the table; call it inside `transaction`."""

@@ -6,7 +6,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .arrow import registered
@@ -49,6 +49,10 @@ class WaitingRows:
         if sum(one.num_rows for one in waiting) > MOST_IN_BATCHES:
             _insert_batches(con, table, waiting)
             waiting.clear()
+
+    def of_table(self, table: str) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a table that wait."""
+        return self._rows.get(table, ())
 
     def insert(self, con: duckdb.DuckDBPyConnection) -> None:
         """Insert what waits."""
