@@ -142,6 +142,35 @@ def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Pat
     assert [path.name for path in folder.iterdir()] == ["s.duckdb"]
 
 
+def test_a_run_that_waits_for_the_commit_has_its_name_number_and_content(tmp_path: Path) -> None:
+    """Loaded in one transaction, whose rows go in at its end."""
+    log = "1700000000\nESTAB 0 0 10.0.0.1:1 10.0.0.2:2\n\t bbr cwnd:10\n"
+    paths = [tmp_path / "a" / "one.log", tmp_path / "b" / "one.log", tmp_path / "two.log"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(log * (1 + number))
+    with open_store(tmp_path / "s.duckdb") as store:
+        with store.joined():
+            first, again, third = (ingest(store, paths[number]) for number in (0, 0, 2))
+        assert [(one.run, one.run_id, one.already) for one in (first, again, third)] == [
+            ("one", 1, False),
+            ("one", 1, True),
+            ("two", 2, False),
+        ]
+        with store.joined():
+            ingest(store, fixtures.path("v1_x_lt"), name="one", replace=True)
+            with pytest.raises(StoreError, match="another run called 'one'"):
+                ingest(store, paths[1])
+        with store.joined():
+            ingest(store, fixtures.path("v1_x_lt"), name="three")
+            replaced = ingest(store, paths[1], replace=True)
+        assert store.con.execute("SELECT run, run_id FROM runs ORDER BY run_id").fetchall() == [
+            ("two", 2),
+            ("three", 3),
+            ("one", replaced.run_id),
+        ]
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_names_that_are_taken_are_refused_or_replaced(tmp_path: Path, jobs: int) -> None:
     """Also within one share, which two of four are for one process."""
