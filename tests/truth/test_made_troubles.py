@@ -50,7 +50,6 @@ PATHS = {
     "no_seesaw_v1": drawn(35, PATH.format(1.3), "bbr", "cubic"),
     "loses_few_v2": drawn(16, PATH.format(2) + '\nloss = "0.5%"', "bbr2"),
     "loses_few_v3": drawn(16, PATH.format(2) + '\nloss = "0.5%"', "bbr3"),
-    "hardly_loses_v3": drawn(16, PATH.format(2) + '\nloss = "0.1%"', "bbr3"),
     "overflows_v2": drawn(16, PATH.format(0.1), "bbr2"),
     "loses_many_v3": drawn(10, PATH.format(2) + '\nloss = "3%"', "bbr3"),
     "jitters_v2": drawn(12, PATH.format(2) + '\njitter = "5ms"', "bbr2"),
