@@ -16,7 +16,7 @@ from .test_simulated_bundle import bbrscope
 
 def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path) -> None:
     bundle, store = tmp_path / "sim", tmp_path / "s.duckdb"
-    words = ["--path", "rate=5mbit,rtt=20ms,buffer=30pkt", "--cc", "v2", "--duration", "0.6s"]
+    words = ["--path", "rate=5mbit,rtt=20ms,buffer=24pkt", "--cc", "v2", "--duration", "0.6s"]
     bbrscope("simulate", *words, "-o", str(bundle), store=store)
     plain, compiled = (bbrscope("simulate", *words, "--json", store=store, plain=p) for p in (1, 0))
     assert plain == compiled
@@ -27,7 +27,7 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     answer = json.loads(printed)
     assert set(answer) == {"run", "fitted", "own", "other", "other_simulated", "verdict"}
     assert answer["fitted"]["rate_mbps"] == 5
-    assert answer["fitted"]["buffer_packets"] == 30
+    assert answer["fitted"]["buffer_packets"] == 24
     metrics = {"goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms"}
     assert set(answer["own"]) == set(answer["other"]) == metrics
     for metric in metrics:
