@@ -106,10 +106,7 @@ def fitted_path(
     rates = _rates_bps(every, frame, counted, together_us)
     if not np.isfinite(rates).any():
         raise _no_samples(info, len(every["rtt_us"]))
-    reordered, again = (
-        recorded_reordering(con, info.run_id, flows[0]) if _overtakes(every) else (0.0, 0.0)
-    )
-    wait_us = _wait_us(every, reordered) if reordered else 0.0
+    reordered, again, wait_us = _overtaking(con, info.run_id, flows[0], every)
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
     policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
     if policer:
@@ -241,18 +238,21 @@ def _aggregation_us(every: Columns) -> float:
     return period if period > 4 * usual else 0.0
 
 
-def _overtakes(every: Columns) -> bool:
-    """Whether packets overtake others: SACKs tell of holes without losses."""
+def _overtaking(
+    con: duckdb.DuckDBPyConnection, run_id: int, flow: int, every: Columns
+) -> tuple[float, float, float]:
+    """What share overtakes others, and again, and how long these wait [us]; zeros: none does.
+
+    SACKs tell of holes without losses then.
+    """
     holes = float(np.nansum(every["hole"]))
     losses = float(np.sum(every["lost"] > 0))
-    return holes >= _LEAST_HOLES and holes >= _HOLES_PER_LOSS * losses
-
-
-def _wait_us(every: Columns, overtaking: float) -> float:
-    """How long packets wait while this share overtakes them [us]."""
+    if holes < _LEAST_HOLES or holes < _HOLES_PER_LOSS * losses:
+        return 0.0, 0.0, 0.0
+    share, again = recorded_reordering(con, run_id, flow)
     rtts = rtts_us(every)
-    share = overtaking + _WAITED * (1 - overtaking)
-    return float(np.quantile(rtts, share) - rtts.min())
+    waited = float(np.quantile(rtts, share + _WAITED * (1 - share)) - rtts.min())
+    return share, again, waited
 
 
 @dataclass(frozen=True)

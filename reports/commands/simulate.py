@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...analyze.bbr.variants.catalogue import help_text
-from ...probes.base.plurals import words_after
+from ...probes.base.plurals import plural, words_after
 from ..options import gather, store_option
 from ..text.screen import say
 
@@ -149,8 +149,10 @@ def _compare(store: Path) -> None:
                 rows.append(row)
                 advance(1)
     say(fidelity.as_markdown(rows))
-    say(f"kernel: simulated [5 %, median, 95 %] over {fidelity.SEEDS} seeds; bold: outside of both")
-    say("the seeds' range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 %")
+    say(
+        f"kernel: simulated [5 %, median, 95 %] over {plural(fidelity.SEEDS, 'seed')}; bold: outside"
+    )
+    say("of both the seeds' range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 %")
     say("(STARTUP's end, probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2")
     say("points (shares of the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go")
     say("too high where they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
