@@ -149,13 +149,12 @@ def _compare(store: Path) -> None:
                 rows.append(row)
                 advance(1)
     say(fidelity.as_markdown(rows))
-    say(
-        f"kernel: simulated [5 %, median, 95 %] over {plural(fidelity.SEEDS, 'seed')}; bold: outside"
-    )
-    say("of both the seeds' range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 %")
-    say("(STARTUP's end, probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2")
-    say("points (shares of the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go")
-    say("too high where they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
+    seeds = plural(fidelity.SEEDS, "seed")
+    say(f"kernel: simulated [5 %, median, 95 %] over {seeds}; bold: outside of both the seeds'")
+    say("range and 3 % (goodput), 15 % or 10 packets (losses), 5 % (RTTs), 10 % (STARTUP's end,")
+    say("probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2 points (shares of")
+    say("the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go too high where")
+    say("they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
 
 
 def _fit(store: Path) -> None:
