@@ -14,7 +14,7 @@ from tests.truth import raw
 from tests.truth.facts import LOSS, PROBE_BW, PROBE_RTT, UNSET, Flow, Numbers
 from tests.truth.limits import TX_START, held_by
 from tests.truth.readers_bounds import UP, priced
-from tests.truth.seconds import SECOND, limited, of_flow
+from tests.truth.seconds import SECOND, missing_by_second
 from tests.truth.slices import begun
 
 # What holds a flow back that is neither congestion control nor the path.
@@ -68,13 +68,11 @@ def mss_drop(flow: Flow) -> Numbers | None:
 def _missing_between(flow: Flow, begin: int, end: int) -> float:
     """What was missing [bytes] of the seconds in a time, under BBR's own limits and the path's."""
     found = 0.0
-    seconds = of_flow(flow)
-    for (second,), rows in limited(flow).group_by("second"):
-        starts = flow.zero + int(second) * SECOND  # type: ignore[call-overload]
+    own = set(held_by(flow)["by"]) - set(OUTSIDE)
+    for second, short in missing_by_second(flow, *own).items():
+        starts = flow.zero + second * SECOND
         inside = min(end, starts + SECOND) - max(begin, starts)
-        if inside > 0:
-            held = rows.filter(~pl.col("by").is_in(OUTSIDE))["d"].sum() / (rows["d"].sum() or 1)
-            found += seconds[int(second)].short * held * inside / SECOND  # type: ignore[call-overload]
+        found += short * max(0, inside) / SECOND
     return found
 
 

@@ -145,11 +145,16 @@ def everyone(flow: Flow) -> dict[int, int]:
 
 
 def missing(flow: Flow, *limits: str) -> float:
-    """What was missing [bytes] in seconds, by how much of them some limits held.
+    """What was missing [bytes] in seconds, by how much of them some limits held."""
+    return sum(missing_by_second(flow, *limits).values())
+
+
+def missing_by_second(flow: Flow, *limits: str) -> dict[int, float]:
+    """What was missing [bytes] in each second, by how much of it some limits held.
 
     Until the last moment of a second in which the application had nothing to send, all is its own.
     """
-    seconds, found = of_flow(flow), 0.0
+    seconds, found = of_flow(flow), {}
     named = held_by(flow).with_columns(second=number(flow.of))
     for (second,), rows in named.group_by("second"):
         idle = rows.filter((pl.col("by") == "application") & (pl.col("d") > 0))
@@ -157,7 +162,8 @@ def missing(flow: Flow, *limits: str) -> float:
         part = later.filter(pl.col("by").is_in(limits))["d"].sum()
         if "application" in limits:
             part += rows["d"].sum() - later["d"].sum()
-        found += seconds[int(second)].short * part / (rows["d"].sum() or 1)
+        short = seconds[int(second)].short
+        found[int(second)] = short * part / (rows["d"].sum() or 1)
     return found
 
 
