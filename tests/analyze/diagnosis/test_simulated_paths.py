@@ -87,7 +87,7 @@ WORLDS = {
     "ends_v1": world(
         ENDS, 3, *[FlowSetup("v1", at * S, 3 * S, "fixed-size", 0, 200_000) for at in range(3)]
     ),
-    "late_v3": world(DEEP, 30, flow("v3", 30), flow("v3", 30, 18), seed=509),
+    "late_v3": world(DEEP, 30, flow("v3", 30), flow("v3", 30, 18), seed=3),
     "beside_cubic": world(HALF, 12, flow("v1", 12), flow("cubic", 12)),
     "fast_v1": world(FAST, 1, flow("v1", 1)),
     "jumbo_v2": world(JUMBO, 4, flow("v2", 4)),
@@ -97,7 +97,7 @@ WORLDS = {
     "held_back_v1": world(HELD_BACK, 10, flow("v1", 10), flow("v1", 10)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
     "short_v2": world(
-        SHORT, 18, flow("v2", 18), FlowSetup("cubic", 4_478_395, 15_087_503), seed=12
+        SHORT, 18, flow("v2", 18), FlowSetup("cubic", 4_478_395, 15_087_503), seed=5
     ),
     "slower_v1": world(SLOWER, 23, flow("v1", 23)),
     "loses_v3": world(
@@ -112,7 +112,7 @@ WORLDS = {
         FlowSetup("v2", 520_677, 17 * S),
         seed=246115024,
     ),
-    "apart_v2": world(APART, 15, flow("v2", 15), flow("v2", 15, 3), flow("v2", 15, 6), seed=8),
+    "apart_v2": world(APART, 15, flow("v2", 15), flow("v2", 15, 3), flow("v2", 15, 6), seed=5),
     "varies_v3": world(VARIES, 26, flow("v3", 26), seed=645763644),
     "joined_v3": world(
         JOINED, 16, flow("v3", 16), FlowSetup("v3", 2_646_367, 16 * S), seed=489377650
