@@ -5,6 +5,7 @@ Tables as those of `tables`, of which they are a part.
 
 from __future__ import annotations
 
+from ..views.runs.sender_views import LEAST_SHARE
 from ..views.view_parts import grown
 
 # The flows that carry data, of which packets alone tell.
@@ -19,6 +20,12 @@ SELECT run_id, run_id IN (SELECT run_id FROM packets WHERE run_id IN {chosen}) O
       AND (run_id, flow_no) IN (SELECT (run_id, flow_no) FROM lab_intervals)))
   ) AS known
 FROM runs WHERE run_id IN {chosen}
+"""
+
+# Whether flows that are too small to count as senders carried enough to count, all together.
+SMALLER = f"""
+SELECT run_id, coalesce(sum(bytes) FILTER (NOT counts), 0) >= {LEAST_SHARE} * max(bytes) AS there
+FROM senders WHERE run_id IN {{chosen}} GROUP BY run_id
 """
 
 # A sender of the run that is no recorded flow: its number as in table seconds, its congestion

@@ -49,6 +49,15 @@ RULE_MACROS = (
         " AND coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)",
     ),
     Macro(
+        "senders_words",
+        ("smaller",),
+        "",
+        "the end of a sentence that counts senders: where those that are too small to count carried"
+        " enough together (table smaller), that they are not counted",
+        "CASE WHEN smaller THEN ', not counting flows with less than a hundredth of the largest"
+        " one''s bytes, or fewer than 50 ACKs.' ELSE '.' END",
+    ),
+    Macro(
         "trend_words",
         ("converging", "first_share", "second_share"),
         "",

@@ -30,6 +30,7 @@ from .path_tables import (
     PROBES,
     QUEUE,
     RIVALS,
+    SMALLER,
     TRENDS,
     TRIPS,
 )
@@ -264,6 +265,7 @@ TABLES = {
     "bound_decisions": BOUND_DECISIONS,
     "others": OTHERS,
     "seconds": _SECONDS,
+    "smaller": SMALLER,
     "rivals": RIVALS,
     "trends": TRENDS,
     "outside": OUTSIDE,

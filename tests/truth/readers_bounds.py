@@ -10,6 +10,7 @@ import polars as pl
 from tests.truth.facts import PROBE_BW, UNSET, Flow, Numbers
 from tests.truth.limits import greeting_us, held_by, in_flight
 from tests.truth.seconds import SECOND, everyone, held, missing, number, of_flow
+from tests.truth.slices import begun
 
 # bbr_ecn_factor, in 1/256.
 ECN_FACTOR = 85
@@ -44,6 +45,7 @@ def application_limited(flow: Flow) -> Numbers:
         "longest_at": flow.at(longest["ns"]),
         "goodput_bps": flow.goodput,
         "rate_bps": 8 * flow.rate,
+        "startup": _long_in_startup(flow),
         "begins_at": flow.at(spells["ns"][0]),
         "ends_at": flow.at(last["ns"] + last["d"]),
     }
@@ -51,6 +53,15 @@ def application_limited(flow: Flow) -> Numbers:
         return {**found, "cost_s": limited}
     short = sum(second.short for second in of_flow(flow).values())
     return {**found, **priced(flow, min(flow.rate * limited, short))}
+
+
+def _long_in_startup(flow: Flow) -> list[int]:
+    """For which part of its time [%], where that is a fifth or more."""
+    starts, labels = begun(flow, "phase")
+    ends = [*starts[1:], int(flow.rows["ns"][-1])]
+    spans = zip(starts, ends, labels, strict=True)
+    part = sum(b - a for a, b, label in spans if label == "STARTUP") / SECOND / flow.seconds
+    return [round(100 * part)] if part >= 0.2 else []
 
 
 def inflight_cap(flow: Flow) -> Numbers:
@@ -266,6 +277,8 @@ def loss_above_threshold(flow: Flow) -> Numbers:
     names = [*SHORT_TERM, "inflight_hi", "inflight_hi_headroom", "recovery"]
     probes = probes_up(flow)
     cut = [probe for probe in probes if probe.too_high]
+    within = [(pl.col("ns") > begin) & (pl.col("ns") < end) for begin, end in flow.undone]
+    late_rows = flow.spans.filter(pl.any_horizontal(pl.lit(value=False), *within))
     return {
         "probes_count": len(probes),
         "cut_count": len(cut),
@@ -275,6 +288,7 @@ def loss_above_threshold(flow: Flow) -> Numbers:
         "ends_at": flow.at(probes[-1].ends),
         "loss_share": flow.loss_share,
         "threshold_share": 5 / 256,
+        "undone": [late] if (late := int(late_rows["lost"].sum())) else [],
         "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
         "bdp_packets": flow.bdp,
         **priced(flow, missing(flow, *names)),

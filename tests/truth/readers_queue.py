@@ -7,7 +7,7 @@ import statistics
 import polars as pl
 
 from tests.truth.facts import Flow, Numbers
-from tests.truth.seconds import SECOND, number, of_flow
+from tests.truth.seconds import SECOND, number, of_flow, others
 
 # bbr_ecn_max_rtt_us.
 MOST_ECN_US = 5000
@@ -140,11 +140,10 @@ def standing_queue(flow: Flow) -> Numbers:
         means = after.group_by(second=number(flow.of)).agg(pl.col("bw").mean())
         for n, bw in means.iter_rows():
             believed[int(n)] = believed.get(int(n), 0) + bw
-    counts = [
-        max(it.senders for it in seconds.values()),
-        len(flow.of.flows),
-        *([len(flow.of.unrecorded)] if flow.of.unrecorded else []),
-    ]
+    most = max(seconds[n].senders for n in ratios)
+    fullest = min(n for n in ratios if seconds[n].senders == most)
+    theirs = sum(sums.get(fullest, 0) > 0 for sums in others(flow.of))
+    counts = [most, most - theirs, *([theirs] if theirs else [])]
     return {
         "standing_s": sum(seconds[n].covered for n in ratios),
         "least_ratio": statistics.median(ratios.values()),

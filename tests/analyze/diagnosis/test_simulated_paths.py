@@ -96,9 +96,7 @@ WORLDS = {
     "beside_pauses_v3": world(DRAINED, 10, flow("v3", 10), PAUSES),
     "held_back_v1": world(HELD_BACK, 10, flow("v1", 10), flow("v1", 10)),
     "bursts_v3": world(LOSSY, 8, BURSTS, seed=1033),
-    "short_v2": world(
-        SHORT, 18, flow("v2", 18), FlowSetup("cubic", 4_478_395, 15_087_503), seed=5
-    ),
+    "short_v2": world(SHORT, 18, flow("v2", 18), FlowSetup("cubic", 4_478_395, 15_087_503), seed=5),
     "slower_v1": world(SLOWER, 23, flow("v1", 23)),
     "loses_v3": world(
         LOSES, 15, flow("v3", 15), FlowSetup("v3", 2_561_047, 15 * S), seed=513029094
@@ -128,6 +126,14 @@ WORLDS = {
     "perhaps_alone_v3": world(HELD_ALONE, 8, flow("v3", 8)),
     "widens_v2": world(WIDENS, 22, flow("v2", 22), flow("v2", 22)),
     "full_v2": world(EIGHT_BDP, 25, flow("v2", 25), flow("cubic", 25), seed=3),
+    "small_beside_v3": world(
+        DEEP,
+        15,
+        flow("v3", 15),
+        flow("v3", 15, 4),
+        *[FlowSetup("v3", at * S, 15 * S, "fixed-size", 0, 100_000) for at in range(5, 10)],
+        seed=3,
+    ),
     "three_packets_v1": world(THREE_PACKETS, 12, *[flow("v1", 12) for _ in range(6)]),
     "policed_v1": world(POLICED, 12, flow("v1", 12)),
     "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
@@ -291,6 +297,15 @@ def test_a_flow_that_may_not_be_alone_is_not_told_what_its_part_was(
     assert "startup_too_early" not in found(made, "joins_cubic_v3")
     others = found(made, "jumbo_v2")["startup_too_early"]["others"]
     assert others.startswith("whether others were active was not recorded, but the bottleneck")
+
+
+def test_flows_too_small_to_count_are_told_where_they_carried_enough_together(
+    made: dict[str, Diagnosis],
+) -> None:
+    for run, some in (("small_beside_v3", True), ("late_v3", False)):
+        told = found(made, run)["bufferbloat"]["senders"]
+        assert told.startswith("Up to 2 senders were on the path in those seconds")
+        assert ("not counting flows with less than a hundredth" in told) == some
 
 
 def test_a_stated_rival_is_named_with_its_share(made: dict[str, Diagnosis]) -> None:
