@@ -194,16 +194,17 @@ def together(
     con: duckdb.DuckDBPyConnection,
     run_ids: Sequence[int],
     most: int = RUNS_TOGETHER,
+    most_events: int = EVENTS_TOGETHER,
 ) -> Iterator[list[int]]:
     """Divide runs, in their order, into groups of `most`, each for a call of `diagnose_together`.
 
-    Groups of runs with more than `EVENTS_TOGETHER` events in all are smaller.
+    Groups of runs with more than `most_events` events in all are smaller.
     """
     sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
     group: list[int] = []
     held = 0
     for run_id in run_ids:
-        if group and (len(group) == most or held + sizes[run_id] > EVENTS_TOGETHER):
+        if group and (len(group) == most or held + sizes[run_id] > most_events):
             yield group
             group, held = [], 0
         group.append(run_id)

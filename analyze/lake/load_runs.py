@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 
 # Runs with so many events in all are replayed after one another, with one query for what is known
 # of them; their events, some 800 bytes each, are held until then.
-REPLAYED_TOGETHER = 50_000
+REPLAYED_TOGETHER = 20_000
+# Runs with so many events in all are diagnosed together, in the memory that a worker's store has.
+DIAGNOSED_TOGETHER = 300_000
 # So many decisions are inserted at once.
 ASKED_TOGETHER = 100_000
 
@@ -228,7 +230,7 @@ class _Group:
         keep_results.insert_facts(self.store, self.replayed)
         events = con.execute("SELECT run_id FROM runs WHERE events > 0 ORDER BY run_id").fetchall()
         diagnosed = [run_id for (run_id,) in events]
-        for group in together(con, diagnosed):
+        for group in together(con, diagnosed, most_events=DIAGNOSED_TOGETHER):
             self._diagnose(group)
             self._measure(group, _shared_views(con))
         if others := sorted(set(run_ids) - set(diagnosed)):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # What a store may hold in memory for bundles of at most so many bytes each; the rest waits on the
 # disk. A larger one may have all the memory that DuckDB takes: not every query can do with less.
-MEMORY = "288MB"
+MEMORY = "176MB"
 BYTES = 4 << 20
 # What queries of the replay ask of events, which it reads from elsewhere.
 _REPLAYED_BY = frozenset(("exit_ns", "rs_tx_in_flight"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 # What is the same for all bundles of a share (planning queries, a store of its own, a commit) is
 # paid once. Few enough that little is done again when a worker dies.
-MOST_TOGETHER = 48
+MOST_TOGETHER = 28
 # Smaller shares, so that all workers end at about the same time, cost more than that saves.
 FEWEST_TOGETHER = 8
 BYTES_TOGETHER = 64 << 20
