@@ -55,7 +55,7 @@ RULE_MACROS = (
         "the end of a sentence that counts senders: where those that are too small to count carried"
         " enough together (table smaller), that they are not counted",
         "CASE WHEN smaller THEN ', not counting flows with less than a hundredth of the largest"
-        " one''s bytes, or fewer than 50 ACKs.' ELSE '.' END",
+        " one''s bytes, or with few ACKs.' ELSE '.' END",
     ),
     Macro(
         "trend_words",
