@@ -79,6 +79,7 @@ def test_simulated_scenarios_are_judged(tmp_path: Path, capsys: pytest.CaptureFi
     with capsys.disabled():
         print(f"\n{score.table()}\n{numbers.table()}")
     assert numbers.missing == set()
-    assert set(numbers.compared) == set(readers_lab.READERS)
+    # The STARTUP that does not end here is the application's, and told as that.
+    assert set(numbers.compared) == set(readers_lab.READERS) - {"startup_never_left"}
     assert score.precision >= LEAST_PRECISION
     assert score.recall >= LEAST_RECALL
