@@ -15,6 +15,8 @@ from .printed_rows import RowPrinter
 LEFT, LEFT_FOR_GOOD = "O", "OX"
 # Fields that grow while a socket has BBR: only init() sets them back. The second is v1's.
 SET_BACK_BY_INIT = ("bbr.full_bw_reached", "bbr.rtt_cnt")
+# 0 in a struct bbr that has not seen its init() yet, and never after: all modes pace by a gain.
+SET_BY_INIT = "bbr.pacing_gain"
 
 
 def another_control(version: Version) -> str:

@@ -14,11 +14,13 @@ from ...collect.events.lines.header import (
     PARAMETERS,
     Tag,
 )
+from ...collect.events.seqno import went_back
+from ...probes.fields import FIELDS
+from ...probes.leaving import SET_BY_INIT
 from ...probes.packed_columns import Part
 
 U32 = (1 << 32) - 1
-# 0 before init() only: every mode paces by a gain above that.
-GAIN = "bbr_pacing_gain"
+GAIN = FIELDS[SET_BY_INIT].column
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")
 # A socket that was silent for this long is forgotten.
@@ -190,17 +192,11 @@ class EventAssembler:
 
 
 def _begins_another(flow: LiveFlow, kind: str, seqno: int) -> bool:
-    """Whether this event is of the socket's next flow: collect/events/loop/generations.py.
-
-    Numbers begin at 0 on every new socket; 0 again and again are those of a recorder that has no
-    room to count the events of so many sockets.
-    """
-    if kind == "init" and flow.has_init:
+    """Whether this event is of the socket's next flow: collect/events/loop/generations.py."""
+    is_init, expected = kind == "init", flow.next_seqno
+    if is_init and flow.has_init:
         return True
-    expected = flow.next_seqno
-    uncounted = seqno == 0 and expected == 1 and kind != "init"
-    went_back = min(seqno, expected) >= 0 and (seqno - expected) & U32 > U32 >> 1
-    return went_back and not uncounted
+    return min(seqno, expected) >= 0 and went_back(seqno, expected, is_init)
 
 
 def _is_cleared(event: LiveEvent) -> bool:

@@ -7,6 +7,7 @@ the order of init and the other callbacks, and from the rows that name a connect
 from __future__ import annotations
 
 from ....probes.base.jit import jit
+from .. import seqno
 from .column_plan import I64
 from .loop_memory import (
     B_FIRST,
@@ -38,6 +39,8 @@ from .loop_memory import (
 )
 from .open_events import new_slot
 
+_went_back = jit(seqno.went_back)
+
 
 @jit
 def begins_flow(socket: int, kind: int, number: int, come: int, sockets: I64) -> bool:
@@ -54,12 +57,8 @@ def begins_flow(socket: int, kind: int, number: int, come: int, sockets: I64) ->
     if sockets[socket, S_FLOW] < 0 or sockets[socket, S_IDENTITY] > 0:
         return True
     expected = sockets[socket, S_NEXT]
-    if number >= 0 and expected != UNKNOWN:
-        went_back = (number - expected) & 0xFFFFFFFF >= 0x80000000
-        # 0 again and again: the recorder has no room to count the events of so many sockets.
-        uncounted = number == 0 and expected == 1 and kind != INIT
-        if went_back and not uncounted:
-            return True
+    if number >= 0 and expected != UNKNOWN and _went_back(number, expected, kind == INIT):
+        return True
     if 0 <= come < sockets[socket, S_COME]:
         return True
     return kind == INIT and (sockets[socket, S_INIT] == 1 or sockets[socket, S_BITS] != 0)

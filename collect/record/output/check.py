@@ -14,7 +14,7 @@ from pathlib import Path
 import zstandard
 
 from ....probes.base.plurals import plural
-from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT
+from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT, SET_BY_INIT
 from ....probes.packed_columns import Part, places
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
 
@@ -65,9 +65,6 @@ class Completeness:
 
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
-# Every mode paces by a gain above 0: a struct bbr whose gain is 0 has not seen its init() yet.
-GAIN = "bbr.pacing_gain"
-
 # Where a row has a field, the tag itself being 0, and which part of a packed word it is.
 Place = tuple[int, Part | None]
 
@@ -78,7 +75,8 @@ class RowPlan:
 
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
     all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them;
-    `gain` is where a row of main() has GAIN, if it does; of what is behind `last` only that counts.
+    `gain` is where a row of main() has SET_BY_INIT, if it does; of what is behind `last` only that
+    counts.
     """
 
     letters: str
@@ -173,7 +171,7 @@ class Checker:
         tag, *names = header[1:].decode(errors="replace").split(",")
         letters, place = tag.rstrip("0123456789"), {name: i for i, name in enumerate(names, 1)}
         chain = {name: place[name] for name in CHAIN if name in place and letters == "M"}
-        gain = next(iter(_places(names, (GAIN,))), None) if letters == "M" else None
+        gain = next(iter(_places(names, (SET_BY_INIT,))), None) if letters == "M" else None
         reader: Reader
         if letters in ENTRY_OF:
             reader, wanted = self._leave, ["sk"]
