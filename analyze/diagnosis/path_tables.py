@@ -51,8 +51,7 @@ GROUP BY run_id, s.flow, s.other, n.cc, n.kind QUALIFY s.other IS NOT NULL
 # A flow: for which share of the time when all senders were there something outside of congestion
 # control and the path held it back.
 OUTSIDE = """
-SELECT b.run_id, b.flow, coalesce(sum(b.duration_ns) FILTER (
-    b.binding IN ('application', 'receive_window', 'max_pacing_rate')), 0)
+SELECT b.run_id, b.flow, coalesce(sum(b.duration_ns) FILTER (is_outside(b.binding)), 0)
   / nullif(sum(b.duration_ns), 0) AS share
 FROM these_binding b JOIN these_window w USING (run_id)
 WHERE b.ns BETWEEN w.start_ns AND w.end_ns GROUP BY b.run_id, b.flow

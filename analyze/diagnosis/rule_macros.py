@@ -49,6 +49,13 @@ RULE_MACROS = (
         " AND coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)",
     ),
     Macro(
+        "is_outside",
+        ("binding",),
+        "",
+        "what limited a flow is neither BBR nor the path",
+        "binding IN ('application', 'receive_window', 'max_pacing_rate')",
+    ),
+    Macro(
         "senders_words",
         ("smaller",),
         "",

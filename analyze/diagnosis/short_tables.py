@@ -5,10 +5,10 @@ Tables as those of `tables`, of which they are a part.
 
 from __future__ import annotations
 
-# What was missing in each second, laid at the doors of what limited sending then, by their time.
-# When an application has nothing more to send, all is sent that it wrote: what was missing until
-# then in that second is its own, whatever held a packet back before, and of other limits counts
-# what came later (own_ns).
+# What was missing in each second, divided among what limited sending in it, by how long each did.
+# At the moment when an application has nothing more to send, all that it wrote is sent: until then
+# nothing but the application made anything missing in that second. So other limits count from that
+# moment on only (own_ns), and all time before it is the application's.
 SHORT = """
 WITH timed AS (
   SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding, b.ns,

@@ -20,6 +20,7 @@ from ..views.registry import VIEWS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .loss_tables import TIMEOUTS, UNDONE
+from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
     FIRST_SAMPLES,
@@ -278,6 +279,7 @@ TABLES = {
     "undone": UNDONE,
     "timeouts": TIMEOUTS,
     "facts": _FACTS,
+    "params": PARAMETERS,
 }
 
 # Of these, DuckDB is to look at the runs' rows only, through the views' windows as well.

@@ -559,7 +559,7 @@ def test_a_startup_that_the_application_keeps_from_ending_is_told_once(alter: Al
     assert [check.outcome for check in made.checks] == ["found", "found"]
     (finding,) = made.findings
     assert finding.rule.name == "application_limited"
-    assert " In STARTUP it was for 100 % of its time" in finding.values["startup"]
+    assert " It was in STARTUP for 100 % of its time" in finding.values["startup"]
 
 
 def test_losses_where_packets_overtake_each_other_are_not_said_to_be_no_reordering(
