@@ -53,8 +53,6 @@ def _check_read(name: str, readers: Sequence[str]) -> None:
     if any(name not in params.UNREAD.get(one.partition("-patched")[0], ()) for one in readers):
         return
     reading = [one for one, unread in params.UNREAD.items() if name not in unread]
-    if not readers:
-        raise BbrscopeError(f"{name}: no flow has BBR", "add one: --cc v3")
     raise BbrscopeError(
         f"{name}: nothing in {' or '.join(dict.fromkeys(readers))} reads it, so that it would"
         " change nothing",

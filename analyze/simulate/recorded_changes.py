@@ -108,5 +108,11 @@ def with_reordering(
             "closed loops need a path that the manifest or the recording describes",
         )
     share, again = recorded_reordering(con, info.run_id, flow)
-    path = replace(path, rtt_us=path.rtt_us + wait_us, reorder_us=wait_us, in_skbs=True)
-    return replace(path, reorder=share, reorder_again=again)
+    return replace(
+        path,
+        rtt_us=path.rtt_us + wait_us,
+        reorder=share,
+        reorder_us=wait_us,
+        reorder_again=again,
+        in_skbs=True,
+    )

@@ -253,14 +253,14 @@ def _with_settings(setup: Setup, settings: tuple[str, ...]) -> Setup:
         return setup
     from ...analyze.replay.parameter_settings import apply_settings, parse_settings
     from ...analyze.simulate.world.world_setup import parameters_of
+    from ...probes.base.errors import BbrscopeError
 
     readers = [flow.variant or flow.version for flow in setup.flows if flow.version]
+    if not readers:
+        raise BbrscopeError(f"--set {settings[0]}: no flow has BBR", "add one: --cc v3")
 
     def changed(version: str, parameters: dict[str, object]) -> dict[str, object]:
         return apply_settings(parameters, parse_settings(settings, version, readers=readers))
-
-    if not readers:
-        parse_settings(settings, "v1", readers=readers)
 
     flows = tuple(
         replace(flow, parameters=changed(flow.version, parameters_of(flow)))

@@ -12,7 +12,7 @@ from ..print_table import printable, render
 if TYPE_CHECKING:
     from ....analyze.diagnosis.engine import Diagnosis, Finding
 
-_Row = tuple[str, str, int, int, float | None, int | None, str]
+_Row = tuple[str, str, int, int, float | None, float | None, str]
 
 
 def summary_lines(diagnoses: Sequence[Diagnosis], names: str = "kernel") -> list[str]:
@@ -48,20 +48,18 @@ def _more(count: int) -> str:
 def _row(findings: Sequence[tuple[str, Finding]]) -> _Row:
     rule = findings[0][1].rule
     worst = max(findings, key=lambda one: one[1].cost_s or 0)
-    seconds = _sum(finding.cost_s for _, finding in findings)
-    volume = _sum(finding.cost_bytes for _, finding in findings)
     return (
         rule.name,
         rule.title,
         len({run for run, _ in findings}),
         len({(run, finding.flow) for run, finding in findings}),
-        None if seconds is None else round(seconds, 2),
-        None if volume is None else round(volume),
+        _sum((finding.cost_s for _, finding in findings), 2),
+        _sum(finding.cost_bytes for _, finding in findings),
         worst[0],
     )
 
 
-def _sum(costs: Iterable[float | None]) -> float | None:
-    """Return the sum of the costs that are known; None: none is."""
+def _sum(costs: Iterable[float | None], digits: int | None = None) -> float | None:
+    """Return the sum of the costs that are known, to so many digits or whole; None: none is."""
     known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
+    return round(sum(known), digits) if known else None
