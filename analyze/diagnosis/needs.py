@@ -18,16 +18,9 @@ class Need:
     words: str
 
 
-# Counts, not EXISTS: of many runs, DuckDB numbers all rows of each to find out whether it has one.
-def _has(table: str, column: str = "*") -> str:
-    """Return the condition that a run has rows in one of the ``this_`` tables, or such values."""
-    return f"(SELECT count({column}) > 0 FROM this_{table})"
-
-
-def _stores(table: str, column: str = "*") -> str:
-    """Return the same condition for a table of the store."""
-    of_run = "WHERE run_id = (SELECT run_id FROM this_run)"
-    return f"(SELECT count({column}) > 0 FROM {table} {of_run})"
+def _has(what: str) -> str:
+    """Return the condition that a run's recording has it: a column of ``this_seen``."""
+    return f"(SELECT {what} FROM this_seen)"
 
 
 def _fact(scope: str, name: str) -> str:
@@ -35,18 +28,18 @@ def _fact(scope: str, name: str) -> str:
 
 
 NEEDS = {
-    "state": Need(_has("events", "mode"), "the state of struct bbr"),
-    "decisions": Need(_stores("decisions"), "a replay (bbrscope replay RUN)"),
-    "rtt": Need(_has("events", "rtt_us"), "RTT samples"),
-    "samples": Need(_has("events", "sample_bw"), "rate samples"),
-    "losses": Need(_stores("events", "tp_lost"), "counts of lost packets (tp.lost)"),
+    "state": Need(_has("state"), "the state of struct bbr"),
+    "decisions": Need(_has("decisions"), "a replay (bbrscope replay RUN)"),
+    "rtt": Need(_has("rtt"), "RTT samples"),
+    "samples": Need(_has("samples"), "rate samples"),
+    "losses": Need(_has("losses"), "counts of lost packets (tp.lost)"),
     "ce": Need(
-        f"{_has('events', 'ecn_ok')} OR {_stores('packets')}",
+        f"{_has('ecn')} OR {_has('packets')}",
         "TCP's ECN flags, or a packet capture",
     ),
     "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
     "link": Need(
-        _has("events", "capacity"),
+        _has("link"),
         "the bottleneck's rate (setup.rate in the manifest, or a sampled queue that held packets)",
     ),
     "others": Need(

@@ -8,7 +8,8 @@ from __future__ import annotations
 # What was missing in each second, divided among what limited sending in it, by how long each did.
 # At the moment when an application has nothing more to send, all that it wrote is sent: until then
 # nothing but the application made anything missing in that second. So other limits count from that
-# moment on only (own_ns), and all time before it is the application's.
+# moment on only (own_ns), and all time before it is the application's. Rows are in one order: their
+# sums have the same last digits wherever they are worked out.
 SHORT = """
 WITH timed AS (
   SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding, b.ns,
@@ -29,4 +30,5 @@ SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns /
   s.senders
 FROM limits l JOIN these_seconds s USING (run_id, flow, second)
 WINDOW w AS (PARTITION BY l.run_id, l.flow, l.second)
+ORDER BY l.run_id, l.flow, l.second, l.binding
 """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Runs with so many events in all are replayed after one another, with one query for what is known
 # of them; their events, some 800 bytes each, are held until then.
-REPLAYED_TOGETHER = 20_000
+REPLAYED_TOGETHER = 45_000
 # Runs with so many events in all are diagnosed together, in the memory that a worker's store has.
 DIAGNOSED_TOGETHER = 300_000
 # So many decisions are inserted at once.

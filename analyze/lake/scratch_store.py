@@ -20,6 +20,7 @@ from ...collect.store.limits import ALL_MEMORY
 from ...collect.store.schema import recorded_table
 from ...collect.store.store import Store, fill, quoted
 from ..bbr.codes import CODES
+from ..bbr.records import Array
 from ..diagnosis.needs import NEEDS
 from ..diagnosis.rule import rules
 from ..diagnosis.tables import TABLES as PREPARED
@@ -57,20 +58,30 @@ PARTLY_STORED = ("events", "decisions")
 
 
 @cache
-def _asked_codes() -> tuple[int, ...]:
-    """Decisions that views join with what they changed, and those that rules name."""
+def _is_asked() -> Array:
+    """By their numbers: decisions that rules name, and changes of what queries of decisions name.
+
+    Such a query names what its decisions are about, as `c.about IN ('mode', 'phase')`.
+    """
+    import numpy as np
+
+    queries = [*(view.sql for view in VIEWS), *PREPARED.values()]
+    about = " ".join(query for query in queries if "decisions" in words_of(query))
     named = {name for rule in rules() for name in rule.codes}
-    return tuple(one.number for one in CODES.values() if one.change or one.name in named)
+    asked = np.zeros(1 + max(one.number for one in CODES.values()), bool)
+    for one in CODES.values():
+        asked[one.number] = one.name in named or (one.change and f"'{one.about}'" in about)
+    return asked
 
 
 def asked_decisions(decisions: pa.Table) -> pa.Table:
-    """Return the rows of a run's decisions that are asked for, one in three, and the first.
+    """Return the rows of a run's decisions that are asked for, one in a hundred, and the first.
 
     That first one says that there are decisions, see `needs.NEEDS`.
     """
     import numpy as np
 
-    asked = np.isin(np.asarray(decisions["code"]), _asked_codes())
+    asked = _is_asked()[np.asarray(decisions["code"])]
     asked[:1] = True
     return decisions.filter(asked)
 

@@ -343,6 +343,8 @@ class EventReader:
     def _take_sides(self) -> None:
         """Take the rows that the compiled loop handed over."""
         side = self._memory.take_side()
+        if not len(side):
+            return
         for index, single in self.single_rows.items():
             single.add(side[side[:, 0] == index])
         for row in side[~np.isin(side[:, 0], list(self.single_rows))]:
