@@ -123,8 +123,8 @@ def fitted_path(
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
-    at_random = random_loss(every, base_us)
     packet_us = packet_times_us(every, changes, frame, _WINDOW_US)
+    at_random = random_loss(every, base_us, packet_us)
     silences = _silences(every, base_us)
     buffer = recorded_buffer(every, packet_us, base_us, together_us, at_random, silences)
     path = PathSetup(
@@ -133,7 +133,7 @@ def fitted_path(
         # A queue that was never full may be longer than it was.
         limit_packets=buffer.packets if buffer.is_full else max(4, 2 * buffer.packets),
         loss=at_random,
-        in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us),
+        in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us, packet_us),
         aggregation_us=round(together_us),
         reorder=reordered,
         reorder_us=round(wait_us),
@@ -320,7 +320,7 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
 def _levels(windows: list[_Window]) -> list[tuple[int, float]]:
     """Rates that last, each with the window that it began in."""
     levels = [[windows[0]]]
-    for place, window in enumerate(windows):
+    for place, window in enumerate(windows[1:], 1):
         usual = float(np.median([one.rate_bps for one in levels[-1]]))
         ahead = windows[place : place + _LEAST_WINDOWS]
         faster = all(one.rate_bps > usual * _OTHER_RATE for one in ahead)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .recorded_acks import Array, Columns, longest_rtt_us
+from .recorded_acks import LONGEST, Array, Columns, exact_rtts
 
 # How much of the fullest queue is "hardly a queue".
 _SHALLOW = 0.5
@@ -15,23 +15,29 @@ _SHALLOW = 0.5
 LEAST_LOSSES, _TENTHS = 10, 10
 
 
-def is_lost_in_skbs(every: Columns, base_us: float) -> bool:
+def is_lost_in_skbs(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> bool:
     """Whether most packets that were lost without a queue were lost together with others."""
-    lost = every["lost"][_is_shallow(every, base_us)]
+    lost = every["lost"][_is_shallow(every, base_us, packet_us)]
     lost = lost[lost > 0]
     return len(lost) >= LEAST_LOSSES and bool(2 * np.sum(lost > 1) > len(lost))
 
 
-def _is_shallow(every: Columns, base_us: float) -> Array:
-    """Whether there was hardly a queue; `base_us`: the shortest RTT."""
-    limit_us = base_us + _SHALLOW * (longest_rtt_us(every) - base_us)
-    shallow: Array = every["near_us"] < limit_us
+def _is_shallow(every: Columns, base_us: float, packet_us: Array | float) -> Array:
+    """Whether there was hardly a queue, in packets: a buffer's time changes with the link's rate.
+
+    `base_us`: the shortest RTT; `packet_us`: the link's time for a packet at each ACK, or at all.
+    """
+    exact = exact_rtts(every)
+    queue = (every["rtt_us"] - base_us) / packet_us
+    shallow: Array = every["near_us"] - base_us < packet_us * (
+        _SHALLOW * float(np.quantile(queue[exact], LONGEST))
+    )
     return shallow
 
 
-def random_loss(every: Columns, base_us: float) -> float:
-    """Return the share of packets that are lost without a queue."""
-    shallow = _is_shallow(every, base_us)
+def random_loss(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> float:
+    """Return the share of packets that are lost without a queue; arguments as of `_is_shallow`."""
+    shallow = _is_shallow(every, base_us, packet_us)
     lost = np.where(shallow, np.nan_to_num(every["lost"]), 0.0)
     passed = np.where(shallow, np.nan_to_num(every["acked"]), 0.0)
     tenths = np.array_split(np.arange(len(lost)), _TENTHS)

@@ -48,6 +48,10 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
         # Hardly ever a queue: what was delivered without one does not tell the rate.
         ("v2", PathSetup(15_000_000, 60_000, limit_packets=74, loss=0.02)),
         ("v1", replace(PLAIN, rtt_us=45_000, limit_packets=90, aggregation_us=6000)),
+        # What STARTUP delivers in the first second is no rate of the path.
+        ("v1", PathSetup(60_000_000, 120_000, limit_packets=600, loss=0.01)),
+        # At the higher rate the same buffer is full after a fifth of the time.
+        ("v1", replace(PLAIN, changes=((3_000_000, "rate", 100e6),))),
     ],
 )
 def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> None:

@@ -259,6 +259,8 @@ def test_a_path_that_was_guessed_wrong_is_refused() -> None:
     far = near | {"goodput_mbps": (15.0, 15.0, 15.0)}
     guessed = RecordedWorld("x", "v1", setup, recorded, {"source": FROM_RECORDING})
     check_fit(guessed, near)
+    # Runs of one path differ as much by chance, as under much random loss.
+    check_fit(guessed, near | {"goodput_mbps": (8.0, 12.0, 13.0)})
     check_fit(replace(guessed, fitted={"source": "the manifest's set-up"}), far)
     with pytest.raises(BbrscopeError, match="goodput_mbps comes out at 15, recorded is 10"):
         check_fit(guessed, far)
