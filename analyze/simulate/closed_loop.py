@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -182,7 +183,12 @@ def outcomes_between(
 ) -> list[list[SeedOutcome]]:
     """Simulate a recorded world on each of the ends that its path lies between; else on this."""
     paths = [
-        replace(setup.path, limit_packets=end.limit_packets, changes=end.changes)
+        replace(
+            setup.path,
+            limit_packets=end.limit_packets,
+            changes=end.changes,
+            rate_bps=end.rate_bps,
+        )
         for end in world.ends
     ]
     made: list[list[SeedOutcome]] = []
@@ -311,7 +317,10 @@ def _of_a_kernel(
     """What was simulated under other rules, as intervals that hold a kernel's run."""
     kind = {"described": world.is_described, "alone": world.is_alone}
     errors = of_others(shipped(), world.scenario, world.run, **kind)
-    base_ms = world.setup.path.rtt_us / 1000
+    path = world.setup.path
+    base_ms = (
+        min(path.rtt_us, *(v for _, what, v in path.changes if what == "rtt"), math.inf) / 1000
+    )
     least = {"rtt_p50_ms": base_ms, "rtt_p95_ms": base_ms}
     made = {}
     for name in METRICS:

@@ -24,12 +24,19 @@ FITTED_OF_SILENCE, _LEAST_OF_SILENCE = 0.75, 1 / 3
 _QUEUE = 2
 
 
+# Where no queue ever was: a link as fast as the fastest delivery would have had one under BBR's
+# gains of 1.25; and nobody uses ten times that. In between the path is taken for twice that.
+_UNTOLD_RATES = 1.25, 2.0, 10.0
+UNTOLD_RATE = _UNTOLD_RATES[1]
+
+
 @dataclass(frozen=True)
 class PathEnd:
-    """One of the paths that a recording does not tell apart: its buffer and its changes."""
+    """One of the paths that a recording does not tell apart: its buffer, changes, first rate."""
 
     limit_packets: int
     changes: tuple[Change, ...]
+    rate_bps: int
 
 
 def later(changes: tuple[Change, ...], by_us: int) -> tuple[Change, ...]:
@@ -38,7 +45,13 @@ def later(changes: tuple[Change, ...], by_us: int) -> tuple[Change, ...]:
 
 
 def path_ends(
-    path: PathSetup, every: Columns, packet_us: Array, least_packets: int, flows: int
+    path: PathSetup,
+    every: Columns,
+    packet_us: Array,
+    least_packets: int,
+    flows: int,
+    *,
+    is_told: bool = True,
 ) -> tuple[PathEnd, ...]:
     """The ends of a fitted path; empty: the recording tells all of it.
 
@@ -47,16 +60,25 @@ def path_ends(
         packet_us: how long the link took for a packet when each of them came.
         least_packets: what the buffer has at least; 0: it is known.
         flows: how many share the path.
+        is_told: there was a queue, so that the path's rate is known; else it is UNTOLD_RATE times
+            the fastest delivery.
     """
-    windows = flows * (RMEM // path.mss)
+    most = max(flows * (RMEM // path.mss), path.limit_packets)
+    if not is_told:
+        rates = [round(path.rate_bps * one / UNTOLD_RATE) for one in _UNTOLD_RATES]
+        sizes = (path.limit_packets, most, most)
+        return tuple(
+            PathEnd(*sized, rate)
+            for sized, rate in zip(((size, path.changes) for size in sizes), rates, strict=True)
+        )
     buffers = [path.limit_packets]
     if least_packets:
-        buffers = [least_packets, path.limit_packets, max(windows, path.limit_packets)]
+        buffers = [least_packets, path.limit_packets, most]
     spans = list(_spans(path, every, packet_us))
     changes = [tuple(early for early, _ in spans), tuple(late for _, late in spans)]
     if changes[0] == changes[1]:
         changes = [path.changes]
-    ends = tuple(PathEnd(*each) for each in product(buffers, changes))
+    ends = tuple(PathEnd(*each, path.rate_bps) for each in product(buffers, changes))
     return ends if len(ends) > 1 else ()
 
 
@@ -87,6 +109,13 @@ def _last_slow_us(path: PathSetup, every: Columns, packet_us: Array, found: int)
 def untold(ends: tuple[PathEnd, ...]) -> Iterator[str]:
     """What its ends say is not told of a path, in words."""
     if not ends:
+        return
+    slowest, fastest = (least_or_most(end.rate_bps for end in ends) for least_or_most in (min, max))
+    if slowest != fastest:
+        yield (
+            "no queue ever was: what it carries is taken as between"
+            f" {slowest / 1e6:.3g} and {fastest / 1e6:.3g} Mbit/s"
+        )
         return
     least = min(end.limit_packets for end in ends)
     if least != max(end.limit_packets for end in ends):

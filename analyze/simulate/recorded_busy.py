@@ -82,8 +82,8 @@ def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
     t, delivered, mss = columns["t_us"], columns["delivered"], columns["mss"]
     if len(t) <= _AHEAD:
         return np.zeros(0)
-    packet_us, settled = _packet_us(path, t, mss)
-    queued = columns["rtt_us"] > path.rtt_us + _QUEUE * packet_us
+    packet_us, base_us, settled = _link(path, t, mss)
+    queued = columns["rtt_us"] > base_us + _QUEUE * packet_us
     good = settled & queued & (columns["sacked"] == 0)
     due = t - np.cumsum(np.diff(delivered, prepend=delivered[0]) * packet_us)
     n = len(t) - _AHEAD
@@ -97,11 +97,12 @@ def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
     return late
 
 
-def _packet_us(path: PathSetup, t: Array, mss: Array) -> tuple[Array, Array]:
-    """How long the link takes for a packet at each time, and whether its rate has settled."""
+def _link(path: PathSetup, t: Array, mss: Array) -> tuple[Array, Array, Array]:
+    """The link's time for a packet at each time, the round trip, and whether both have settled."""
     rate, settled = np.full(len(t), float(path.rate_bps)), np.full(len(t), True)
+    round_trip = np.full(len(t), float(path.rtt_us))
     for at, what, value in path.changes:
-        if what == "rate":
-            rate[t >= at] = value
+        if what in ("rate", "rtt"):
+            (rate if what == "rate" else round_trip)[t >= at] = value
             settled &= (t < at) | (t >= at + _SETTLE_US)
-    return (mss + path.headers) * 8e6 / rate, settled
+    return (mss + path.headers) * 8e6 / rate, round_trip, settled

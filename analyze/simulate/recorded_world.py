@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import duckdb
 
 FROM_RECORDING = "the recording"
-_INITIAL_WINDOW = 10  # TCP_INIT_CWND
+_INITIAL_WINDOW, _NEVER_PACED = 10, 1 << 63  # TCP_INIT_CWND; SO_MAX_PACING_RATE's ~0UL is none
 _ALWAYS_BUSY = "its ACKs come as if hosts were always busy, as with jitter, which no fit has"
 METRICS = ("goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms")
 
@@ -261,12 +261,13 @@ def _flows(
     limited = _limit_bps(words)
     flows = []
     rows = con.execute(
-        "SELECT flow, min(ns), max(ns), bool_or(tp_ecn_flags & ? > 0) FROM events"
-        " WHERE run_id = ? GROUP BY flow",
-        [TCP_ECN_LOW, info.run_id],
+        "SELECT flow, min(ns), max(ns), bool_or(tp_ecn_flags & ? > 0), max(sk_max_pacing_rate)"
+        " FILTER (sk_max_pacing_rate < ?)::UBIGINT FROM events WHERE run_id = ? GROUP BY flow",
+        [TCP_ECN_LOW, _NEVER_PACED, info.run_id],
     ).fetchall()
-    spans = {flow: (first, last) for flow, first, last, _ in rows}
-    low = {flow for flow, _, _, heeds in rows if heeds}
+    spans = {flow: (first, last) for flow, first, last, _, _ in rows}
+    low = {flow for flow, _, _, heeds, _ in rows if heeds}
+    paced = {flow: int(most) for flow, _, _, _, most in rows if most}
     openings = openings_of(con, info.run_id)
     busy = busy_flows(con, info)
     if not busy:
@@ -287,6 +288,7 @@ def _flows(
                 stop_us=max((last - origin) // 1000, (first - origin) // 1000 + 1000),
                 kind="rate-limited" if limited else "bulk",
                 rate_bps=limited,
+                most_paced=paced.get(flow, 0),
                 ecn_low=info.version == "v3" and flow in low,
                 parameters=parameters,
                 variant=variant,

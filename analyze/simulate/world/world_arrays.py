@@ -74,7 +74,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     _fill_world(world, path, setup)
     for index, flow in enumerate(setup.flows):
         _fill_flow(flows, index, flow, path, versions)
-        _fill_socket(events, index, parameters[index], path.mss)
+        _fill_socket(events, index, parameters[index], path.mss, flow.most_paced)
         events["tp"]["ecn_flags"][index] = ecn_flags(flow) if path.ecn else 0
     rows = RECORDED_ROWS if record else 1
     world["record"] = int(record)
@@ -220,7 +220,9 @@ def _fill_flow(flows: Array, i: int, flow: FlowSetup, path: PathSetup, versions:
         flows[name][i] = value
 
 
-def _fill_socket(events: Array, i: int, parameters: Mapping[str, Any], mss: int) -> None:
+def _fill_socket(
+    events: Array, i: int, parameters: Mapping[str, Any], mss: int, most_paced: int
+) -> None:
     tp = events["tp"]
     values = {
         "snd_cwnd": 10,
@@ -228,7 +230,7 @@ def _fill_socket(events: Array, i: int, parameters: Mapping[str, Any], mss: int)
         "mss_cache": mss,
         "snd_ssthresh": 0x7FFFFFFF,
         "sk_pacing_shift": 10,
-        "sk_max_pacing_rate": (1 << 64) - 1,
+        "sk_max_pacing_rate": most_paced or (1 << 64) - 1,
         "rcv_nxt": 1,
         "tcp_wstamp_ns": EPOCH_NS,
     }

@@ -99,6 +99,7 @@ class FlowSetup:
     cookie: bool = True  # iperf3's goes before BBR begins
     begins_us: int = 0  # how long after BBR the application does; 0: as iperf3
     hz: int = 0
+    most_paced: int = 0  # SO_MAX_PACING_RATE [bytes/s]; 0: none
     ecn_low: bool = False  # v3's route feature, without which it takes no notice of marks
     parameters: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""  # its name, or a user's file; `cc` is its base

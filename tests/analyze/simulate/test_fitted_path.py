@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.closed_loop import check_fit, intervals, outcomes_of
+from bbrscope.analyze.simulate.path_ends import untold
 from bbrscope.analyze.simulate.recorded_world import RecordedWorld, recorded_world
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -198,3 +199,55 @@ def test_what_no_fit_has_is_told(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     alone = fitted(path, tmp_path / "alone", FlowSetup("v1", 0, 16_000_000))
     assert alone.uncovered == ()
+
+
+@pytest.mark.parametrize(("cc", "rtt_us"), [("v1", 65_000), ("v3", 20_000)])
+def test_a_round_trip_that_changed_is_no_queue(cc: str, rtt_us: int, tmp_path: Path) -> None:
+    """It is as long as the shortest RTT from then on, and the buffer is what was queued beyond."""
+    path = PathSetup(8_000_000, 40_000, 20, changes=((4_000_000, "rtt", rtt_us),))
+    world = fitted(path, tmp_path, FlowSetup(cc, 0, 16_000_000))
+    found = world.setup.path
+    assert found.rtt_us == pytest.approx(path.rtt_us, abs=50)
+    ((at, what, value),) = found.changes
+    assert (what, value) == ("rtt", pytest.approx(rtt_us, abs=50))
+    assert at == pytest.approx(4_000_000, abs=200_000)
+    assert found.limit_packets == pytest.approx(path.limit_packets, rel=0.03)
+    assert not world.uncovered
+
+
+def test_a_round_trip_that_fell_and_was_not_met_since_is_not_told(tmp_path: Path) -> None:
+    path = replace(PLAIN, rtt_us=60_000, changes=((5_000_000, "rtt", 25_000),))
+    world = fitted(path, tmp_path, FlowSetup("v3", 0, 9_000_000))
+    assert any("its round trip fell at" in each for each in world.uncovered)
+
+
+def test_the_receivers_window_is_no_slow_path(tmp_path: Path) -> None:
+    """No queue ever was: what the path carries is left open, and its buffer."""
+    path = PathSetup(50_000_000, 60_000, limit_packets=250, memory_bytes=200_000)
+    world = fitted(path, tmp_path, FlowSetup("v2", 0, 4_000_000))
+    assert world.setup.path.memory_bytes == pytest.approx(200_000, rel=0.01)
+    rates = [end.rate_bps for end in world.ends]
+    assert rates[0] < path.rate_bps < rates[-1]
+    (told,) = untold(world.ends)
+    assert told.startswith("no queue ever was: what it carries is taken as between ")
+    own = intervals(outcomes_of(world.setup, 3))
+    assert own["goodput_mbps"][1] == pytest.approx(world.recorded["goodput_mbps"], rel=0.02)
+    assert own["lost_packets"][1] == 0
+
+
+def test_a_limit_of_the_pacing_is_no_slow_path(tmp_path: Path) -> None:
+    world = fitted(PLAIN, tmp_path, FlowSetup("v1", 0, 4_000_000, most_paced=500_000))
+    assert world.setup.flows[0].most_paced == 500_000
+    own = intervals(outcomes_of(world.setup, 3))
+    assert own["goodput_mbps"][1] == pytest.approx(world.recorded["goodput_mbps"], rel=0.02)
+    assert own["lost_packets"][1] == 0
+
+
+def test_the_rate_shows_though_the_application_pauses(tmp_path: Path) -> None:
+    """The kernel's samples begin with what was sent before the pause."""
+    path = replace(PLAIN, rtt_us=45_000, limit_packets=74)
+    flow = FlowSetup("v2", 0, 5_000_000, kind="rate-limited", rate_bps=3_000_000)
+    world = fitted(path, tmp_path, flow)
+    assert world.setup.path.rate_bps == pytest.approx(path.rate_bps, rel=0.03)
+    # Its pauses are those of an application that writes so much, as simulations have.
+    assert not world.uncovered
