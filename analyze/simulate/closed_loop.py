@@ -258,7 +258,8 @@ def predict(
     for name in METRICS:
         recorded, middle = world.recorded[name], own[name][1]
         of_ends = [intervals(runs)[name] for runs in ends]
-        said = verdict(name, recorded, of_ends, middle, other[name])
+        is_covered = not world.uncovered
+        said = verdict(name, recorded, of_ends, middle, other[name], is_covered=is_covered)
         error = f" (own-rules error {abs(recorded - middle):.3g})"
         verdicts[name] = words(name, rules, recorded, other[name], said) + error
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]

@@ -22,7 +22,7 @@ from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from .path_ends import FITTED_OF_SILENCE, UNTOLD_RATE, Change, PathEnd, path_ends
-from .random_loss import is_lost_in_skbs, random_loss
+from .random_loss import is_lost_in_skbs, is_uneven, random_loss
 from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_us
 from .recorded_buffer import packet_times_us, recorded_buffer
 from .recorded_marks import marks_us
@@ -55,6 +55,8 @@ _STANDING, _PROBED_US = 0.3, 11_000_000
 _APP_LIMITED = 0.2
 # Holes in SACKs, beside losses, that say that packets overtake each other.
 _LEAST_HOLES, _HOLES_PER_LOSS = 20, 2
+# If more do, none of them are the others.
+_SOME = 0.5
 # This share of the packets that wait while others overtake them meets no queue.
 _WAITED = 0.025
 
@@ -140,6 +142,12 @@ def fitted_path(
     round_trips = ((step.at_us, "rtt", step.rtt_us) for step in steps)
     path = replace(path, changes=tuple(sorted([*changes[1:], *outages, *round_trips])))
     uncovered = tuple(_uncovered(every, base_us, others_us, limited_bps, steps)) if is_one else ()
+    if at_random and is_uneven(every, base_us, packet_us):
+        uncovered += ("its random losses come in bursts, or at some times only, which no fit has",)
+    if reordered > _SOME:
+        uncovered += (
+            "its packets come in any order, as with jitter of the data, which no fit has",
+        )
     least = 0 if buffer.is_full else buffer.packets
     sharing = len(flows) + (others_us is not None)
     ends = path_ends(path, every, packet_us, least, sharing, is_told=rates.is_told)

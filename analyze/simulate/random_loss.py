@@ -13,6 +13,7 @@ from .recorded_acks import LONGEST, Array, Columns, exact_rtts
 _SHALLOW = 0.5
 # Fewer losses than this at other times are chance; a tenth of the run with most of them is a burst.
 LEAST_LOSSES, _TENTHS = 10, 10
+_BEYOND_CHANCE = 4
 
 
 def is_lost_in_skbs(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> bool:
@@ -33,6 +34,22 @@ def _is_shallow(every: Columns, base_us: float, packet_us: Array | float) -> Arr
         _SHALLOW * float(np.quantile(queue[exact], LONGEST))
     )
     return shallow
+
+
+def is_uneven(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> bool:
+    """Whether losses without a queue come in bursts, or at some times only.
+
+    Chance alone gives each share of what passed a number of them that varies as its mean.
+    """
+    shallow = _is_shallow(every, base_us, packet_us)
+    passed = np.cumsum(np.where(shallow, np.nan_to_num(every["acked"]), 0.0))
+    places = passed[shallow & (np.nan_to_num(every["lost"]) > 0)]
+    if len(places) < 2 * LEAST_LOSSES:
+        return False
+    shares = len(places) // 2
+    counts = np.histogram(places, shares, (0.0, float(passed[-1])))[0]
+    # Of a Poisson's index of dispersion, by chi-square: so many standard deviations beyond 1.
+    return bool(counts.var() / counts.mean() > 1 + _BEYOND_CHANCE * (2 / shares) ** 0.5)
 
 
 def random_loss(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> float:

@@ -22,15 +22,16 @@ from .known_errors import (
     with_own_error,
 )
 
-# Why a verdict leaves more than one answer: the interval of which step is the first that does.
-CHANCE, PATH, OWN_RULES, ENGINE = "chance", "path", "own rules", "engine"
-
+# Why a verdict is not sure: the interval of which step is the first that leaves more than one
+# answer; FIT: that of none, but the path is not the run's.
+CHANCE, PATH, OWN_RULES, ENGINE, FIT = "chance", "path", "own rules", "engine", "fit"
 
 _DOUBTS = {
     CHANCE: "runs of one path differ as much by chance",
     PATH: "it hangs on what the recording does not show of the path",
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
+    FIT: "the recording shows what its fitted path does not have",
 }
 # What the values of an interval that leaves a doubt are, beside what was recorded.
 _LEFT = {
@@ -53,11 +54,11 @@ class Told:
     Attributes:
         likeliest: -1, 0 or 1 (less, the same, more): 0 if what was recorded lies within the
             interval, or within the tolerance of its median, else what the median is.
-        signs: which of these its values have; one: it is sure.
+        signs: which of these its values have; one, and no doubt: it is sure.
         doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed; PATH:
             so do the worlds that the recording does not tell apart; OWN_RULES: the recorded rules
-            come out as far from what was recorded; ENGINE: so do predictions of kernels. Empty:
-            there is one.
+            come out as far from what was recorded; ENGINE: so do predictions of kernels. FIT: there
+            is one, of a path that is not the run's. Empty: there is one.
     """
 
     likeliest: int
@@ -66,7 +67,13 @@ class Told:
 
 
 def verdict(
-    name: str, recorded: float, simulated: Sequence[Interval], own: float, interval: Interval
+    name: str,
+    recorded: float,
+    simulated: Sequence[Interval],
+    own: float,
+    interval: Interval,
+    *,
+    is_covered: bool = True,
 ) -> Told:
     """Whether a kernel under the other rules would have come to less, the same or more.
 
@@ -75,12 +82,13 @@ def verdict(
         recorded, own: as `expected` has them.
         simulated: [5 %, median, 95 %] over the seeds, of each world that the run may have had.
         interval: between what a kernel's run lies, which `expected` returns.
+        is_covered: the fitted path has what the recording shows.
     """
     low, middle, high = interval
     signs = _signs(name, recorded, low, high)
     likeliest = 0 if low <= recorded <= high else TOLERANCES[name].sign(recorded, middle)
     if len(signs) == 1:
-        return Told(likeliest, signs)
+        return Told(likeliest, signs, "" if is_covered else FIT)
     all_worlds = min(one[0] for one in simulated), interval[1], max(one[2] for one in simulated)
     steps = [(CHANCE, (low, high)) for low, _, high in simulated]
     steps += [
@@ -96,14 +104,17 @@ def words(name: str, rules: str, recorded: float, interval: Interval, said: Told
     low, _, high = interval
     done, unit = _QUANTITIES[name]
     room = f"{low:.4g} to {high:.4g} {unit}"
-    sure = len(said.signs) == 1
+    sure = not said.doubt
     if said.likeliest == 0:
         none = "no difference" if sure else "no difference that can be told"
         text = f"{none}: {room}, recorded is {recorded:.4g}"
     else:
         would = "would have" if sure else "would probably have"
         text = f"{rules} {would} {done} {room} instead of {recorded:.4g}"
-    return text if sure else f"{text}, {_LEFT[said.signs]}: {_DOUBTS[said.doubt]}"
+    if sure:
+        return text
+    left = f", {_LEFT[said.signs]}" if said.signs in _LEFT else ""
+    return f"{text}{left}: {_DOUBTS[said.doubt]}"
 
 
 def _signs(name: str, recorded: float, low: float, high: float) -> tuple[int, ...]:

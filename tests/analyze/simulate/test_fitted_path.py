@@ -251,3 +251,13 @@ def test_the_rate_shows_though_the_application_pauses(tmp_path: Path) -> None:
     assert world.setup.path.rate_bps == pytest.approx(path.rate_bps, rel=0.03)
     # Its pauses are those of an application that writes so much, as simulations have.
     assert not world.uncovered
+
+
+def test_random_losses_at_some_times_only_are_told(tmp_path: Path) -> None:
+    """What other rules would meet then is not what they meet all the time."""
+    flow = FlowSetup("v1", 0, 10_000_000)
+    late = fitted(replace(PLAIN, changes=((5_000_000, "loss", 0.02),)), tmp_path, flow)
+    assert any("random losses come in bursts" in each for each in late.uncovered)
+    (tmp_path / "even").mkdir()
+    even = fitted(replace(PLAIN, loss=0.02), tmp_path / "even", flow)
+    assert even.uncovered == ()

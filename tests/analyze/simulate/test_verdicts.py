@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 from bbrscope.analyze.simulate.known_errors import Interval
-from bbrscope.analyze.simulate.verdicts import CHANCE, ENGINE, OWN_RULES, PATH, Told, verdict, words
+from bbrscope.analyze.simulate.verdicts import (
+    CHANCE,
+    ENGINE,
+    FIT,
+    OWN_RULES,
+    PATH,
+    Told,
+    verdict,
+    words,
+)
 
 
 # Goodput is the same within 3 %: recorded are 10 Mbit/s, so from 9.7 to 10.3.
@@ -66,4 +75,19 @@ def test_what_is_told_names_both_values() -> None:
     )
     assert words("rtt_p50_ms", "v3", 45, interval, same) == (
         "no difference: 40 to 50 ms, recorded is 45"
+    )
+
+
+def test_what_no_fit_has_leaves_no_verdict_sure() -> None:
+    interval = 8.0, 8.5, 9.0
+    said = verdict("goodput_mbps", 10, [interval], 10, interval, is_covered=False)
+    assert said == Told(-1, (-1,), FIT)
+    assert words("goodput_mbps", "v3", 10, interval, said) == (
+        "v3 would probably have carried 8 to 9 Mbit/s instead of 10: the recording shows what its"
+        " fitted path does not have"
+    )
+    interval = 9.8, 10.0, 10.2
+    said = verdict("goodput_mbps", 10, [interval], 10, interval, is_covered=False)
+    assert words("goodput_mbps", "v3", 10, interval, said).startswith(
+        "no difference that can be told: "
     )
