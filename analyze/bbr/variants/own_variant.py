@@ -140,6 +140,13 @@ def _checked(path: str, names: dict[str, Any]) -> OwnVariant:
     if not isinstance(own, dict) or not own.keys() <= params.PARAMETERS.keys():
         raise BbrscopeError(f"{path}: PARAMS must be a dict of parameters of BBR", _HELP)
     parameters = params.DEFAULTS[base] | own
+    try:
+        params.make(parameters)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BbrscopeError(
+            f"{path}: PARAMS has what no parameter of BBR can be: {error!s:.100}",
+            "whole numbers in kernel units, and eight of them as pacing_gain",
+        ) from None
     return OwnVariant(base, parameters, names["bbr_init"], names["dispatch"])
 
 
