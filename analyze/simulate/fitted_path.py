@@ -107,11 +107,9 @@ def fitted_path(
     every = as_at_first(every, steps)
     reordered, again, wait_us = _overtaking(con, info.run_id, flows[0], every)
     base_us = float(rtts_us(every).min()) - HOST_US + wait_us
-    policer = None if together_us or reordered else recorded_policer(every, base_us, frame)
-    if policer:
-        link = round(policer.rate_bps), round(base_us)
-        path = PathSetup(*link, policer=True, burst_bytes=round(policer.burst_bytes))
-        return FittedPath(path, 0, None)
+    policed = None if together_us or reordered else _policed(every, base_us, frame)
+    if policed:
+        return policed
     rates = recorded_rates(every, base_us, together_us, frame, len(flows), limited_bps > 0)
     if rates is None:
         raise _no_samples(info, len(every["rtt_us"]))
@@ -138,22 +136,27 @@ def fitted_path(
         ecn=bool((every["marked"] > 0).any()),
         unresolved=_is_unresolved(con, info, base_us),
     )
-    outages = _outages(every, base_us) if is_one else ()
-    round_trips = ((step.at_us, "rtt", step.rtt_us) for step in steps)
-    path = replace(path, changes=tuple(sorted([*changes[1:], *outages, *round_trips])))
-    uncovered = tuple(_uncovered(every, base_us, others_us, limited_bps, steps)) if is_one else ()
-    if at_random and is_uneven(every, base_us, packet_us):
-        uncovered += ("its random losses come in bursts, or at some times only, which no fit has",)
-    if reordered > _SOME:
-        uncovered += (
-            "its packets come in any order, as with jitter of the data, which no fit has",
-        )
+    uncovered = [*_not_even(every, path, packet_us)]
+    if is_one:
+        changes += [*_outages(every, base_us), *((s.at_us, "rtt", s.rtt_us) for s in steps)]
+        uncovered += _uncovered(every, base_us, others_us, limited_bps, steps)
+    path = replace(path, changes=tuple(sorted(changes[1:])))
     least = 0 if buffer.is_full else buffer.packets
     sharing = len(flows) + (others_us is not None)
     ends = path_ends(path, every, packet_us, least, sharing, is_told=rates.is_told)
     if not rates.is_told:
         path = replace(path, limit_packets=ends[1].limit_packets)
-    return FittedPath(path, limited_bps, others_us, least, ends, uncovered)
+    return FittedPath(path, limited_bps, others_us, least, ends, tuple(uncovered))
+
+
+def _policed(every: Columns, base_us: float, frame: int) -> FittedPath | None:
+    """The path of a policer, of which nothing else is fitted; None: there is none."""
+    policer = recorded_policer(every, base_us, frame)
+    if policer is None:
+        return None
+    link = round(policer.rate_bps), round(base_us)
+    path = PathSetup(*link, policer=True, burst_bytes=round(policer.burst_bytes))
+    return FittedPath(path, 0, None)
 
 
 def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float) -> bool:
@@ -165,6 +168,14 @@ def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float
         info.run_id,
     )
     return bool(row and row[0] and row[0] >= 2 * base_us)
+
+
+def _not_even(every: Columns, path: PathSetup, packet_us: Array) -> Iterator[str]:
+    """What a recording shows of its losses and its order that no fit has."""
+    if path.loss and is_uneven(every, path.rtt_us, packet_us):
+        yield "its random losses come in bursts, or at some times only, which no fit has"
+    if path.reorder > _SOME:
+        yield "its packets come in any order, as with jitter of the data, which no fit has"
 
 
 def _uncovered(

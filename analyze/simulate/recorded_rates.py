@@ -186,7 +186,7 @@ def _fastest(windows: Sequence[_Window]) -> float:
     """The rate of windows of one path, by those with a queue; others may have had less to send."""
     told = [one.rate_bps for one in windows if one.is_told]
     rates = told or [one.rate_bps for one in windows]
-    return float(np.quantile(rates, FAST, method="lower"))
+    return float(np.quantile(rates, FAST, method="nearest"))
 
 
 def _when_us(
