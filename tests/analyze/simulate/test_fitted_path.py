@@ -9,6 +9,7 @@ import pytest
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.closed_loop import check_fit, intervals, outcomes_of
 from bbrscope.analyze.simulate.path_ends import untold
+from bbrscope.analyze.simulate.recorded_rates import _fastest, _Window
 from bbrscope.analyze.simulate.recorded_world import RecordedWorld, recorded_world
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -261,3 +262,10 @@ def test_random_losses_at_some_times_only_are_told(tmp_path: Path) -> None:
     (tmp_path / "even").mkdir()
     even = fitted(replace(PLAIN, loss=0.02), tmp_path / "even", flow)
     assert even.uncovered == ()
+
+
+def test_the_slower_of_two_seconds_is_not_the_rate() -> None:
+    """A queue in the first second, and in that in which others came; what had none tells less."""
+    seconds = (0, 20e6, True), (1, 19.8e6, False), (3, 16.7e6, True)
+    windows = [_Window(number, rate, told, told) for number, rate, told in seconds]
+    assert _fastest(windows) == 20e6
