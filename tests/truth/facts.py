@@ -617,6 +617,11 @@ class Flow:
         return self.after_init.filter(kind="U").height
 
     @property
+    def undone_timeouts(self) -> int:
+        """How many of them took back a timeout: TCP was still in TCP_CA_Loss."""
+        return self.after_init.filter(kind="U", icsk_ca_state=LOSS).height
+
+    @property
     def usual_us(self) -> float:
         """The smoothed RTT at the median of main's calls."""
         return float(self.acks["tp.srtt_us"].median()) / 8  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def outage(flow: Flow) -> Numbers:
         "total_s": total,
         "silence_s": silence_s,
         "silence_at": silence_at,
-        "undone_count": flow.undo_count,
+        "undone_count": flow.undone_timeouts,
         "srtt_us": flow.usual_us,
         "limit_s": max(LEAST_SILENCE_S, 4e-6 * flow.usual_us),
         "begins_at": outages[0][0],
