@@ -69,7 +69,8 @@ SENDERS = View(
             "why_not",
             "VARCHAR",
             "",
-            "no data, little data (under 1 % of the largest sender's) or few ACKs; NULL: counts",
+            "no data, little data (under 1 % of the largest sender's), few ACKs, or other way: "
+            "captured only, it sends to where flows come from; NULL: counts",
         ),
     ),
     f"""
@@ -80,14 +81,18 @@ WITH carried AS (
 ), acknowledged AS (
   SELECT run_id, r.run, flow, max(bytes_acked) - min(bytes_acked) AS bytes
   FROM samples JOIN runs r USING (run_id) GROUP BY ALL
+), ways AS (
+  SELECT run_id, list(local_address) AS senders, list(remote_address) AS receivers
+  FROM (FROM carried UNION ALL FROM acknowledged) JOIN flows USING (run_id, flow)
+  WHERE bytes > 0 GROUP BY run_id
 ), ends AS (
   SELECT s.run_id, s.flow, s.stream, s.direction::VARCHAR AS direction,
-    s.src || ':' || s.sport AS "local", s.dst || ':' || s.dport AS remote,
+    s.src || ':' || s.sport AS "local", s.dst || ':' || s.dport AS remote, s.src, s.dst,
     s.first_ns::BIGINT AS first_ns, s.last_ns::BIGINT AS last_ns, s.payload_bytes::BIGINT AS bytes
   FROM streams s WHERE s.flow IS NOT NULL OR s.direction = 'data'
   UNION ALL
   SELECT f.run_id, f.flow, NULL, NULL, f.local_address || ':' || f.local_port,
-    f.remote_address || ':' || f.remote_port, NULL, NULL, NULL
+    f.remote_address || ':' || f.remote_port, NULL, NULL, NULL, NULL, NULL
   FROM flows f WHERE (f.events > 0 OR f.first_ns IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM streams s WHERE s.run_id = f.run_id AND s.flow = f.flow)
 ), sized AS (
@@ -96,12 +101,19 @@ WITH carried AS (
     greatest(coalesce(f.last_ns::BIGINT, x.last_ns), coalesce(x.last_ns, 0)) AS last_ns,
     f.first_ns::BIGINT AS first_event_ns, f.last_ns::BIGINT AS last_event_ns,
     coalesce(c.bytes, a.bytes, x.bytes, 0)::BIGINT AS bytes,
-    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks
-  FROM ends x JOIN runs r USING (run_id) LEFT JOIN flows f USING (run_id, flow)
+    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks,
+    -- Where a host both sends and receives, what it receives is on the way of the ACKs.
+    x.flow IS NULL AND coalesce(
+      list_contains(k.receivers, x.src) AND NOT list_contains(k.senders, x.src)
+      OR list_contains(k.senders, x.dst) AND NOT list_contains(k.receivers, x.dst), false)
+      AS other_way
+  FROM ends x LEFT JOIN ways k USING (run_id) JOIN runs r USING (run_id)
+  LEFT JOIN flows f USING (run_id, flow)
   LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
   LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
 ), judged AS (
-  SELECT *, {WHY_NOT} AS why_not FROM sized
+  SELECT *, {WHY_NOT} AS why_not FROM sized WHERE NOT other_way
+  UNION ALL SELECT *, 'other way' FROM sized WHERE other_way
 )
 SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns, first_event_ns,
   last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,

@@ -16,6 +16,7 @@ import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.diagnosis.engine import Finding, diagnose
 from bbrscope.analyze.diagnosis.rule import rules
+from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
@@ -746,3 +747,28 @@ def test_loss_based_flows_are_spoken_of_where_there_may_be_one(alter: Alter) -> 
     for rule in RULES.values():
         for each in rule.remedies:
             assert each.when or "oss-based" not in each.text, rule.name
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "why"),
+    [
+        ("local_address || '9'", "remote_address", None),
+        ("remote_address", "local_address", "other way"),
+        ("remote_address || '9'", "local_address", "other way"),
+    ],
+)
+def test_what_a_host_receives_meanwhile_is_no_sender_beside_its_flows(
+    src: str, dst: str, why: str | None, alter: Alter
+) -> None:
+    ends = (
+        f"UPDATE streams SET src = f.{src}, dst = f.{dst}, sport = 1, dport = 2,"
+        " first_ns = {zero}, last_ns = {zero} + 14900000000 FROM"
+        " (FROM flows WHERE {run} ORDER BY events DESC LIMIT 1) f"
+        " WHERE streams.{run} AND stream = 99"
+    )
+    with alter(HEALTHY, [*stranger("1448"), ends]) as store:
+        prepare(store.con, [store.run_id(HEALTHY)], [])
+        found = store.con.execute("SELECT why_not FROM senders WHERE stream = 99").fetchall()
+        (beside,) = store.con.execute("SELECT max(senders) FROM this_seconds").fetchall()
+    assert found == [(why,)]
+    assert beside == (2 if why is None else 1,)
