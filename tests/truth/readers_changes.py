@@ -38,12 +38,11 @@ def min_rtt_stale(flow: Flow) -> Numbers:
         pl.col("bbr.min_rtt_us").max(), first=pl.col("ns").min(), last=pl.col("ns").max()
     )
     shortest: dict[int, float] = {}
+    waits: dict[int, list[float]] = {}
     for at, rtt, wait in trips(flow):
         second = (at - flow.zero) // SECOND
         shortest[second] = min(shortest.get(second, rtt), rtt - wait)
-    waits: dict[int, list[float]] = {}
-    for at, us in flow.of.waits_of_run:
-        waits.setdefault((at - flow.zero) // SECOND, []).append(us)
+        waits.setdefault(second, []).append(wait)
     seconds = of_flow(flow)
     found = []
     for second, believed, first, last in events.sort("second").iter_rows():
@@ -60,14 +59,15 @@ def min_rtt_stale(flow: Flow) -> Numbers:
             kept = (seconds[second], believed, least[second], first, last, wait, own[second])
             found += [kept] if path > most else []
     its = [each[0] for each in found]
+    # Of an even number of seconds, the one before the middle.
+    middle = sorted(found, key=lambda each: each[1] / each[6])[(len(found) - 1) // 2]
     begins, ends = flow.at(found[0][3]), flow.at(found[-1][4])
     return {
         "held_s": sum(it.covered for it in its),
-        "believed_us": statistics.median(each[1] for each in found),
+        "believed_us": middle[1],
         "least_us": min(each[2] for each in found),
-        "path_us": min(each[6] for each in found),
-        "believed_ratio": statistics.median(each[1] for each in found)
-        / min(each[6] for each in found),
+        "path_us": middle[6],
+        "believed_ratio": middle[1] / middle[6],
         "t0_at": begins,
         "t1_at": ends,
         "begins_at": begins,

@@ -772,3 +772,27 @@ def test_what_a_host_receives_meanwhile_is_no_sender_beside_its_flows(
         (beside,) = store.con.execute("SELECT max(senders) FROM this_seconds").fetchall()
     assert found == [(why,)]
     assert beside == (2 if why is None else 1,)
+
+
+def test_a_queue_that_runs_empty_in_a_silence_makes_no_path_longer(alter: Alter) -> None:
+    """Its last packets waited for 40 ms; then nothing comes for 3 s but events of its own."""
+    full, quiet = "{zero} + 6900000000 AND {zero} + 8100000000", "{zero} + 8100000000"
+    statements = (
+        "UPDATE queue_samples SET backlog_bytes = CASE WHEN ns < {zero} + 8060000000 THEN 50000"
+        " ELSE 0 END WHERE {run} AND ns BETWEEN {zero} + 6800000000 AND {zero} + 11100000000",
+        "UPDATE events SET rs_rtt_us = rs_rtt_us + 40000"
+        f" WHERE {{run}} AND rs_rtt_us > 0 AND ns BETWEEN {full}",
+        "UPDATE events SET kind = 'cwnd_event', rs_rtt_us = NULL, rs_acked_sacked = NULL"
+        f" WHERE {{run}} AND ns > {quiet} AND ns < {{zero}} + 11100000000",
+    )
+    with alter(HEALTHY, statements) as store:
+        run_id = store.run_id(HEALTHY)
+        prepare(store.con, [run_id], [])
+        silent = "SELECT count(*) FROM this_seconds WHERE second = 9 AND rtt_min_us IS NULL"
+        assert store.con.execute(silent).fetchall() == [(1,)]
+        there = (
+            "SELECT count(*) > 0 FROM this_events, this_run WHERE ns - zero_ns BETWEEN 9e9 AND 1e10"
+        )
+        assert store.con.execute(there).fetchall() == [(True,)]
+        made = diagnose(store.con, run_id, [RULES["min_rtt_stale"]])
+        assert made.findings == []
