@@ -3,7 +3,8 @@
 While a queue holds packets, its device sends as fast as the link takes them: what it sent between
 two samples that both found packets waiting is the link's rate. That holds for queues that only wait
 for the link (a shaper, or a device's own queue), not for those that hold packets back by a clock of
-their own (fq, netem).
+their own (fq, netem). Nor does it where each flow that was heard between the two had nothing to
+send for a while: the queue may have run empty, and filled again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,20 @@ polls AS (
   WHERE ns IS NOT NULL AND kind IN ({", ".join(f"'{kind}'" for kind in _KINDS)})
     AND run_id NOT IN (SELECT run_id FROM stated)
   WINDOW w AS (PARTITION BY run_id, kind ORDER BY ns)
+), heard AS (
+  SELECT k.run_id, k.kind, e.ns::BIGINT AS ns, e.flow, e.tp_app_limited <> 0 AS idle
+  FROM (SELECT DISTINCT run_id, kind FROM polls) k JOIN events e USING (run_id)
+  WHERE e.tp_app_limited IS NOT NULL
+), pauses AS (
+  SELECT run_id, kind, ns, bool_and(paused) AS all_paused FROM (
+    SELECT p.run_id, p.kind, p.ns, h.flow, bool_or(h.idle) AS paused
+    FROM heard h ASOF JOIN polls p ON p.run_id = h.run_id AND p.kind = h.kind AND h.ns >= p.ns
+    GROUP BY ALL)
+  GROUP BY ALL
 ), busy AS (
-  SELECT *, place - row_number() OVER (PARTITION BY run_id, kind ORDER BY ns) AS spell
-  FROM polls WHERE waiting AND still_waiting AND held_ns > 0 AND bytes > 0
+  SELECT p.*, p.place - row_number() OVER (PARTITION BY run_id, kind ORDER BY ns) AS spell
+  FROM polls p LEFT JOIN pauses USING (run_id, kind, ns)
+  WHERE waiting AND still_waiting AND held_ns > 0 AND bytes > 0 AND NOT coalesce(all_paused, false)
 ), placed AS (
   SELECT *, (row_number() OVER (PARTITION BY run_id, kind, spell ORDER BY ns) - 1) // {_BLOCK}
     AS block FROM busy

@@ -580,6 +580,28 @@ def test_a_queue_that_holds_packets_tells_the_links_rate(store: Store, name: str
     assert [row["bits_per_s"] for row in _rows(store, "FROM link_rates")] == [3e6]
 
 
+@pytest.mark.parametrize(("others", "wanted"), [([], []), ([0], [6.0e6])])
+def test_a_queue_that_bursts_fill_as_often_as_it_is_sampled_tells_no_rate(
+    store: Store, others: list[int], wanted: list[float]
+) -> None:
+    """Between two samples the application had nothing to send, unless another flow's had."""
+    store.con.execute("INSERT INTO runs BY NAME SELECT 1 AS run_id, 'r' AS run, '{}' AS setup")
+    store.con.execute(
+        "INSERT INTO queue_samples BY NAME SELECT 1 AS run_id, (k * 100000000)::UBIGINT AS ns,"
+        " 'tbf' AS kind, (k * 75000)::UBIGINT AS sent_bytes, 9::UBIGINT AS backlog_pkts"
+        " FROM range(31) t(k)"
+    )
+    for flow, limited in enumerate([700, *others]):
+        store.con.execute(
+            "INSERT INTO events BY NAME SELECT 1 AS run_id, ?::INTEGER AS flow, k AS seq,"
+            " (k * 50000000)::UBIGINT AS ns, 'main' AS kind, k % 2 * ?::INTEGER AS tp_app_limited"
+            " FROM range(60) t(k)",
+            [flow, limited],
+        )
+    found = _rows(store, "FROM link_rates")
+    assert [row["bits_per_s"] for row in found] == pytest.approx(wanted)
+
+
 def test_a_queue_that_is_made_anew_counts_from_nothing(store: Store) -> None:
     """tc qdisc replace in the middle of a recording: counters have no sign."""
     store.con.execute(
