@@ -7,6 +7,7 @@ import statistics
 import polars as pl
 
 from tests.truth.facts import Flow, Numbers
+from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, number, of_flow, others
 
 # bbr_ecn_max_rtt_us.
@@ -91,6 +92,8 @@ def marks_echoed(flow: Flow) -> Numbers:
 
 def min_rtt_inflated(flow: Flow) -> Numbers:
     rows = flow.inflated
+    # With nothing in flight, nothing waits; what begins to be sent is not in flight yet.
+    under = rows.filter((in_flight() != 0) | (pl.col("kind") == "E"))
     lasted = int(rows["d"].sum())
     typical = float((rows["bbr.min_rtt_us"] * rows["d"]).sum()) / lasted
     begins, ends = int(rows["ns"][0]), int(rows["ns"][-1] + rows["d"][-1])
@@ -111,7 +114,7 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
         "ends_at": told["t1_at"],
         "queue": [longest["wait"] / 1e3] if longest["wait"] is not None else [],
         "probes": [len(probes), min(us for us in least if us is not None) / 1e3] if probes else [],  # type: ignore[operator,type-var]
-        "cost_s": float(((1 - flow.base_us / rows["bbr.min_rtt_us"]) * rows["d"]).sum()) / SECOND,
+        "cost_s": float(((1 - flow.base_us / under["bbr.min_rtt_us"]) * under["d"]).sum()) / SECOND,
     }
 
 
