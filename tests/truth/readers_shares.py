@@ -8,8 +8,8 @@ import polars as pl
 
 from tests.truth.facts import UNSET, Flow, Numbers
 from tests.truth.limits import held_by
-from tests.truth.readers_bounds import priced
-from tests.truth.seconds import SECOND, everyone, number, of_flow
+from tests.truth.readers_bounds import SHORT_TERM, priced
+from tests.truth.seconds import SECOND, everyone, missing_by_second, number, of_flow
 
 HI = ("inflight_hi", "inflight_hi_headroom")
 
@@ -156,15 +156,18 @@ def startup_too_early(flow: Flow) -> Numbers:
     part = float(flow.carries[place]) / mine[int(at)].senders
     caught = [n for n, it in mine.items() if n > at and it.bytes >= 0.8 * it.full]
     ends = min(caught) + 1 if caught else flow.ends
+    limits = (*SHORT_TERM, "application", "receive_window", "max_pacing_rate")
+    of_others = missing_by_second(flow, *limits)
+    own = sum(it.short - of_others[n] for n, it in mine.items() if at < n < ends)
     return {
         "exit_bps": 8 * believed,
         "exit_share": believed / part,
         "t0_at": at,
-        "t1_at": ends,
+        "caught": [min(caught) + 1] if caught else [],
         "begins_at": at,
         "ends_at": ends,
         "others": [mine[int(at)].senders - 1],
-        **priced(flow, sum(it.short for n, it in mine.items() if at < n < ends)),
+        **priced(flow, own),
     }
 
 

@@ -120,7 +120,8 @@ def early_startup_exit(flow: Flow) -> Note:
         return None
     ns = rows[place][0]
     there = sum(begins <= flow.at(ns) < ends for begins, ends, _ in senders(flow.of))
-    part = float(flow.carries[place]) / max(there, 1)
+    window = int(flow.after_init["tp.snd_wnd"][place:].max()) / (flow.base_us / 1e6)  # type: ignore[arg-type]
+    part = min(float(flow.carries[place]) / max(there, 1), window)
     believed = float(flow.believed[place + 1])
     text = f"max_bw {8e-6 * believed:.2f} of part {8e-6 * part:.2f} at {flow.at(ns):.2f}"
     return text if believed < 0.8 * part else None
