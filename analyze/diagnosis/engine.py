@@ -243,14 +243,16 @@ def diagnose_together(
 
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings by rank, without those that another one on the same flow explains."""
+    """Return findings by rank, without those that another one about the same flow explains."""
     told = (one for one in findings if not any(_explains(cause, one) for cause in findings))
     return sorted(told, key=_rank)
 
 
 def _explains(cause: Finding, other: Finding) -> bool:
     """Tell whether a finding follows from another one: of a like price, a third has to be its."""
-    if cause.flow != other.flow or other.rule.name not in cause.rule.explains:
+    # Of two flows that a finding compares, what the shorter path's misses follows from it, too.
+    about = cause.flow, cause.values.get("short", cause.flow)
+    if other.flow not in about or other.rule.name not in cause.rule.explains:
         return False
     unpriced = cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost
     return unpriced or 3 * (cause.cost_s or 0) >= (other.cost_s or 0)
