@@ -369,6 +369,17 @@ def bursts(packets: int) -> str:
     return f"UPDATE events SET bbr_extra_acked_0 = {packets}, bbr_extra_acked_1 = 0 WHERE {{run}}"
 
 
+def test_what_comes_at_the_links_rate_is_no_burst_though_bw_lo_is_below_it(asked: Ask) -> None:
+    """extra_acked grows against bw_lo, packet by packet; the recording's ACKs come evenly."""
+    even = (
+        "UPDATE events SET tp_delivered = 1000 + greatest(ns::BIGINT - {zero}, 0) // 1250000"
+        " WHERE {run}"
+    )
+    cut = "UPDATE events SET bbr_bw_lo = bbr_bw_hi_0 // 2 WHERE {run}"
+    assert len(asked(["ack_aggregation"], even, bursts(20))[0]) == 1
+    assert asked(["ack_aggregation"], even, bursts(20), cut)[0] == []
+
+
 def test_bursts_are_those_over_half_a_product_and_over_ten_packets(asked: Ask) -> None:
     """On HEALTHY the product is 33 packets: half of it decides; on a small path the ten do."""
     assert asked(["ack_aggregation"], bursts(16))[0] == []
