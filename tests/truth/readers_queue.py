@@ -13,6 +13,9 @@ from tests.truth.seconds import SECOND, number, of_flow, others
 # bbr_ecn_max_rtt_us.
 MOST_ECN_US = 5000
 
+# With nothing in flight, nothing waits; what begins to be sent is not in flight yet.
+UNDER_WAY = (in_flight() != 0) | (pl.col("kind") == "E")
+
 
 def bufferbloat(flow: Flow) -> Numbers:
     """Seconds whose median RTT is half as long again as the path's, and 5 ms."""
@@ -92,8 +95,7 @@ def marks_echoed(flow: Flow) -> Numbers:
 
 def min_rtt_inflated(flow: Flow) -> Numbers:
     rows = flow.inflated
-    # With nothing in flight, nothing waits; what begins to be sent is not in flight yet.
-    under = rows.filter((in_flight() != 0) | (pl.col("kind") == "E"))
+    under = rows.filter(UNDER_WAY)
     lasted = int(rows["d"].sum())
     typical = float((rows["bbr.min_rtt_us"] * rows["d"]).sum()) / lasted
     begins, ends = int(rows["ns"][0]), int(rows["ns"][-1] + rows["d"][-1])
@@ -159,7 +161,7 @@ def standing_queue(flow: Flow) -> Numbers:
         "rate_bps": 8 * flow.rate,
         "senders": counts if counts[0] > 1 else [],
         "queue": [float(pl.Series(waits).quantile(0.1, "linear") or 0) / 1e3],
-        "cost_s": flow.waited(rows),
+        "cost_s": flow.waited(rows.filter(UNDER_WAY)),
     }
 
 

@@ -166,6 +166,23 @@ def test_estimates_of_flows_add_up_while_both_are_there(asked: Ask) -> None:
     assert finding.values["rate_bps"] == pytest.approx(10e6 * PAYLOAD)
 
 
+def test_nothing_waits_in_a_queue_that_stands_while_nothing_is_in_flight(asked: Ask) -> None:
+    rests = (
+        "UPDATE events SET tp_packets_out = 0, tp_sacked_out = 0, tp_lost_out = 0,"
+        " tp_retrans_out = 0 WHERE {run} AND kind <> 'cwnd_event'"
+        " AND ns BETWEEN {zero} + 10000000000 AND {zero} + 11000000000"
+    )
+    (busy,), rows = asked(["standing_queue"], *STANDING)
+    (resting,), _ = asked(["standing_queue"], *STANDING, rests)
+    idle = of_flow(rows).filter(
+        (pl.col("kind") != "cwnd_event") & pl.col("ns").is_between(10 * SECOND, 11 * SECOND)
+    )
+    # The smoothed RTT, in eighths, is the recording's own.
+    waited = ((1 - busy.values["base_us"] * 8 / idle["tp_srtt_us"]).clip(0) * idle["held"]).sum()
+    assert busy.cost_s is not None and resting.cost_s is not None and waited > 0
+    assert busy.cost_s - resting.cost_s == pytest.approx(waited / SECOND, rel=1e-6)
+
+
 def test_senders_are_those_of_the_seconds_in_which_the_queue_stood(asked: Ask) -> None:
     """Flow 9 ends at 4 s; the queue stands from 8 s on, with what 2 s before and after it hide."""
     ended = "DELETE FROM events WHERE {run} AND flow = 9 AND ns > {zero} + 4000000000"
