@@ -8,7 +8,9 @@ query, and every table function one that reads the database only.
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,17 @@ def require_select(query: str) -> None:
                 )
 
 
+@functools.cache
+def _parser(process: int) -> duckdb.DuckDBPyConnection:
+    """Return the database in memory that parses for this process: making one takes 20 ms.
+
+    A child that was forked lacks the threads that its parent's database had.
+    """
+    import duckdb
+
+    return duckdb.connect()
+
+
 def parsed(text: str) -> dict[str, Any]:
     """Return the syntax tree of a text that is one SELECT, as DuckDB's ``json_serialize_sql``.
 
@@ -111,9 +124,7 @@ def parsed(text: str) -> dict[str, Any]:
         BbrscopeError: it is something else.
         duckdb.ParserException: it is no SQL.
     """
-    import duckdb
-
-    with duckdb.connect() as parser:
+    with _parser(os.getpid()).cursor() as parser:
         statements = parser.extract_statements(text)
         if len(statements) != 1:
             count = plural(len(statements), "statement") if statements else "no statements"
