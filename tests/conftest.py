@@ -19,8 +19,11 @@ from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.views.materialize import materialize_replayed
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store import store
 from bbrscope.collect.store.store import Store
 from hypothesis import settings
+
+from tests import new_stores
 
 # The first call of a compiled function takes as long as its compilation: no deadlines.
 settings.register_profile("bbrscope", deadline=None)
@@ -47,6 +50,15 @@ COSTLY = frozenset(
     "subprocess bbrscope fixtures ingest ingest_many open_store Store store CliRunner pairing"
     " machine EventReader run_compiled simulate Victims".split()
 )
+
+
+store._create = new_stores.copy
+
+
+@pytest.fixture
+def stores_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New stores are made as the product makes them, table by table and view by view."""
+    monkeypatch.setattr(store, "_create", new_stores.create)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

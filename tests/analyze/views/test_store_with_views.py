@@ -15,6 +15,8 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store import store as recorded
 from bbrscope.probes.base.errors import StoreError
 
+pytestmark = pytest.mark.usefixtures("stores_from_scratch")
+
 
 def names_in(path: Path) -> set[str]:
     """What any DuckDB shell finds in a file."""

@@ -19,6 +19,8 @@ from bbrscope.collect.store.connect import connect_in_memory
 from bbrscope.collect.store.store import open_for_loading, open_store
 from bbrscope.probes.base.errors import BbrscopeError, StoreError
 
+pytestmark = pytest.mark.usefixtures("stores_from_scratch")
+
 SPUR = fixtures.path("v2_x_spur")
 
 
