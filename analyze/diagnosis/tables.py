@@ -36,6 +36,7 @@ from .path_tables import (
     TRIPS,
 )
 from .rule_macros import RULE_MACROS
+from .seen_tables import FACTS, SEEN
 from .short_tables import SHORT
 
 if TYPE_CHECKING:
@@ -247,21 +248,6 @@ SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, N
 FROM theirs JOIN senders USING (run_id, second)
 """
 
-# What a run's recording has, as `needs` asks.
-_SEEN = """
-SELECT run_id, e.* EXCLUDE (run_id), d.run_id IS NOT NULL AS decisions,
-  l.run_id IS NOT NULL AS losses, p.run_id IS NOT NULL AS packets
-FROM (SELECT run_id, count(mode) > 0 AS state, count(rtt_us) > 0 AS rtt,
-    count(sample_bw) > 0 AS samples, count(ecn_ok) > 0 AS ecn, count(capacity) > 0 AS link
-  FROM these_events GROUP BY run_id) e
-LEFT JOIN (SELECT DISTINCT run_id FROM decisions WHERE run_id IN {chosen}) d USING (run_id)
-LEFT JOIN (SELECT DISTINCT run_id FROM events WHERE run_id IN {chosen} AND tp_lost IS NOT NULL) l
-  USING (run_id)
-LEFT JOIN (SELECT DISTINCT run_id FROM packets WHERE run_id IN {chosen}) p USING (run_id)
-"""
-
-_FACTS = "SELECT run_id, scope, name, value FROM host_facts WHERE run_id IN {chosen}"
-
 TABLES = {
     "chosen": _CHOSEN,
     "other_senders": OTHER_SENDERS,
@@ -290,8 +276,8 @@ TABLES = {
     "trips": TRIPS,
     "undone": UNDONE,
     "timeouts": TIMEOUTS,
-    "seen": _SEEN,
-    "facts": _FACTS,
+    "seen": SEEN,
+    "facts": FACTS,
     "params": PARAMETERS,
 }
 

@@ -179,7 +179,9 @@ def test_nothing_waits_in_a_queue_that_stands_while_nothing_is_in_flight(asked: 
     )
     # The smoothed RTT, in eighths, is the recording's own.
     waited = ((1 - busy.values["base_us"] * 8 / idle["tp_srtt_us"]).clip(0) * idle["held"]).sum()
-    assert busy.cost_s is not None and resting.cost_s is not None and waited > 0
+    assert busy.cost_s is not None
+    assert resting.cost_s is not None
+    assert waited > 0
     assert busy.cost_s - resting.cost_s == pytest.approx(waited / SECOND, rel=1e-6)
 
 
