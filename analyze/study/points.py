@@ -15,6 +15,7 @@ firsts          the first repetition of each point, and its facet: the name that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,8 @@ def make(store: Store, chosen: Chosen) -> None:
     rtts_ms, buffers_bytes, bbr, cubic), of lists with an item for each path, are those of the
     decision tree on its folds; an empty list: too few paths, or no scikit-learn.
     """
+    import duckdb
+
     con = store.con
     con.execute(
         "CREATE OR REPLACE TEMP TABLE chosen AS FROM lab_runs WHERE list_contains(?, run_id)",
@@ -197,11 +200,18 @@ def make(store: Store, chosen: Chosen) -> None:
         con.execute(statement)
     for name, query in over_time.VIEWS.items():
         con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
-    con.create_function("ware_share", _ware_share)
-    con.create_function("ware_rtt_alone_ms", _ware_rtt_alone_ms)
-    con.create_function("ware_probe_share", _ware_probe_share)
-    con.create_function("loss_cliff", _loss_cliff)
-    con.create_function("tree_accuracies", _tree_accuracies)
+    for function in (
+        _ware_share,
+        _ware_rtt_alone_ms,
+        _ware_probe_share,
+        _loss_cliff,
+        _tree_accuracies,
+    ):
+        name = function.__name__.removeprefix("_")
+        # A store stays open for one study after another.
+        with suppress(duckdb.InvalidInputException):
+            con.remove_function(name)
+        con.create_function(name, function)
 
 
 def _ware_share(

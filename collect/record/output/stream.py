@@ -80,7 +80,8 @@ class Compressed:
     """A zstd file written piece by piece; `written` counts compressed bytes.
 
     `write` raises OSError when the disk is full; nothing given to it before or then is lost if
-    there is room again by the time of `close`.
+    there is room again by the time of `close`. A child that outlives its recording may still have
+    something to write then: after `close`, `write` raises OSError, and `flush` does nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,6 +99,8 @@ class Compressed:
 
     def write(self, data: bytes) -> None:
         """Compress and write. Raises OSError."""
+        if self._closed:
+            raise OSError("the file is closed")
         self._writer.write(data)
         if time.monotonic() - self._flushed > FLUSH_S:
             self.flush()
@@ -106,6 +109,8 @@ class Compressed:
 
     def flush(self) -> None:
         """Let everything so far be read by whoever opens the file now."""
+        if self._closed:
+            return
         self._writer.flush()
         self._flushed = time.monotonic()
 

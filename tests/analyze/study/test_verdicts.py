@@ -115,6 +115,12 @@ def test_without_a_valid_run_nothing_is_comparable(tmp_path: Path) -> None:
     assert {why for _, why in chosen.invalid} == {"CPU-bound"}
 
 
+def test_a_store_stays_open_for_one_study_after_another(path: Path) -> None:
+    with open_store(path, read_only=True) as store:
+        one, other = (study.conduct(store, scenario(CLAIM)).verdicts for _ in range(2))
+    assert one == other
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -245,3 +245,14 @@ def test_rows_are_written_though_no_newer_ones_come(tmp_path: Path) -> None:
 
 def written_so_far(path: Path) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+
+
+def test_what_comes_after_the_end_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    target = Compressed(tmp_path / "events.csv.zst")
+    target.write(b"X,1,a\n")
+    target.close()
+    written = (tmp_path / "events.csv.zst").read_bytes()
+    target.flush()
+    with pytest.raises(OSError, match="closed"):
+        target.write(b"X,2,a\n")
+    assert (tmp_path / "events.csv.zst").read_bytes() == written
