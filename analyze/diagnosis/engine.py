@@ -250,8 +250,7 @@ def _ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 def _explains(cause: Finding, other: Finding) -> bool:
     """Tell whether a finding follows from another one: of a like price, a third has to be its."""
-    # Of two flows that a finding compares, what the shorter path's misses follows from it, too.
-    about = cause.flow, cause.values.get("short", cause.flow)
+    about = cause.flow, cause.values.get(cause.rule.other_flow, cause.flow)
     if other.flow not in about or other.rule.name not in cause.rule.explains:
         return False
     unpriced = cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost

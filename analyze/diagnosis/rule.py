@@ -54,6 +54,8 @@ class Rule:
         confidence: how sure a finding is, unless the query says.
         setup: a mistake in the set-up, which makes every other finding doubtful: listed first.
         explains: rules whose findings on the same flow are consequences of this one.
+        other_flow: the number among `Finding.values` of a second flow that the finding is about:
+            `explains` goes for that one, too; empty: it is about one flow.
         thresholds: the query's parameters. Why they are what they are is said beside them.
     """
 
@@ -74,6 +76,7 @@ class Rule:
     confidence: str = "high"
     setup: bool = False
     explains: tuple[str, ...] = ()
+    other_flow: str = ""
     thresholds: dict[str, float] = field(default_factory=dict)
 
     @property

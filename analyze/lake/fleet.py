@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.plurals import plural
 from ..compare.noise import ALPHA, holm, interval, p_value
 from ..views.events.binding_views import PACED
-from ..views.runs.sender_views import WHY_NOT
+from ..views.runs.sender_views import why_not
 from .breakdowns import BREAKDOWNS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _class(column: str, limits: Sequence[float], unit: str) -> str:
 # Which of a run's flows count, as view senders judges it, by what was measured of them.
 _SENT = f"""
 CREATE OR REPLACE TEMP TABLE fleet_senders AS
-SELECT run_id, flow, {WHY_NOT} IS NULL AS counts
+SELECT run_id, flow, {why_not()} IS NULL AS counts
 FROM (SELECT run_id, run, m.flow, coalesce(acked_bytes, pkt_acked_bytes, 0) AS bytes,
   CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks
   FROM metrics_by_flow m LEFT JOIN flows f USING (run_id, flow))

@@ -21,10 +21,18 @@ _JITTER_US = (
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
-# Why a sender with so many `bytes` and `acks` does not count beside the others of its run.
-WHY_NOT = f"""CASE WHEN bytes <= 0 THEN 'no data'
-    WHEN bytes < {LEAST_SHARE} * max(bytes) OVER (PARTITION BY run_id, run) THEN 'little data'
+
+def why_not(among: str = "") -> str:
+    """SQL of why a sender with `bytes` and `acks` does not count beside the others of its run.
+
+    Args:
+        among: a FILTER clause: which of the run's senders it is measured by; empty: by all.
+    """
+    most = f"max(bytes) {among} OVER (PARTITION BY run_id, run)"
+    return f"""CASE WHEN bytes <= 0 THEN 'no data'
+    WHEN bytes < {LEAST_SHARE} * {most} THEN 'little data'
     WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END"""
+
 
 FLOW_OR_NONE = Column(
     "flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"
@@ -81,10 +89,6 @@ WITH carried AS (
 ), acknowledged AS (
   SELECT run_id, r.run, flow, max(bytes_acked) - min(bytes_acked) AS bytes
   FROM samples JOIN runs r USING (run_id) GROUP BY ALL
-), ways AS (
-  SELECT run_id, list(local_address) AS senders, list(remote_address) AS receivers
-  FROM (FROM carried UNION ALL FROM acknowledged) JOIN flows USING (run_id, flow)
-  WHERE bytes > 0 GROUP BY run_id
 ), ends AS (
   SELECT s.run_id, s.flow, s.stream, s.direction::VARCHAR AS direction,
     s.src || ':' || s.sport AS "local", s.dst || ':' || s.dport AS remote, s.src, s.dst,
@@ -101,19 +105,25 @@ WITH carried AS (
     greatest(coalesce(f.last_ns::BIGINT, x.last_ns), coalesce(x.last_ns, 0)) AS last_ns,
     f.first_ns::BIGINT AS first_event_ns, f.last_ns::BIGINT AS last_event_ns,
     coalesce(c.bytes, a.bytes, x.bytes, 0)::BIGINT AS bytes,
-    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks,
-    -- Where a host both sends and receives, what it receives is on the way of the ACKs.
-    x.flow IS NULL AND coalesce(
-      list_contains(k.receivers, x.src) AND NOT list_contains(k.senders, x.src)
-      OR list_contains(k.senders, x.dst) AND NOT list_contains(k.receivers, x.dst), false)
-      AS other_way
-  FROM ends x LEFT JOIN ways k USING (run_id) JOIN runs r USING (run_id)
+    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks, x.src, x.dst,
+    f.local_address, f.remote_address, coalesce(c.bytes, a.bytes, 0) > 0 AS sends
+  FROM ends x JOIN runs r USING (run_id)
   LEFT JOIN flows f USING (run_id, flow)
   LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
   LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
+), placed AS (
+  -- Where a host both sends and receives, what it receives is on the way of the ACKs. In one pass
+  -- over windows of a run: what is read twice, a filter on the run does not reach.
+  SELECT *, flow IS NULL AND coalesce(
+      list_contains(receivers, src) AND NOT list_contains(senders, src)
+      OR list_contains(senders, dst) AND NOT list_contains(receivers, dst), false) AS other_way
+  FROM (SELECT *, list(local_address) FILTER (sends) OVER of_run AS senders,
+      list(remote_address) FILTER (sends) OVER of_run AS receivers
+    FROM sized WINDOW of_run AS (PARTITION BY run_id, run))
 ), judged AS (
-  SELECT *, {WHY_NOT} AS why_not FROM sized WHERE NOT other_way
-  UNION ALL SELECT *, 'other way' FROM sized WHERE other_way
+  SELECT *, CASE WHEN other_way THEN 'other way'
+    ELSE {why_not("FILTER (NOT other_way)")} END AS why_not
+  FROM placed
 )
 SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns, first_event_ns,
   last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,
