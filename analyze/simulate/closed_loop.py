@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -319,9 +318,8 @@ def _of_a_kernel(
     kind = {"described": world.is_described, "alone": world.is_alone}
     errors = of_others(shipped(), world.scenario, world.run, **kind)
     path = world.setup.path
-    base_ms = (
-        min(path.rtt_us, *(v for _, what, v in path.changes if what == "rtt"), math.inf) / 1000
-    )
+    round_trips = [path.rtt_us, *(value for _, what, value in path.changes if what == "rtt")]
+    base_ms = min(round_trips) / 1000
     least = {"rtt_p50_ms": base_ms, "rtt_p95_ms": base_ms}
     made = {}
     for name in METRICS:

@@ -65,11 +65,10 @@ def path_ends(
     """
     most = max(flows * (RMEM // path.mss), path.limit_packets)
     if not is_told:
-        rates = [round(path.rate_bps * one / UNTOLD_RATE) for one in _UNTOLD_RATES]
-        sizes = (path.limit_packets, most, most)
+        buffers = [path.limit_packets, most, most]
         return tuple(
-            PathEnd(*sized, rate)
-            for sized, rate in zip(((size, path.changes) for size in sizes), rates, strict=True)
+            PathEnd(packets, path.changes, round(path.rate_bps * times / UNTOLD_RATE))
+            for packets, times in zip(buffers, _UNTOLD_RATES, strict=True)
         )
     buffers = [path.limit_packets]
     if least_packets:
