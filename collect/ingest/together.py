@@ -11,6 +11,7 @@ from ...probes.base.errors import StoreError
 from ..store.store import Store
 from .worker_shares import shares
 
+B = TypeVar("B")
 T = TypeVar("T")
 
 
@@ -25,22 +26,22 @@ def one_by_one(store: Store, paths: Sequence[Path], load: Callable[[Path], T]) -
         yield from all_or_each(store, some, load)
 
 
-def all_or_each(store: Store, paths: Sequence[Path], load: Callable[[Path], T]) -> list[T]:
+def all_or_each(store: Store, bundles: Sequence[B], load: Callable[[B], T]) -> list[T]:
     """Load bundles in one transaction; if one fails half-way, each in a transaction of its own."""
-    if len(paths) > 1:
+    if len(bundles) > 1:
         with suppress(StoreError):
-            return _all(store, paths, load)
-    return [load(path) for path in paths]
+            return _all(store, bundles, load)
+    return [load(bundle) for bundle in bundles]
 
 
-def _all(store: Store, paths: Sequence[Path], load: Callable[[Path], T]) -> list[T]:
+def _all(store: Store, bundles: Sequence[B], load: Callable[[B], T]) -> list[T]:
     """Load bundles in one transaction; raise StoreError if that cannot be committed."""
     said = []
     with store.joined() as spoilt:
-        for path in paths:
-            said.append(load(path))
+        for bundle in bundles:
+            said.append(load(bundle))
             if spoilt():
                 break
     if spoilt():
-        raise StoreError(f"{path} cannot be loaded with others", "load it alone")
+        raise StoreError(f"{bundle} cannot be loaded with others", "load it alone")
     return said

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,10 +22,24 @@ BYTES_AN_EVENT = 256
 # Work that fits into no less may have what DuckDB takes by itself.
 ALL_MEMORY = "80%"
 
-_ARE_OTHERS = (
-    "SELECT current_setting('lock_configuration') OR EXISTS (FROM duckdb_databases()"
-    " WHERE database_name = current_database() AND path IS NULL)"
+# The file, if its settings are this module's.
+_FILE = (
+    "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+    " AND NOT current_setting('lock_configuration')"
 )
+
+
+@dataclass
+class _Held:
+    """A setting's value before any work had it at another, and those that work wants now."""
+
+    former: object
+    wanted: list[str | int] = field(default_factory=list)
+
+
+# The settings are the database's: several threads may have some at the same time.
+_held: dict[tuple[str, str], _Held] = {}
+_lock = Lock()
 
 
 def memory_for(events: int, least: int = MEMORY) -> str:
@@ -35,24 +51,42 @@ def memory_for(events: int, least: int = MEMORY) -> str:
 def limited(con: duckdb.DuckDBPyConnection, **settings: str | int) -> Iterator[None]:
     """Have settings at these values, and then at their former ones again, also after an error.
 
-    A database in memory keeps those that whoever made it chose, and one that has answered a user's
-    queries those that it had then: they are locked.
+    Where several threads want one at different values, that of the last to come holds. A database
+    in memory keeps those that whoever made it chose, and one that has answered a user's queries
+    those that it had then: they are locked.
     """
-    if con.execute(_ARE_OTHERS).fetchall()[0][0]:
+    files = con.execute(_FILE).fetchall()
+    with ExitStack() as until_then:
+        for name, value in settings.items():
+            if files and files[0][0] is not None:
+                until_then.enter_context(_at(con, (files[0][0], name), value))
         yield
-        return
-    former = {}
-    for name, value in settings.items():
-        former[name] = con.execute(f"SELECT current_setting('{name}')").fetchall()[0][0]
+
+
+@contextmanager
+def _at(
+    con: duckdb.DuckDBPyConnection, setting: tuple[str, str], value: str | int
+) -> Iterator[None]:
+    import duckdb
+
+    _, name = setting
+    with _lock:
+        if setting not in _held:
+            former = con.execute(f"SELECT current_setting('{name}')").fetchall()[0][0]
+            _held[setting] = _Held(former)
+        held = _held[setting]
+        held.wanted.append(value)
         con.execute(f"SET {name} = '{value}'")
     try:
         yield
     finally:
         # A statement that fails voids the transaction of this connection, and nothing is accepted
-        # there any more. The settings are the database's: another connection takes them back.
-        with con.cursor() as other:
-            for name, value in former.items():
-                other.execute(f"SET {name} = '{value}'")
+        # there any more: another connection sets it. What other threads need at this moment may be
+        # more memory than was allowed before: it stays allowed.
+        with _lock, con.cursor() as other, suppress(duckdb.OutOfMemoryException):
+            held.wanted.remove(value)
+            now = held.wanted[-1] if held.wanted else _held.pop(setting).former
+            other.execute(f"SET {name} = '{now}'")
 
 
 def write_as_it_fills(con: duckdb.DuckDBPyConnection) -> None:

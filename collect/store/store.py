@@ -48,6 +48,7 @@ class Store(Closing):
         listed_by: the column of `runs` in whose order runs are listed: run_id is that of ingestion.
         checks: what to look for in the file when a command failed over it.
         waiting: rows that the transaction under way inserts at its end.
+        next_run_id: what `new_run` returns; None: the number after the last run's.
     """
 
     filed_views: frozenset[str] = frozenset()
@@ -66,6 +67,7 @@ class Store(Closing):
         self.read_only = read_only
         self.created = created
         self.waiting = WaitingRows()
+        self.next_run_id: int | None = None
         self._joined = self._spoilt = False
 
     def close(self) -> None:
@@ -164,11 +166,6 @@ class Store(Closing):
         """Insert rows that wait for the end of the transaction, because they are asked for now."""
         self.waiting.insert(self.con)
 
-    @property
-    def parts(self) -> Path:
-        """The folder of the stores that parallel ingest fills, within a writer's reach."""
-        return self.path.with_name(f"{self.path.name}.parts").absolute()
-
     def runs(self, with_events: bool = False) -> list[str]:
         """Return the names of the runs, or of those with events, in the order of `listed_by`."""
         chosen = f"events > 0 OR NOT {with_events}"
@@ -233,7 +230,7 @@ class Store(Closing):
         if old is not None:
             self.delete_run(old)
             return self.new_run(run, shown, replace)
-        return int(last) + 1
+        return self.next_run_id or int(last) + 1
 
     def delete_run(self, run_id: int) -> None:
         """Delete every row of a run, whoever made the table; call it inside `transaction`."""
@@ -264,8 +261,8 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
     """Open the store at `path`; create it if it is missing and `read_only` is false.
 
     It has what was recorded. Views and tables of results come with analyze's function of this name.
-    The connection is sealed: it reaches no file but the store's own, `Store.parts` if it may
-    write, and the folder `output`; no network; and it loads no extensions.
+    The connection is sealed: it reaches no file but the store's own and the folder `output`; no
+    network; and it loads no extensions.
 
     Raises:
         StoreError: missing, locked, not readable or writable, not a store of bbrscope, or made by
@@ -302,18 +299,14 @@ def _seal(store: Store, output: Path | None) -> None:
         return
     if not store.read_only:
         _clear_abandoned(store)
-    folders = [] if store.read_only else [store.parts]
-    if output is not None:
-        folders.append(output.absolute())
-    listed = ", ".join(quoted(str(folder)) for folder in folders)
-    store.con.execute(f"SET allowed_directories = [{listed}]")
+    allowed = "" if output is None else quoted(str(output.absolute()))
+    store.con.execute(f"SET allowed_directories = [{allowed}]")
     store.con.execute("SET enable_external_access = false")
 
 
 def _clear_abandoned(store: Store) -> None:
     """Remove what a process that was killed while it wrote has left; nobody else has the store."""
-    for folder in (store.path.with_name(f"{store.path.name}.tmp"), store.parts):
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(store.path.with_name(f"{store.path.name}.tmp"), ignore_errors=True)
     remove_abandoned(store.path.absolute().parent)
 
 

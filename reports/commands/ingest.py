@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -66,7 +66,7 @@ class IngestRequest:
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Processes that load several bundles [by their size, at most one per CPU].",
+    help="How many bundles to load at once [one per CPU].",
 )
 @click.option("--no-packets", is_flag=True, help="Leave the packet capture aside: much faster.")
 @gather(IngestRequest)
@@ -87,7 +87,7 @@ def command(request: IngestRequest) -> None:
     there are metrics.
 
     M-Lab keeps an archive for each connection. `cat` makes one file of many, and so one run of as
-    many flows: a run costs 30 ms, however few its snapshots.
+    many flows: a run costs 3 ms, however few its snapshots.
 
     \b
     bbrscope ingest recordings/*
@@ -118,12 +118,12 @@ def command(request: IngestRequest) -> None:
 
 def _ingest_several(opened: Store, request: IngestRequest) -> int:
     """Load bundles, one by one or several at once; return how many were refused."""
-    from ...collect.ingest.parallel import ingest_many, worthwhile_jobs
+    from ...collect.ingest.parallel import default_jobs, ingest_many
     from ...collect.ingest.together import one_by_one
     from ..text.progress_bar import progress
 
     bundles, options = request.bundles, request.options()
-    jobs = request.jobs or worthwhile_jobs(bundles)
+    jobs = request.jobs or default_jobs(bundles)
     with _noted_interrupt() as check:
         if jobs == 1:
             tried = one_by_one(opened, bundles, lambda path: _tried(opened, path, options))
@@ -134,8 +134,9 @@ def _ingest_several(opened: Store, request: IngestRequest) -> int:
                 advance(done)
                 check()
 
-            outcomes = ingest_many(opened, bundles, options, jobs)
-            return _print_outcomes(opened, outcomes, settled)
+            # Closed while the store is open: what Ctrl-C leaves undone is rolled back.
+            with closing(ingest_many(opened, bundles, options, jobs)) as outcomes:
+                return _print_outcomes(opened, outcomes, settled)
 
 
 @contextmanager

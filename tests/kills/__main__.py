@@ -30,7 +30,7 @@ from .cases import CASES, Case, Content, make, prepare
 from .victim import Victims
 
 # Parts of the names of files that are there only while a command runs.
-PASSING = ("scratch", "partial", "replaced", ".tmp", ".wal", "spill", ".parts", ".lock")
+PASSING = ("scratch", "partial", "replaced", ".tmp", ".wal", "spill", ".lock")
 
 
 class Campaign:
