@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
 from ...probes.base.closing import Closing
 from ...probes.base.errors import BbrscopeError
@@ -24,10 +25,11 @@ from .identify import name_and_digest
 from .ingest import ingest
 from .outcome import Outcome
 from .together import all_or_each
-from .worker_shares import shares
+from .worker_shares import shares, size_of
 
 # A thread that was told to stop between two queries goes on to its next one, and is told again.
 TOLD_AGAIN_S = 0.05
+CHECKED_AFTER_S = 0.5
 
 
 def default_jobs(paths: Sequence[Path]) -> int:
@@ -46,7 +48,12 @@ class Options:
 
 
 def ingest_many(
-    store: Store, paths: Sequence[Path], options: Options, jobs: int
+    store: Store,
+    paths: Sequence[Path],
+    options: Options,
+    jobs: int,
+    progress: Callable[[int], None] = lambda done: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Generator[Outcome | BbrscopeError]:
     """Load bundles with several threads; yield what became of each, in their order.
 
@@ -59,14 +66,17 @@ def ingest_many(
         paths: bundles, or what else `ingest` takes.
         options: for all of them.
         jobs: threads, at most one per bundle.
+        progress: called, by one thread at a time, with the bytes done since the last call, of all
+            that `size_of` finds.
+        check: called every now and then while threads load; what it raises ends them all.
     """
     workers = min(len(paths), jobs)
-    claims = _Claims()
+    claims, loader = _Claims(), _Loader(options, progress)
     last = first_row(store.con, "SELECT coalesce(max(run_id), 0) FROM runs")
     assert last is not None
     numbers = iter(range(last[0] + 1, last[0] + 1 + len(paths)))
     # Threads of DuckDB that wait for work cost a tenth where all CPUs are taken.
-    with limited(store.con, threads=1), _Threads(store, options, workers) as threads:
+    with limited(store.con, threads=1), _Threads(store, loader, workers) as threads:
         coming = (
             threads.submit(
                 [_Bundle(path, next(numbers), claims.claim(path, options)) for path in some]
@@ -76,11 +86,13 @@ def ingest_many(
         loading = deque(islice(coming, 2 * workers))
         while loading:
             share = loading.popleft()
+            while wait([share.job], CHECKED_AFTER_S).not_done:
+                check()
             loaded = share.job.result()
             loading.extend(islice(coming, 1))
             for bundle in share.bundles:
                 # What has the name or the content of an earlier one waits until that is settled.
-                yield loaded[bundle] if bundle.alone else _tried(store, bundle, options)
+                yield loaded[bundle] if bundle.alone else loader.load(store, bundle)
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,34 @@ class _Claims:
 
 
 @dataclass(frozen=True)
+class _Loader:
+    """Loads bundles, in any thread, and tells how far that is."""
+
+    options: Options
+    progress: Callable[[int], None]
+    _lock: Lock = field(default_factory=Lock)
+
+    def load(self, store: Store, bundle: _Bundle) -> Outcome | BbrscopeError:
+        """Load a bundle into a store of this thread; say what became of it."""
+        told = 0
+
+        def tell(done: int) -> None:
+            nonlocal told
+            with self._lock:
+                self.progress(done - told)
+            told = done
+
+        store.next_run_id = bundle.run_id
+        try:
+            return ingest(store, bundle.path, progress=tell, **vars(self.options))
+        except BbrscopeError as error:
+            return error
+        finally:
+            store.next_run_id = None
+            tell(size_of(bundle.path))
+
+
+@dataclass(frozen=True)
 class _Share:
     """Bundles that one thread loads in one transaction."""
 
@@ -122,8 +162,8 @@ class _Share:
 class _Threads(Closing):
     """Threads that load shares; at the end they stop, wherever they are."""
 
-    def __init__(self, store: Store, options: Options, count: int) -> None:
-        self._options = options
+    def __init__(self, store: Store, loader: _Loader, count: int) -> None:
+        self._loader = loader
         self._stop = Event()
         self._pool = ThreadPoolExecutor(count)
         self._jobs: set[Future[dict[_Bundle, Outcome | BbrscopeError]]] = set()
@@ -139,11 +179,14 @@ class _Threads(Closing):
 
     def close(self) -> None:
         """End all threads; what they have not committed is undone."""
+        import duckdb
+
         self._stop.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         while wait(set(self._jobs), TOLD_AGAIN_S).not_done:
             for store in set(self._at_work):
-                store.con.interrupt()
+                with suppress(duckdb.ConnectionException):  # it has come to its end meanwhile
+                    store.con.interrupt()
         self._pool.shutdown()
 
     def _load(self, bundles: Sequence[_Bundle]) -> dict[_Bundle, Outcome | BbrscopeError]:
@@ -158,14 +201,4 @@ class _Threads(Closing):
     def _load_one(self, own: Store, bundle: _Bundle) -> Outcome | BbrscopeError:
         if self._stop.is_set():
             raise InterruptedError
-        return _tried(own, bundle, self._options)
-
-
-def _tried(store: Store, bundle: _Bundle, options: Options) -> Outcome | BbrscopeError:
-    store.next_run_id = bundle.run_id
-    try:
-        return ingest(store, bundle.path, **vars(options))
-    except BbrscopeError as error:
-        return error
-    finally:
-        store.next_run_id = None
+        return self._loader.load(own, bundle)

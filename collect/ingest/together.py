@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 from ...probes.base.errors import StoreError
 from ..store.store import Store
-from .worker_shares import shares
 
 B = TypeVar("B")
 T = TypeVar("T")
 
 
-def one_by_one(store: Store, paths: Sequence[Path], load: Callable[[Path], T]) -> Iterator[T]:
-    """Load bundles in their order and yield what `load` says of each, once it is committed.
+def all_or_each(store: Store, bundles: Sequence[B], load: Callable[[B], T]) -> list[T]:
+    """Load bundles in one transaction; if one fails half-way, each in a transaction of its own.
 
     Args:
         store: opened for writing.
+        bundles: what `load` takes, in this order.
         load: loads one into the store and says what became of it; it raises no BbrscopeError.
     """
-    for some in shares(paths, 1):
-        yield from all_or_each(store, some, load)
-
-
-def all_or_each(store: Store, bundles: Sequence[B], load: Callable[[B], T]) -> list[T]:
-    """Load bundles in one transaction; if one fails half-way, each in a transaction of its own."""
     if len(bundles) > 1:
         with suppress(StoreError):
             return _all(store, bundles, load)

@@ -117,26 +117,20 @@ def command(request: IngestRequest) -> None:
 
 
 def _ingest_several(opened: Store, request: IngestRequest) -> int:
-    """Load bundles, one by one or several at once; return how many were refused."""
+    """Load bundles, several at once; return how many were refused."""
     from ...collect.ingest.parallel import default_jobs, ingest_many
-    from ...collect.ingest.together import one_by_one
+    from ...collect.ingest.worker_shares import size_of
     from ..text.progress_bar import progress
 
     bundles, options = request.bundles, request.options()
     jobs = request.jobs or default_jobs(bundles)
-    with _noted_interrupt() as check:
-        if jobs == 1:
-            tried = one_by_one(opened, bundles, lambda path: _tried(opened, path, options))
-            return _print_outcomes(opened, tried, lambda _done: check())
-        with progress(len(bundles), "bundles") as advance:
-
-            def settled(done: int) -> None:
-                advance(done)
-                check()
-
-            # Closed while the store is open: what Ctrl-C leaves undone is rolled back.
-            with closing(ingest_many(opened, bundles, options, jobs)) as outcomes:
-                return _print_outcomes(opened, outcomes, settled)
+    with (
+        _noted_interrupt() as check,
+        progress(sum(map(size_of, bundles)), "loading") as advance,
+        # Closed while the store is open: what Ctrl-C leaves undone is rolled back.
+        closing(ingest_many(opened, bundles, options, jobs, advance, check)) as outcomes,
+    ):
+        return _print_outcomes(opened, outcomes)
 
 
 @contextmanager
@@ -163,11 +157,7 @@ def _noted_interrupt() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _print_outcomes(
-    opened: Store,
-    outcomes: Iterable[Outcome | BbrscopeError],
-    settled: Callable[[int], None],
-) -> int:
+def _print_outcomes(opened: Store, outcomes: Iterable[Outcome | BbrscopeError]) -> int:
     """Print what became of each bundle; return how many were not loaded."""
     refused = 0
     for outcome in outcomes:
@@ -176,15 +166,7 @@ def _print_outcomes(
             say(f"{outcome.fact}\n  {outcome.way_out}", err=True)
         else:
             say(describe(outcome, opened.path))
-        settled(1)
     return refused
-
-
-def _tried(opened: Store, bundle: Path, options: Options) -> Outcome | BbrscopeError:
-    try:
-        return _ingest(opened, bundle, None, options)
-    except BbrscopeError as error:
-        return error
 
 
 def _ingest(opened: Store, bundle: Path, name: str | None, options: Options) -> Outcome:

@@ -35,7 +35,7 @@ from bbrscope import fixtures
 from bbrscope.analyze.lake import fan_out, load_runs
 from bbrscope.analyze.views.store_with_views import open_for_loading
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.collect.ingest.together import one_by_one
+from bbrscope.collect.ingest.parallel import Options, ingest_many
 from bbrscope.collect.ingest.worker_shares import MOST_TOGETHER
 from bbrscope.collect.lake.lake_place import open_place
 from bbrscope.collect.packets.tshark import OPTIONS
@@ -196,9 +196,10 @@ def single_costs(folder: Path, bundles: list[Path]) -> None:
             load = partial(ingest, opened, packets=False)
             load(bundles[0])  # what the first of a process pays is no part of a commit
             start = time.process_time()
-            loaded = (
-                map(load, bundles[1:]) if name == "each" else one_by_one(opened, bundles[1:], load)
-            )
+            if name == "each":
+                loaded = [load(bundle) for bundle in bundles[1:]]
+            else:
+                loaded = [*ingest_many(opened, bundles[1:], Options(packets=False), 1)]
             assert not any(one.already for one in loaded)
             spent.append((time.process_time() - start) / len(bundles[1:]) * 1e3)
     told("ingest, a commit per bundle, CPU", WANTED_COMMIT_MS, spent[0] - spent[1], " ms")

@@ -18,7 +18,6 @@ import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.collect.ingest.together import one_by_one
 from bbrscope.collect.store import schema
 from bbrscope.collect.store.store import Store, open_store
 from bbrscope.probes.base.errors import BundleError, StoreError
@@ -145,7 +144,8 @@ def test_a_run_replaced_in_the_same_transaction_leaves_no_row(
     with store.transaction():
         store.delete_run(store.run_id(SPUR))
     both = [fixtures.path(SPUR), other]
-    given = list(one_by_one(store, both, lambda path: load(store, path, replace=True)))
+    with store.joined():
+        given = [load(store, path, replace=True) for path in both]
     assert [outcome.already for outcome in given] == [False, False]
     assert {name: len(rows) for name, rows in content(store).items()} == alone
 

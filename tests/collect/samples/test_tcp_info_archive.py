@@ -15,7 +15,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.bundle.recognise import recognise
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.ingest.outcome import Outcome
-from bbrscope.collect.ingest.together import one_by_one
+from bbrscope.collect.ingest.together import all_or_each
 from bbrscope.collect.samples.tcp_info_lines import Archive, Rows
 from bbrscope.collect.samples.tcp_info_rows import MESSAGE_BYTES, columns
 from bbrscope.collect.store import waiting_rows
@@ -117,7 +117,7 @@ def test_archives_that_are_loaded_together_have_the_rows_of_each_alone(
     ):
         expected = [ingest(alone, path) for path in paths]
         together = [paths[0], paths[1], broken, paths[2]]
-        made = list(one_by_one(all_, together, lambda path: loaded(all_, path)))
+        made = all_or_each(all_, together, lambda path: loaded(all_, path))
         assert [one for one in made if one is not None] == expected
         for table in ("samples", "flows", "runs", "capture_quality"):
             rows = [
