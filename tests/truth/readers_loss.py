@@ -41,10 +41,26 @@ def outage(flow: Flow) -> Numbers:
         "undone_count": flow.undone_timeouts,
         "srtt_us": flow.usual_us,
         "limit_s": max(LEAST_SILENCE_S, 4e-6 * flow.usual_us),
+        "beside": _went_on(flow),
         "begins_at": outages[0][0],
         "ends_at": sum(outages[-1]),
         "cost_s": total,
     }
+
+
+def _went_on(flow: Flow) -> list[int]:
+    """In how many of its silences others were heard without a pause as long; where not in all."""
+    limit = 1e9 * max(LEAST_SILENCE_S, 4e-6 * flow.usual_us)
+    times = sorted(
+        ns for one in flow.of.flows for ns in one.acks.filter(pl.col("rs.acked_sacked") > 0)["ns"]
+    )
+    longest = []
+    for at, lasted in flow.outages:
+        a, b = flow.zero + round(1e9 * at), flow.zero + round(1e9 * (at + lasted))
+        inside = [a, *(ns for ns in times if a + 1000 < ns < b - 1000), b]
+        longest.append(max(y - x for x, y in pairwise(inside)))
+    count = sum(pause <= limit for pause in longest)
+    return [count] if 0 < count < len(longest) else []
 
 
 def heavy_loss(flow: Flow) -> Numbers:

@@ -163,7 +163,7 @@ def startup_too_early(flow: Flow) -> Numbers:
         "exit_bps": 8 * believed,
         "exit_share": believed / part,
         "t0_at": at,
-        "caught": [min(caught) + 1] if caught else [],
+        "caught": [*([min(caught) + 1] if caught else []), 80],
         "begins_at": at,
         "ends_at": ends,
         "others": [mine[int(at)].senders - 1],

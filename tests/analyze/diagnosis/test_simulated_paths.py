@@ -62,6 +62,7 @@ FASTER = ((8 * S, "rate", 25_000_000.0),)
 WIDENS = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, changes=FASTER)
 EIGHT_BDP = PathSetup(10_000_000, 40 * MS, limit_bytes=400_000)
 THREE_PACKETS = PathSetup(6_600_000, 15 * MS, limit_bytes=4542)
+DOWN = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, changes=((2 * S, "outage", 1.0 * S),))
 POLICED = PathSetup(8_400_000, 48 * MS, limit_bytes=67_000, burst_bytes=25_000, policer=True)
 FALLS = ((5 * S, "rtt", 24 * MS), (12 * S, "rate", 5_700_000.0))
 LONGER_FALLS = PathSetup(12_000_000, 12 * MS, limit_bytes=50_000, changes=FALLS)
@@ -135,6 +136,7 @@ WORLDS = {
         seed=3,
     ),
     "three_packets_v1": world(THREE_PACKETS, 12, *[flow("v1", 12) for _ in range(6)]),
+    "down_v1": world(DOWN, 5, flow("v1", 5), flow("v1", 5)),
     "policed_v1": world(POLICED, 12, flow("v1", 12)),
     "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
     "reads_v2": world(READS, 14, flow("v2", 14), flow("cubic", 14, 2)),
@@ -477,3 +479,11 @@ def test_a_lone_flow_is_not_cleared_of_what_others_do_to_it(made: dict[str, Diag
     for run, known in (("held_alone_v3", True), ("perhaps_alone_v3", False)):
         clear = {check.rule.name for check in made[run].outcomes("clear")}
         assert compare & clear == (compare if known else set())
+
+
+def test_a_path_that_carries_others_is_not_down(made: dict[str, Diagnosis]) -> None:
+    """Six flows whose windows a queue of three packets drops; and two on a path that is down."""
+    for run, up in (("three_packets_v1", True), ("down_v1", False)):
+        silent = [one.values["beside"] for one in made[run].findings if one.rule.name == "outage"]
+        assert silent
+        assert all(words.endswith("the path was up.") == up for words in silent)
