@@ -35,7 +35,10 @@ def why_not(among: str = "") -> str:
 
 
 FLOW_OR_NONE = Column(
-    "flow", "INTEGER", "", "see flows; NULL: a connection that events do not know"
+    "flow",
+    "INTEGER",
+    "",
+    "see flows; NULL: a connection that events do not know, or that left BBR before most of it",
 )
 STREAM = Column("stream", "UINTEGER", "", "connection of the capture; NULL: not captured")
 LOCAL = Column("local", "VARCHAR", "", "the sender, address:port; NULL: unknown")
@@ -99,18 +102,27 @@ WITH carried AS (
     f.remote_address || ':' || f.remote_port, NULL, NULL, NULL, NULL, NULL
   FROM flows f WHERE (f.events > 0 OR f.first_ns IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM streams s WHERE s.run_id = f.run_id AND s.flow = f.flow)
+), gone AS (
+  SELECT DISTINCT run_id, flow FROM capture_quality WHERE kind = 'left_bbr'
+), measured AS (
+  -- What a socket sends after it left BBR (iperf3 -C where BBR is the default), packets alone show.
+  SELECT x.*, r.run, c.bytes AS event_bytes, a.bytes AS sample_bytes, g.flow IS NOT NULL
+    AND coalesce(x.bytes > 2 * coalesce(c.bytes, 0), false) AS is_other
+  FROM ends x JOIN runs r USING (run_id)
+  LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
+  LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
+  LEFT JOIN gone g ON g.run_id = x.run_id AND g.flow = x.flow
 ), sized AS (
-  SELECT x.run_id, r.run, x.flow, x.stream, x.direction, x."local", x.remote,
+  SELECT x.run_id, x.run, f.flow, x.stream, x.direction, x."local", x.remote,
     least(f.first_ns::BIGINT, x.first_ns) AS first_ns,
     greatest(coalesce(f.last_ns::BIGINT, x.last_ns), coalesce(x.last_ns, 0)) AS last_ns,
     f.first_ns::BIGINT AS first_event_ns, f.last_ns::BIGINT AS last_event_ns,
-    coalesce(c.bytes, a.bytes, x.bytes, 0)::BIGINT AS bytes,
-    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks, x.src, x.dst,
-    f.local_address, f.remote_address, coalesce(c.bytes, a.bytes, 0) > 0 AS sends
-  FROM ends x JOIN runs r USING (run_id)
-  LEFT JOIN flows f USING (run_id, flow)
-  LEFT JOIN carried c ON c.run_id = x.run_id AND c.run = r.run AND c.flow = x.flow
-  LEFT JOIN acknowledged a ON a.run_id = x.run_id AND a.run = r.run AND a.flow = x.flow
+    CASE WHEN is_other THEN x.bytes
+      ELSE coalesce(event_bytes, sample_bytes, x.bytes, 0) END::BIGINT AS bytes,
+    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks, x.src, x.dst, f.local_address,
+    f.remote_address, NOT is_other AND coalesce(event_bytes, sample_bytes, 0) > 0 AS sends
+  FROM measured x LEFT JOIN flows f
+    ON f.run_id = x.run_id AND f.flow = x.flow AND NOT is_other
 ), placed AS (
   -- Where a host both sends and receives, what it receives is on the way of the ACKs. In one pass
   -- over windows of a run: what is read twice, a filter on the run does not reach.

@@ -774,6 +774,30 @@ def test_what_a_host_receives_meanwhile_is_no_sender_beside_its_flows(
     assert beside == (2 if why is None else 1,)
 
 
+def test_what_a_socket_sends_after_it_left_bbr_is_another_sender(alter: Alter) -> None:
+    """iperf3 -C cubic where BBR is the default: one event of BBR, and then packets alone."""
+    one = "(FROM flows WHERE {run} ORDER BY events DESC LIMIT 1)"
+    statements = (
+        *stranger("1448"),
+        f"INSERT INTO flows SELECT * REPLACE (77 AS flow, 1 AS events, 1 AS main) FROM {one}",
+        "INSERT INTO events SELECT * REPLACE (77 AS flow) FROM events WHERE {run} AND kind = 'main'"
+        " LIMIT 1",
+        "UPDATE streams SET flow = 77, first_ns = {zero}, last_ns = {zero} + 14900000000"
+        " WHERE {run} AND stream = 99 AND direction = 'data'",
+    )
+    left = (
+        "INSERT INTO capture_quality (run_id, flow, kind) SELECT run_id, 77, 'left_bbr' FROM runs"
+    )
+    asked = "SELECT flow, why_not FROM senders WHERE stream = 99"
+    with alter(HEALTHY, statements) as store:
+        assert store.con.execute(asked).fetchall() == [(77, "no data")]
+        store.con.execute(left)
+        assert store.con.execute(asked).fetchall() == [(None, None)]
+        prepare(store.con, [store.run_id(HEALTHY)], [])
+        beside = store.con.execute("SELECT max(senders) FROM this_seconds").fetchall()
+    assert beside == [(2,)]
+
+
 def test_a_queue_that_runs_empty_in_a_silence_makes_no_path_longer(alter: Alter) -> None:
     """Its last packets waited for 40 ms; then nothing comes for 3 s but events of its own."""
     full, quiet = "{zero} + 6900000000 AND {zero} + 8100000000", "{zero} + 8100000000"
