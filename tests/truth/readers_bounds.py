@@ -76,7 +76,7 @@ def inflight_cap(flow: Flow) -> Numbers:
     return {
         "held_s": full,
         "held_share": full / (int(within["d"].sum()) / SECOND),
-        "t0_at": a,
+        "t0_at": max(a, flow.at(flow.after_init["ns"][0])),
         "begins_at": max(a, flow.at(flow.after_init["ns"][0])),
         "ends_at": min(b + 1, flow.ends),
         "base_us": flow.base_us,

@@ -367,6 +367,14 @@ def test_rates_of_a_longer_path_are_of_the_seconds_in_which_all_were_there(asked
     assert values["share_ratio"] == pytest.approx(carried[9] / carried[1])
 
 
+def test_a_path_that_is_longer_at_no_time_is_none(asked: Ask) -> None:
+    """One flow saw the common queue empty once, the other never; both had the same round trips."""
+    longer = [*LONGER, slower(1, 2)]
+    queue = "UPDATE events SET rs_rtt_us = 2 * rs_rtt_us WHERE {run} AND flow = 1 AND rs_rtt_us > 0"
+    assert asked(["rtt_unfairness"], *longer)[0] != []
+    assert asked(["rtt_unfairness"], *longer, queue + " AND ns > {zero} + 2000000000")[0] == []
+
+
 def test_a_longer_path_that_got_a_fifth_more_got_no_more_than_a_probe(asked: Ask) -> None:
     assert asked(["rtt_unfairness"], *LONGER, scaled(9, 12))[0] == []
     more = [*LONGER, scaled(9, 13)]
