@@ -58,7 +58,9 @@ class Recording:
         """The path's round trip, as the set-up says it."""
         if self.lab:
             return float(self.lab["rtt_us"])
-        return float(self.setup["delay"]) * 1e3 if "delay" in self.setup else None
+        overtaken = float(self.setup.get("reorder", "0").split(":")[0])
+        delay = self.setup.get("delay")
+        return (float(delay) + overtaken) * 1e3 if delay is not None else None
 
     @cached_property
     def link(self) -> float | None:
@@ -286,8 +288,13 @@ class Flow:
         """The least round trip that TCP measured, the handshake's included, which init takes.
 
         One of whole milliseconds is by a timestamp, and up to a millisecond short: the least of the
-        others is the path's, unless it is further above than that.
+        others is the path's, unless it is further above than that. On a path that reorders, packets
+        that overtook others are no measure: a SACK tells of them.
         """
+        if self.reordered >= 10:
+            whole = (pl.col("tp.sacked_out") == 0) & (pl.col("rs.is_retrans") == 0)
+            told = self.acks.filter(whole & (pl.col("rs.rtt_us") > 0))["rs.rtt_us"]
+            return float(told.min())  # type: ignore[arg-type]
         believed = self.after_init["bbr.min_rtt_us"].drop_nulls()
         believed = believed.filter((believed > 0) & (believed < UNSET))
         measured = {*self.rtts, *believed}

@@ -18,6 +18,13 @@ _JITTER_US = (
     f" * CASE regexp_extract({_JITTER}, '([a-z]+)$', 1)"
     " WHEN 'us' THEN 1 WHEN 'ms' THEN 1e3 WHEN 's' THEN 1e6 END"
 )
+# Netem's delay of the packets that others overtake, before a colon; what overtakes them is few.
+_OVERTAKEN_US = (
+    "coalesce(TRY_CAST(split_part(json_extract_string(r.setup, '$.reorder'), ':', 1) AS DOUBLE), 0)"
+    " * 1e3"
+)
+# enum tcp_ca_state: TCP_CA_Disorder (1) that ends in TCP_CA_Open (0) so often is a path's habit.
+MOST_SPELLS = 10
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
@@ -208,16 +215,22 @@ WITH lows AS (
     min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0 AND rs_rtt_us % {TIMESTAMP_US} <> 0)
       AS exact_us,
     min(nullif(if_set(bbr_min_rtt_us), 0)) AS model_us,
-    min(if_set(bbr_min_rtt_us)) FILTER (bbr_min_rtt_us % {TIMESTAMP_US} <> 0) AS exact_model_us
+    min(if_set(bbr_min_rtt_us)) FILTER (bbr_min_rtt_us % {TIMESTAMP_US} <> 0) AS exact_model_us,
+    min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0 AND tp_sacked_out = 0
+      AND rs_is_retrans = 0) AS in_order_us,
+    count_if(kind = 'set_state' AND new_state = 0 AND icsk_ca_state = 1) AS spells
   FROM events GROUP BY run_id, flow, second
 ), shortest AS (
   SELECT run_id, flow, least(min(us), min(model_us)) AS us,
-    least(min(exact_us), min(exact_model_us)) AS exact_us
+    least(min(exact_us), min(exact_model_us)) AS exact_us,
+    -- What overtook others, and so makes a hole that a SACK tells of, is faster than the path.
+    CASE WHEN sum(spells) >= {MOST_SPELLS} THEN min(in_order_us) END AS in_order_us
   FROM lows GROUP BY run_id, flow
 ), least AS (
   -- An RTT that a timestamp tells, of a packet that was sent again, is up to a tick short: what the
   -- others say is nearer, where it is no more than that above.
-  SELECT run_id, flow, CASE WHEN exact_us <= us + {TIMESTAMP_US} THEN exact_us ELSE us END AS us
+  SELECT run_id, flow, coalesce(in_order_us,
+    CASE WHEN exact_us <= us + {TIMESTAMP_US} THEN exact_us ELSE us END) AS us
   FROM shortest
 ), sampled AS (
   SELECT run_id, flow, min(coalesce(tcp_min_rtt_us, min_rtt_us)) AS us FROM samples
@@ -230,8 +243,10 @@ WITH lows AS (
 ), known AS (
   SELECT f.run_id, f.flow, f.first_ns, f.last_ns, lab.us AS lab_us,
     coalesce(least.us, sampled.us) AS least_us,
-    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3 AS setup_us,
-    coalesce({_JITTER_US}, 0) AS jitter_us
+    TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE) * 1e3
+      + {_OVERTAKEN_US} AS setup_us,
+    -- By so much some packets are faster than most.
+    coalesce({_JITTER_US}, 0) + {_OVERTAKEN_US} AS faster_us
   FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)
   LEFT JOIN least USING (run_id, flow) LEFT JOIN sampled USING (run_id, flow)
 ), empty_path AS (
@@ -240,8 +255,8 @@ WITH lows AS (
   WHERE l.us <= 1.1 * k.setup_us
 ), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
-    WHEN setup_us > 0 AND least_us < 0.9 * (setup_us - jitter_us)
-      AND least_us + {TIMESTAMP_US} < setup_us - jitter_us
+    WHEN setup_us > 0 AND least_us < 0.9 * (setup_us - faster_us)
+      AND least_us + {TIMESTAMP_US} < setup_us - faster_us
       THEN 'least RTT'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow

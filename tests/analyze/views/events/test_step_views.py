@@ -130,6 +130,34 @@ def test_fast_packets_of_a_path_with_jitter_make_it_no_shorter(
 
 
 @pytest.mark.parametrize(
+    ("setup", "base"),
+    [({"delay": "20", "reorder": "8:5"}, (28_000, "setup")), ({}, (28_345, "least RTT"))],
+)
+def test_packets_that_overtake_others_make_a_path_no_shorter(
+    tmp_path: Path, setup: dict[str, str], base: tuple[int, str]
+) -> None:
+    """All but one in fifty take 8 ms more; of those that do not, SACKs tell."""
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        store.con.execute("UPDATE runs SET setup = ?", [json.dumps(setup)])
+        overtook = "seq % 50 = 0"
+        store.con.execute(
+            f"UPDATE events SET rs_rtt_us = CASE WHEN {overtook} THEN 20345 ELSE 28345 END,"
+            " rs_is_retrans = 0, bbr_min_rtt_us = 20345,"
+            f" tp_sacked_out = CASE WHEN {overtook} THEN 1 ELSE 0 END"
+        )
+        found = store.con.execute("SELECT base_rtt_us, source FROM base_rtts").fetchall()
+        if not setup:
+            assert found == [(20_345, "least RTT")]
+        store.con.execute(
+            "UPDATE events SET kind = 'set_state', new_state = 0, icsk_ca_state = 1"
+            " WHERE seq % 50 = 1"
+        )
+        found = store.con.execute("SELECT base_rtt_us, source FROM base_rtts").fetchall()
+        assert found == [base]
+
+
+@pytest.mark.parametrize(
     ("others_us", "base_us"), [(45_985, 45_985), (46_000, 45_000), (46_001, 45_000)]
 )
 def test_an_rtt_by_a_timestamp_is_up_to_a_millisecond_short(
