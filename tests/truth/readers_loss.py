@@ -8,7 +8,7 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth import raw, wire
-from tests.truth.facts import LEAST_SILENCE_S, LOSS, PROBE_BW, Flow, Numbers, Recording
+from tests.truth.facts import LEAST_SILENCE_S, LOSS, PROBE_BW, UNSET, Flow, Numbers, Recording
 from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, missing, number, of_flow
 
@@ -221,11 +221,20 @@ def reordering(flow: Flow) -> Numbers:
         elif (was, now) == (DISORDER, OPEN):
             holes.append((opened, ns))
     lasted = [(b - a) / 1e3 for a, b in holes]
+    rows = flow.spans.filter((pl.col("bbr.min_rtt_us") > 0) & (pl.col("bbr.min_rtt_us") < UNSET))
+    believed = float((rows["bbr.min_rtt_us"] * rows["d"]).sum()) / int(rows["d"].sum())
+    window = 2 * believed / flow.base_us
+    size = missing(flow, "cwnd_target") if window < 1 else None
     ends = flow.at(holes[0][0]), flow.at(holes[-1][1])
     return {
         "spells_count": flow.reordered,
         "lost_packets": flow.total("tp.lost"),
         "undone_count": flow.undo_count,
+        "believed_us": believed,
+        "base_us": flow.base_us,
+        "window_ratio": window,
+        "cost_bytes": size,
+        "cost_s": None if size is None else size / flow.rate,
         "longest_us": max(lasted),
         "usual_us": statistics.median(lasted),
         **dict(zip(("t0_at", "t1_at"), ends, strict=True)),
