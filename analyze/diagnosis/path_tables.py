@@ -152,6 +152,21 @@ ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
 WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
 """
 
+# What a flow's path takes without a queue, by the second: base_rtt_us, or where the path became a
+# quarter longer than that (less may be what no sample of the queue shows), what the trips of that
+# second and those beside it took without the wait. A stated path is that of no packet's length.
+PATHS = """
+SELECT s.run_id, s.flow, s.second,
+  p.us - CASE WHEN f.base_is_known THEN 1e6 * f.mss / s.full_rate ELSE 0 END AS path_us,
+  CASE WHEN path_us > 1.25 * f.base_rtt_us THEN path_us ELSE f.base_rtt_us END AS base_us
+FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
+  SELECT run_id, flow, second, median(us) OVER (PARTITION BY run_id, flow ORDER BY second
+    RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS us
+  FROM (SELECT t.run_id, t.flow, (t.ns - r.zero_ns) // 1000000000 AS second, median(t.path_us) AS us
+    FROM these_trips t JOIN these_run r USING (run_id) GROUP BY ALL)
+) p USING (run_id, flow, second)
+"""
+
 # Each flow's share of what all carried in the halves of the time when all were there, and in all of
 # it; whether it was still on its way to an equal one. Shares that settled differ by less than five
 # points between half of that time and the whole (the catalogue's F-34).

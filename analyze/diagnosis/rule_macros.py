@@ -24,10 +24,12 @@ RULE_MACROS = (
     ),
     Macro(
         "shortest_words",
-        ("base_is_known",),
+        ("base_is_known", "longer"),
         "",
-        "whose a base RTT is: the path's, as its set-up says; else the least one that was recorded",
-        "CASE WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
+        "whose a base RTT is: of a path that became longer, what it took then (table paths); the "
+        "path's, as its set-up says; else the least one that was recorded",
+        "CASE WHEN longer THEN 'that it took then, the wait in the queue taken off'"
+        " WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
     ),
     Macro(
         "least_words",

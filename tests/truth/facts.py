@@ -432,15 +432,39 @@ class Flow:
 
     @cached_property
     def bloated_seconds(self) -> list[int]:
-        """Those in which the median RTT was half as long again as the path takes, and 5 ms; and
+        """Those in which the median RTT was half as long again as the path took, and 5 ms; and
         most of that the queue's, where it was sampled."""
-        base = pl.col("base")
-        high = self.by_second.filter((pl.col("us") > 1.5 * base) & (pl.col("us") > base + 5000))
+        seconds = self.by_second.select("second", "us", "base").iter_rows()
+        paths = {second: self.longer_in(second, base) for second, _, base in seconds}
         return [
             int(second)
-            for second, us, path in high.select("second", "us", "base").iter_rows()
-            if self.waited_in.get(second, us) + self.sending_in[second] >= 0.75 * (us - path)
+            for second, us in self.by_second.select("second", "us").iter_rows()
+            if us > 1.5 * (path := paths[second])
+            and us > path + 5000
+            and self.waited_in.get(second, us) + self.sending_in[second] >= 0.75 * (us - path)
         ]
+
+    def longer_in(self, second: int, base: float) -> float:
+        """A second's round trip without the queue [us], where a quarter longer than base."""
+        near = [self.unqueued[n] for n in range(second - 1, second + 2) if n in self.unqueued]
+        longer = base
+        if second in self.unqueued:
+            longer = statistics.median(near) - self.sending_in[second]
+        return longer if longer > 1.25 * base else base
+
+    @cached_property
+    def unqueued(self) -> dict[int, float]:
+        """Each second's median of round trips less the wait that a sample of the queue shows: of
+        the first ACK after a packet that came with the sample left, within a round trip [us]."""
+        acks = self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
+        times, found = [ns for ns, _ in acks], dict[int, list[float]]()
+        for at, wait in self.of.waits_of_run:
+            left = at + 1000 * wait
+            place = bisect_left(times, left)
+            if place < len(acks) and times[place] - left <= 1000 * acks[place][1]:
+                second = (times[place] - self.zero) // 1_000_000_000
+                found.setdefault(second, []).append(acks[place][1] - wait)
+        return {second: statistics.median(each) for second, each in found.items()}
 
     @cached_property
     def sending_in(self) -> dict[int, float]:

@@ -279,6 +279,8 @@ def loss_above_threshold(flow: Flow) -> Numbers:
     cut = [probe for probe in probes if probe.too_high]
     within = [(pl.col("ns") > begin) & (pl.col("ns") < end) for begin, end in flow.undone]
     late_rows = flow.spans.filter(pl.any_horizontal(pl.lit(value=False), *within))
+    sent_again = flow.total("tp.lost") * max(flow.segment_sizes)
+    dropped = flow.of.dropped()
     return {
         "probes_count": len(probes),
         "cut_count": len(cut),
@@ -291,7 +293,8 @@ def loss_above_threshold(flow: Flow) -> Numbers:
         "undone": [late] if (late := int(late_rows["lost"].sum())) else [],
         "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
         "bdp_packets": flow.bdp,
-        **priced(flow, missing(flow, *names)),
+        "queue": [] if dropped is None else [dropped],
+        **priced(flow, missing(flow, *names) if flow.carries.count() else sent_again),
     }
 
 

@@ -27,18 +27,22 @@ def bufferbloat(flow: Flow) -> Numbers:
     usual = pl.Series([medians[n] for n in seconds]).median()
     senders = max(of_flow(flow)[n].senders for n in seconds)
     waits = [flow.waited_in[n] for n in seconds if n in flow.waited_in]
+    bases = [flow.longer_in(n, flow.base_us) for n in seconds]
+    base = statistics.median_low(bases)
     ends = flow.at(rows["ns"][0]), flow.at(rows["ns"][-1])
     return {
         "bloated_s": sum(covered.values()),
-        "base_us": flow.base_us,
+        "base_us": base,
         "rtt_us": usual,
-        "rtt_ratio": float(usual) / flow.base_us,  # type: ignore[arg-type]
+        "rtt_ratio": float(usual) / base,  # type: ignore[arg-type]
         "most_us": rows["rs.rtt_us"].max(),
         "senders": [senders],
         "queue": [sum(waits) / len(waits) / 1e3] if waits else [],
         **dict(zip(("t0_at", "t1_at"), ends, strict=True)),
         **dict(zip(("begins_at", "ends_at"), ends, strict=True)),
-        "cost_s": sum((1 - flow.base_us / medians[n]) * covered[n] for n in seconds),
+        "cost_s": sum(
+            (1 - path / medians[n]) * covered[n] for n, path in zip(seconds, bases, strict=True)
+        ),
     }
 
 
@@ -122,11 +126,11 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
 
 def standing_queue(flow: Flow) -> Numbers:
     """Seconds of which not even the two before and after had a short round trip, by the queue."""
-    seconds, base = of_flow(flow), flow.base_us
+    seconds, bases = of_flow(flow), dict[int, float]()
     rtts = {int(n): us for n, us in flow.by_second.select("second", "least").iter_rows()}
     drained: dict[int, float] = {}
     for at, us in flow.of.waits_of_run:
-        passed = (at + round(1e3 * base) - flow.zero) // SECOND
+        passed = (at + round(1e3 * flow.base_us) - flow.zero) // SECOND
         drained[passed] = min(us, drained.get(passed, us))
     ratios: dict[int, float] = {}
     for n in seconds:
@@ -134,10 +138,14 @@ def standing_queue(flow: Flow) -> Numbers:
             [of[m] for m in range(n - 2, n + 3) if m in of and m in seconds]
             for of in (rtts, drained)
         )
+        base = flow.longer_in(n, flow.base_us)
         if min(least) > 1.25 * base and min(waits) >= 0.5 * (min(least) - base):
-            ratios[n] = min(least) / base
+            ratios[n], bases[n] = min(least) / base, base
     a, b = min(ratios), max(ratios)
-    rows = flow.between(flow.zero + a * SECOND, flow.zero + (b + 1) * SECOND)
+    rows = flow.spans.with_columns(second=number(flow.of))
+    rows = rows.filter(pl.col("second").is_in(list(ratios)))
+    under = rows.filter(UNDER_WAY).with_columns(base=pl.col("second").replace_strict(bases))
+    part = (1 - pl.col("base") / pl.col("srtt")).clip(0)
     waits = [us for at, us in flow.of.waits_of_run if (at - flow.zero) // SECOND in ratios]
     believed: dict[int, float] = {}
     for one in flow.of.flows:
@@ -152,7 +160,7 @@ def standing_queue(flow: Flow) -> Numbers:
     return {
         "standing_s": sum(seconds[n].covered for n in ratios),
         "least_ratio": statistics.median(ratios.values()),
-        "base_us": base,
+        "base_us": statistics.median_low(bases.values()),
         "srtt_us": rows["srtt"].mean(),
         "t0_at": max(a, flow.at(flow.after_init["ns"][0])),
         "begins_at": max(a, flow.at(flow.after_init["ns"][0])),
@@ -161,7 +169,7 @@ def standing_queue(flow: Flow) -> Numbers:
         "rate_bps": 8 * flow.rate,
         "senders": counts if counts[0] > 1 else [],
         "queue": [float(pl.Series(waits).quantile(0.1, "linear") or 0) / 1e3],
-        "cost_s": flow.waited(rows.filter(UNDER_WAY)),
+        "cost_s": float(under.select((part * pl.col("d")).sum()).item()) / SECOND,
     }
 
 

@@ -29,7 +29,7 @@ EXPECTED: dict[str, list[str]] = {
         "initial_window_loss",
     ],
     "v2_x_spur": ["outage", "ack_aggregation"],
-    "v3_x_tlp5": ["application_limited", "loss_above_threshold", "tail_loss", "outage"],
+    "v3_x_tlp5": ["application_limited", "tail_loss", "outage", "loss_above_threshold"],
 }
 
 

@@ -62,6 +62,14 @@ FASTER = ((8 * S, "rate", 25_000_000.0),)
 WIDENS = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, changes=FASTER)
 EIGHT_BDP = PathSetup(10_000_000, 40 * MS, limit_bytes=400_000)
 THREE_PACKETS = PathSetup(6_600_000, 15 * MS, limit_bytes=4542)
+GROWN = PathSetup(21_700_000, 12_600, limit_bytes=122_700, changes=((3 * S, "rtt", 18_900.0),))
+SHRINKS = PathSetup(
+    20_000_000, 24 * MS, limit_bytes=240_000, loss=0.005, changes=((3_500_000, "rtt", 12 * MS),)
+)
+OVERTAKES = PathSetup(
+    13_600_000, 17_100, limit_bytes=127_000, jitter_us=3_800, reorder=0.02, reorder_us=15_200
+)
+BUCKET = PathSetup(2_100_000, 6_200, limit_bytes=66_000, burst_bytes=66_000, policer=True)
 DOWN = PathSetup(10_000_000, 40 * MS, limit_bytes=100_000, changes=((2 * S, "outage", 1.0 * S),))
 POLICED = PathSetup(8_400_000, 48 * MS, limit_bytes=67_000, burst_bytes=25_000, policer=True)
 FALLS = ((5 * S, "rtt", 24 * MS), (12 * S, "rate", 5_700_000.0))
@@ -136,6 +144,10 @@ WORLDS = {
         seed=3,
     ),
     "three_packets_v1": world(THREE_PACKETS, 12, *[flow("v1", 12) for _ in range(6)]),
+    "grown_v3": world(GROWN, 9, flow("v3", 9), flow("v3", 9, 3)),
+    "shrinks_v2": world(SHRINKS, 6, flow("v2", 6)),
+    "overtakes_v1": world(OVERTAKES, 6, flow("v1", 6)),
+    "bucket_v2": world(BUCKET, 5, flow("v2", 5)),
     "down_v1": world(DOWN, 5, flow("v1", 5), flow("v1", 5)),
     "policed_v1": world(POLICED, 12, flow("v1", 12)),
     "longer_falls_v1": world(LONGER_FALLS, 18, flow("v1", 18)),
@@ -160,6 +172,11 @@ UNSTATED = dict.fromkeys(
 )
 # Others: nothing of the path's jitter, or of its rate, which no queue tells either.
 UNSTATED |= {"varies_v3": ("jitter",), "unstated_longer_v1": ("rate",)}
+UNSTATED |= {
+    "shrinks_v2": ("rate", "delay"),
+    "overtakes_v1": ("rate", "delay", "jitter", "reorder"),
+}
+UNSTATED |= {"bucket_v2": ("rate",)}
 NO_QUEUE = {"apart_rtts_v3"}
 UNSTATED |= dict.fromkeys(NO_QUEUE, ("rate",))
 
@@ -487,3 +504,33 @@ def test_a_path_that_carries_others_is_not_down(made: dict[str, Diagnosis]) -> N
         silent = [one.values["beside"] for one in made[run].findings if one.rule.name == "outage"]
         assert silent
         assert all(words.endswith("the path was up.") == up for words in silent)
+
+
+def test_a_queue_on_a_path_that_became_longer_is_told_by_the_longer_one(
+    made: dict[str, Diagnosis],
+) -> None:
+    queues = [one for one in made["grown_v3"].findings if one.rule.name == "bufferbloat"]
+    assert [one.values["base_us"] for one in queues] == [pytest.approx(18_900, rel=0.05)] * 2
+
+
+def test_a_longer_path_before_is_no_queue_of_a_link_of_unknown_rate(
+    made: dict[str, Diagnosis],
+) -> None:
+    """What its queue held is sent in less than a millisecond, by what the flow itself carried."""
+    assert "bufferbloat" not in found(made, "shrinks_v2")
+
+
+def test_packets_that_came_late_are_no_loss_near_the_cliff(made: dict[str, Diagnosis]) -> None:
+    rules = found(made, "overtakes_v1")
+    assert "loss_near_gain_cliff" not in rules
+    assert rules["reordering"]["window_ratio"] < 1
+    assert rules["reordering"]["base_us"] > 15_000
+
+
+def test_a_policer_is_told_and_what_its_bucket_let_pass_is_no_price(
+    made: dict[str, Diagnosis],
+) -> None:
+    (one,) = [x for x in made["bucket_v2"].findings if x.rule.name == "loss_above_threshold"]
+    assert one.values["queue"].endswith("by a policer.")
+    assert one.cost_bytes is not None
+    assert one.cost_bytes < 2_100_000 / 8 * 5
