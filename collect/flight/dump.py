@@ -11,6 +11,7 @@ from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS, PACKETS
 from ..record.host import clocks
 from ..record.output import check
+from ..record.output.accounting import is_empty
 from ..record.output.folder import RecordingFolder
 from ..record.output.stream import Compressed
 from .rings import Covered, Rings
@@ -19,11 +20,17 @@ T = TypeVar("T")
 
 
 def write_dump(
-    rings: Rings, window: Covered, output: Path, facts: dict[str, Any], program: str
-) -> dict[str, Any]:
+    rings: Rings,
+    window: Covered,
+    output: Path,
+    facts: dict[str, Any],
+    program: str,
+    empty_too: bool = True,
+) -> dict[str, Any] | None:
     """Write the window as a bundle at `output`; return its manifest.
 
-    `facts` are the keys of the manifest but for those that count what is written here.
+    `facts` are the keys of the manifest but for those that count what is written here. Where not
+    `empty_too`, a window in which no socket had BBR and nothing was lost leaves no bundle: None.
 
     Raises:
         HostError: the name is taken, or the disk refuses. What was written is removed, but stays
@@ -35,6 +42,9 @@ def write_dump(
             folder.write_probe(program)
         counts = _write_parts(rings, window, folder, facts)
         manifest = {**facts, **counts}
+        if not empty_too and is_empty(manifest) and not facts["events_lost"]:
+            folder.discard()
+            return None
         if rings.events is not None:
             manifest["completeness"] = check.check(folder.events).as_dict()
         folder.release_reserve()

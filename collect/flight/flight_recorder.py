@@ -19,7 +19,8 @@ from ..record.attaching import Attaching
 from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
-from ..record.output.accounting import EMPTY_WAY_OUT, is_empty
+from ..record.output.accounting import EMPTY_WAY_OUT, is_empty, trouble
+from ..record.output.folder import RecordingFolder
 from ..record.output.live_rows import ORDER_NS, STALLED_NS
 from ..record.output.manifest import ManifestWriter
 from ..record.plan import RecordingPlan
@@ -48,7 +49,8 @@ class FlightPlan:
 
     `last_s` seconds before a trigger and `after_s` after it are written; the rings take `memory`
     bytes; of the dumps the newest `keep` stay (None: all). With `rotate_s` nothing is waited for:
-    everything is written, a bundle every so many seconds, or sooner where memory fills.
+    everything is written, a bundle every so many seconds, or sooner where memory fills; none for a
+    time in which no socket had BBR.
     """
 
     last_s: float
@@ -76,8 +78,9 @@ class FlightRecorder:
     """A flight recording under way; `stop` ends all that it started.
 
     `dumps` are the bundles written so far, and `all_empty` while none of them has had a row;
-    `fired` is the trigger whose dump is due, `unwritten` how often triggers had none of their own:
-    while another's was due, or because their own had just been written.
+    `problems` counts those that are not complete or could not be written; `fired` is the trigger
+    whose dump is due, `unwritten` how often triggers had none of their own: while another's was
+    due, or because their own had just been written.
     """
 
     def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
@@ -91,6 +94,7 @@ class FlightRecorder:
         self.side = SideCaptures(plan, self.rings)
         self.dumps: list[Path] = []
         self.all_empty = True
+        self.problems = 0
         self.fired: Fired | None = None
         self.unwritten: Counter[str] = Counter()
         self._quiet_until_ns: dict[str, int] = {}
@@ -114,8 +118,9 @@ class FlightRecorder:
         """Attach and start everything but the command.
 
         Raises:
-            HostError: nothing could be attached, or the user ended it.
+            HostError: no bundle could be written, nothing could be attached, or the user ended it.
         """
+        RecordingFolder(self._name()).discard()
         attaching: Attaching = self.watching.attach()
         self.side.start()
         attaching.count_too(self.side)
@@ -245,27 +250,40 @@ class FlightRecorder:
         self.fired = None
         self._read_clocks()
         last = self._readings[-1]
-        begin = self._written_until_ns if fired.trigger == ROTATE else None
+        rotates = fired.trigger == ROTATE
+        begin = self._written_until_ns if rotates else None
         output = self._name()
         try:
             window = self.rings.window(fired.until_ns, last.offset_ns, begin)
             facts = self._facts(fired, window, output)
+            program = self.watching.place.program
             manifest = dump.write_dump(
-                self.rings, window, output, facts, self.watching.place.program
+                self.rings, window, output, facts, program, empty_too=not rotates
             )
         except HostError as error:
+            self.problems += 1
             self.say(f"  no bundle: {error.fact}; the recording goes on")
             return
-        if fired.trigger == ROTATE:
+        if rotates:
             self._written_until_ns = window.until_ns
         else:
             quiet_ns = int(self.flight.last_s * SECOND_NS) // 2
             self._quiet_until_ns[fired.trigger] = window.until_ns + quiet_ns
+        seconds = (window.until_ns - window.from_ns) / 1e9
+        if manifest is None:
+            self.say(f"  no bundle: no socket had BBR in the last {seconds:.1f} s")
+            return
+        self._add(output, manifest, seconds)
+
+    def _add(self, output: Path, manifest: dict[str, Any], seconds: float) -> None:
+        """Say what a new bundle holds, and keep the newest."""
         self.dumps.append(output)
         self.all_empty = self.all_empty and is_empty(manifest)
         rows = sum(manifest["events"].values()) or manifest["socket_samples"]
-        seconds = (window.until_ns - window.from_ns) / 1e9
         self.say(f"  {output}: the last {seconds:.1f} s, {plural(rows, 'row')}")
+        if problems := trouble(manifest):
+            self.problems += 1
+            self.say(f"  it is not complete: {'; '.join(problems)}")
         self._keep_newest()
 
     def _name(self) -> Path:
@@ -333,7 +351,8 @@ class FlightRecorder:
 def fly(
     plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]
 ) -> tuple[list[Path], str, int]:
-    """Record until something ends it; return the bundles, what ended it, and COMMAND's status.
+    """Record until something ends it; return the bundles, what ended it, and COMMAND's status, or 1
+    where a bundle is not complete or could not be written.
 
     Raises:
         HostError: nothing could be recorded, or there was nothing: all bundles are empty.
@@ -351,11 +370,11 @@ def fly(
         finally:
             recorder.stop()
     status = recorder.command.status if recorder.command.ended else 0
-    if recorder.dumps and recorder.all_empty:
-        raise HostError(
-            f"nothing was recorded: no socket had BBR in the time of {_all_of(recorder.dumps)}",
-            EMPTY_WAY_OUT,
-        )
+    if recorder.problems:
+        status = 1
+    elif recorder.all_empty and (recorder.dumps or flight.rotate_s):
+        of = f" in the time of {_all_of(recorder.dumps)}" if recorder.dumps else ""
+        raise HostError(f"nothing was recorded: no socket had BBR{of}", EMPTY_WAY_OUT)
     return recorder.dumps, recorder.ended, status
 
 

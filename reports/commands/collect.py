@@ -181,7 +181,9 @@ class CollectRequest:
 @click.option(
     "--memory", default="256M", callback=parse_size, help="Memory of the flight recorder [256M]."
 )
-@click.option("--rotate", metavar="TIME", help="Write everything, a bundle every TIME: 10m.")
+@click.option(
+    "--rotate", metavar="TIME", help="Write everything, a bundle every TIME with flows: 10m."
+)
 @click.option(
     "--sample", default="1/1", callback=parse_sample, help="Record this share of flows: 1/64 [all]."
 )

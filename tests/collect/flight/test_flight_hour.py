@@ -326,9 +326,11 @@ def test_where_flows_are_silent_a_dump_waits_for_rows_and_has_what_came_before_a
     monkeypatch.setattr(text_ring, "time", clock)
     begun(recorder, now, monkeypatch)
     polls = recorder.rings.open(SS)
+    times: list[int] = []
     for now.ns, rows in looks():
-        if now.ns <= 100 * SECOND:
+        if now.ns <= 100 * SECOND or (rotate_s is not None and now.ns > 150 * SECOND):
             ring.write(rows)
+            times += [int(row.split(b",")[1]) for row in rows.splitlines()]
         elif now.ns == 110 * SECOND and rotate_s is None:
             recorder.ask()
         polls.write(b"# monotonic_ns %d\n" % now.ns)
@@ -343,9 +345,13 @@ def test_where_flows_are_silent_a_dump_waits_for_rows_and_has_what_came_before_a
         assert (window["from_ns"], window["until_ns"]) == (50 * SECOND, 111 * SECOND)
         assert manifest(recorder.dumps[0])["completeness"]["events"] == 50 * PER_SECOND
     else:
-        assert windows[-1]["until_ns"] > 150 * SECOND
-        for one, following in pairwise(windows):
-            assert one["until_ns"] == following["from_ns"]
+        spans = [(window["from_ns"], window["until_ns"]) for window in windows]
+        assert all(until <= begin for (_, until), (begin, _) in pairwise(spans))
+        assert spans[-1][1] > 170 * SECOND
+        missed = [ns for ns in times if not any(begin <= ns < until for begin, until in spans)]
+        assert all(ns >= spans[-1][1] for ns in missed)
+        # No bundle is of the silence alone.
+        assert all(any(begin <= ns < until for ns in times) for begin, until in spans)
 
 
 def test_every_row_of_a_batch_counts_though_one_of_them_fires() -> None:

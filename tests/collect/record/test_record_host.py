@@ -553,10 +553,28 @@ def test_a_flight_recorder_counts_the_sockets_that_it_saw_and_fails_if_it_saw_no
     assert all(samples)
     none = ran(*words, "--port", "1", "-o", str(tmp_path / "none"))
     assert none.returncode == 1
-    assert "nothing was recorded: no socket had BBR in the time of all 2 bundles" in none.stderr
-    for dump in tmp_path.glob("none-*"):
-        document = manifest(dump)
-        assert (document["socket_samples"], document["polls"] > 0) == (0, True)
+    assert none.stderr.count("no bundle: no socket had BBR in the last ") == 2
+    assert "nothing was recorded: no socket had BBR\n" in none.stderr
+    assert list(tmp_path.glob("none-*")) == []
+
+
+def test_a_flight_recorder_that_cannot_write_says_so_first_and_later_goes_on_and_fails(
+    tmp_path: Path, traffic: Traffic
+) -> None:
+    place = tmp_path / "place"
+    words = ("--rung", "inet_diag", "--no-packets", "--port", str(traffic.port))
+    words = (*words, "--rotate", "2s", "-o", str(place / "x"))
+    place.touch()
+    refused = ran(*words, "-d", "60")
+    assert refused.returncode == 1
+    assert f"cannot write {place}: File exists" in refused.stderr
+    assert "watching" not in refused.stderr
+    place.unlink()
+    replaced = f"rmdir {place}; touch {place}; sleep 1"
+    failed = ran(*words, "--", "sh", "-c", replaced)
+    assert failed.returncode == 1, failed.stderr
+    assert "no bundle: cannot write" in failed.stderr
+    assert "0 bundles" in failed.stderr
 
 
 def test_what_inet_diag_cannot_do_of_what_was_asked_is_said_and_in_the_manifest(
