@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -26,13 +27,17 @@ class Progress:
         rate = (events - self._last[1]) / max(elapsed_s - self._last[0], 1e-9)
         self._last = (elapsed_s, events)
         flows = sum(rows.get(tag, 0) for tag in ("I", "I0", "N", "N0"))
-        self.stream.write(
+        self._write(
             f"\r{elapsed_s:7.0f} s  {rate:8.0f} events/s  {plural(flows, 'flow')}  {lost} lost"
             f"  {written / 1e6:.1f} MB "
         )
-        self.stream.flush()
 
     def done(self) -> None:
         """Leave the line."""
         if self.shown:
-            self.stream.write("\n")
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal may go before the recording does
+            self.stream.write(text)
+            self.stream.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import sys
 import time
@@ -207,7 +208,7 @@ def run(
             recording.stop()
             recording.folder.discard()
             if isinstance(error, OSError):
-                raise HostError(f"cannot record: {error}", "bbrscope doctor") from error
+                raise HostError(f"cannot record: {error}", way_out(error)) from error
             raise
         try:
             recording.watch()
@@ -215,6 +216,13 @@ def run(
             manifest = finished(recording)
         recording.show_end()
     return plan.output, manifest
+
+
+def way_out(error: OSError) -> str:
+    """What to do about what the kernel refused."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "ulimit -n 1024 lets this shell's programs open more files"
+    return "bbrscope doctor"
 
 
 def finished(recording: Recording) -> dict[str, Any]:
@@ -230,12 +238,17 @@ def finished(recording: Recording) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def ended_by_signals(recording: Endable) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the recording in order instead of the process."""
+    """SIGINT, SIGTERM and SIGHUP end the recording in order instead of the process.
+
+    A SIGHUP that is ignored stays ignored: nohup(1) asks for that.
+    """
 
     def end(number: int, _frame: object) -> None:
         recording.ended = recording.ended or signal.Signals(number).name
 
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in wanted}
     try:
         yield

@@ -20,10 +20,15 @@ def say(
 
     Args:
         text: lines of text; control characters become escapes that can be read.
-        err: to standard error.
+        err: to standard error; where nobody reads that any more, as after a terminal has gone,
+            what is under way goes on all the same.
         nl: end with a new line.
         bold, fg: as `click.style`.
     """
     parts = _STYLE.split(text)
     clean = "".join(part if _STYLE.fullmatch(part) else printable(part) for part in parts)
-    click.echo(click.style(clean, fg, bold=bold) if bold or fg else clean, err=err, nl=nl)
+    try:
+        click.echo(click.style(clean, fg, bold=bold) if bold or fg else clean, err=err, nl=nl)
+    except OSError:
+        if not err:
+            raise
