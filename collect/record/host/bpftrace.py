@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -135,6 +136,12 @@ def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedPro
     except subprocess.TimeoutExpired as error:
         words = " ".join(command[:2])
         raise HostError(f"{words} did not answer within {timeout_s:.0f} s") from error
+    except OSError as error:
+        foreign = "install the one of this machine's architecture"
+        raise HostError(
+            f"{command[0]} cannot run here: {error.strerror}",
+            foreign if error.errno == errno.ENOEXEC else "",
+        ) from error
 
 
 def ring_pages(buffer_bytes: int, rings: int, page_bytes: int) -> int:
@@ -189,9 +196,14 @@ def private_tracefs() -> bool:
 
 
 def prepare() -> None:
-    """Run in a child before bpftrace: tracefs within reach, memory lock unlimited if allowed."""
+    """Run in a child before bpftrace: tracefs within reach, memory lock unlimited if allowed.
+
+    It opens files for each CPU and each probe: as many as it may.
+    """
     if os.geteuid() == 0 and tracefs() is None:
         private_tracefs()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
     except (OSError, ValueError):

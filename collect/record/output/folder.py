@@ -46,11 +46,11 @@ class RecordingFolder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise self._left_behind() from error
         except OSError as error:
+            if os.path.lexists(self.path):
+                raise self._left_behind() from error
             raise HostError(
-                f"cannot write {self.path}: {error.strerror}",
+                f"cannot write {error.filename or self.path}: {error.strerror}",
                 "choose an --output in a folder that can be written",
             ) from error
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)

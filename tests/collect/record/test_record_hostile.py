@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.collect.record.test_record_host import (
+    MAIN,
     Traffic,
     collect,
     left_behind,
@@ -112,6 +113,21 @@ class TestBpftraceThatDoesNotFit:
         assert "nothing could be attached" in done.stderr
         assert "syntax error" in done.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+
+    def test_one_of_another_machine_is_told_and_the_last_rung_is_taken(
+        self, tmp_path: Path
+    ) -> None:
+        env = tools_in(tmp_path / "bin", "")
+        (tmp_path / "bin" / "bpftrace").write_bytes(b"\x7fELF of elsewhere")
+        why = "bin/bpftrace cannot run here: Exec format error"
+        with Traffic():
+            done = failed(collect(*QUICK, "-o", str(tmp_path / "run")), env=env)
+        assert done.returncode == 0, done.stderr
+        assert why in done.stderr
+        assert manifest(tmp_path / "run")["rung"] == "inet_diag"
+        told = failed([sys.executable, "-c", MAIN, "doctor"], env=env)
+        assert why in told.stdout
+        assert "architecture" in told.stdout
 
     def test_one_that_overlooks_the_request_to_end_is_asked_again(self, tmp_path: Path) -> None:
         env = tools_in(tmp_path / "bin", DEAF)
