@@ -73,6 +73,7 @@ except OSError:
 else:
     with connect("mptcp", place) as flow:
         exchange(flow)
+time.sleep(2.5)  # ss looks once a second, and all of them are to be open when it does
 for flow in flows:
     exchange(flow)
     flow.close()
