@@ -15,6 +15,7 @@ from ...collect.record.output.outputs import Discarded, FilelessOutputs
 from ...collect.record.plan import RecordingPlan
 from ...collect.record.watching import Watching
 from ...collect.samples.ss_log import samples
+from ...probes.base.errors import HostError
 from .follower import Followed, Follower
 from .live_flows import LiveFlows
 
@@ -81,6 +82,15 @@ class LiveSession:
         answered_ns = time.monotonic_ns()
         self.flows.sample(samples(text.splitlines()), answered_ns)
         self.flows.forget(answered_ns)
+
+    def require_attached(self) -> None:
+        """See that it did not end by itself.
+
+        Raises:
+            HostError: bpftrace did.
+        """
+        if self.ended.startswith("bpftrace ended"):
+            raise HostError(self.ended, "bbrscope doctor")
 
     def stop(self) -> None:
         """Detach; safe to call in any state."""

@@ -63,6 +63,7 @@ def command(request: LiveRequest, listen: str, duration: float | None) -> None:
         finally:
             session.stop()
             server.shutdown()
+    session.require_attached()
     say(f"ended: {session.ended or 'duration'}", err=True)
 
 

@@ -68,6 +68,7 @@ def command(
                 _show(session, sort, words, duration)
         finally:
             session.stop()
+    session.require_attached()
 
 
 def _print_once(session: LiveSession, sort: str, words: str, seconds: float, as_json: bool) -> None:

@@ -192,6 +192,16 @@ def test_a_slow_ss_does_not_change_rates(monkeypatch: pytest.MonkeyPatch) -> Non
     assert session.flows.flows[0].delivered_mbps == pytest.approx(19.0)
 
 
+def test_a_session_whose_bpftrace_died_has_failed(tmp_path: Path) -> None:
+    session = LiveSession(RecordingPlan(tmp_path / "x"), print)
+    session.stop()
+    session.ended = "duration"
+    session.require_attached()
+    session.ended = "bpftrace ended by itself (signal 9)"
+    with pytest.raises(BbrscopeError, match=r"by itself \(signal 9\)"):
+        session.require_attached()
+
+
 def test_what_matters_most_is_on_a_narrow_screen_and_no_number_is_cut() -> None:
     """The limit and the last decision stay at 80 columns; a number loses digits, never its end."""
     decided = FlowNow(
