@@ -372,6 +372,7 @@ def fly(
     status = recorder.command.status if recorder.command.ended else 0
     if recorder.problems:
         status = 1
+        say(f"  could not be written or not complete: {plural(recorder.problems, 'bundle')}")
     elif recorder.all_empty and (recorder.dumps or flight.rotate_s):
         of = f" in the time of {_all_of(recorder.dumps)}" if recorder.dumps else ""
         raise HostError(f"nothing was recorded: no socket had BBR{of}", EMPTY_WAY_OUT)

@@ -574,6 +574,7 @@ def test_a_flight_recorder_that_cannot_write_says_so_first_and_later_goes_on_and
     failed = ran(*words, "--", "sh", "-c", replaced)
     assert failed.returncode == 1, failed.stderr
     assert "no bundle: cannot write" in failed.stderr
+    assert "could not be written or not complete: " in failed.stderr
     assert "0 bundles" in failed.stderr
 
 
