@@ -82,13 +82,14 @@ def type_and_limit(column: Column) -> tuple[str, int | None]:
 
 @dataclass
 class Life:
-    """One connection among those of the same ends."""
+    """One connection among those of the same ends; `began_ns` is of its first event, if known."""
 
     flow: int
     cookie: str | None
     first_ns: int | None
     last_ns: int | None
     grown: int = 0
+    began_ns: int | None = None
 
 
 def load(
@@ -108,8 +109,8 @@ def load(
         to_monotonic_ns: added to times on CLOCK_REALTIME; None leaves them as they are.
     """
     flows = con.execute(
-        "SELECT flow, local_address, local_port, remote_address, remote_port FROM flows"
-        " WHERE run_id = ?",
+        "SELECT flow, printf('%x', nullif(cookie, 0)), first_ns, local_address, local_port,"
+        " remote_address, remote_port FROM flows WHERE run_id = ? ORDER BY flow",
         [run_id],
     ).fetchall()
     connections, loaded = SampledConnections(run_id, flows), Loaded()
@@ -146,12 +147,13 @@ class SampledConnections:
     """
 
     def __init__(self, run_id: int, flows: Sequence[tuple[Any, ...]] = ()) -> None:
-        """Begin with the flows that the run has already: flow and ends of each."""
+        """Begin with the flows that the run has already: flow, cookie, first_ns, ends of each."""
         self._run_id = run_id
         self._by_ends: dict[Ends, list[Life]] = {}
-        for flow, *ends in flows:
+        for flow, cookie, began_ns, *ends in flows:
             if ends[2] is not None and ends[3] is not None:
-                self._by_ends.setdefault(Ends(*ends), []).append(Life(flow, None, None, None))
+                life = Life(flow, cookie, None, None, began_ns=began_ns)
+                self._by_ends.setdefault(Ends(*ends), []).append(life)
         self._last_flow = max((row[0] for row in flows), default=0)
         self.count = len(flows)
         # Of each other connection its ends, how many had the same ends before, and itself.
@@ -160,7 +162,7 @@ class SampledConnections:
     def life_of(self, sample: Sample, ns: int | None) -> Life:
         """Return the connection that a sample is of; a new one if it fits none."""
         same = self._by_ends.setdefault(sample.ends, [])
-        life = _life_of(same, sample)
+        life = _life_of(same, sample, ns)
         if life is None:
             self._last_flow += 1
             life = Life(self._last_flow, sample.cookie, ns, ns)
@@ -174,22 +176,30 @@ class SampledConnections:
         return (_flow_row(self._run_id, *entry) for entry in self._fresh)
 
 
-def _life_of(same: list[Life], sample: Sample) -> Life | None:
+def _life_of(same: list[Life], sample: Sample, ns: int | None) -> Life | None:
     """Return whose sample it is among connections of the same ends; None: a new one's.
 
-    The ends of a connection are used again after it: then the cookie is another, or a counter fell
-    back. Without the sender's port, several may live at once: the sample belongs to the
-    one that had got furthest, but not further.
+    The ends of a connection are used again after it, and may be another's at the same time, where
+    addresses are of one link (fe80::1%eth0): then the cookie is another, or a counter fell back. A
+    socket that left BBR and came back is two flows of one cookie: the sample is of the last that
+    had begun. Without the sender's port, several may live at once: the sample belongs to the one
+    that had got furthest, but not further.
     """
     if sample.ends.local_port is None:
         able = [life for life in same if life.grown <= _progress(sample)]
         return max(able, key=lambda life: life.grown, default=None)
-    life = same[-1] if same else None
-    if life is None:
-        return None
-    if life.cookie is not None and sample.cookie is not None:
-        return life if life.cookie == sample.cookie else None
-    return life if _progress(sample) >= life.grown else None
+    if sample.cookie is not None:
+        if its_own := [life for life in same if life.cookie == sample.cookie]:
+            return _at(its_own, ns)
+        same = [life for life in same if life.cookie is None]
+    life = _at(same, ns) if same else None
+    return life if life is not None and _progress(sample) >= life.grown else None
+
+
+def _at(lives: list[Life], ns: int | None) -> Life:
+    """Return the last that had begun by then; the first where none had."""
+    begun = [life for life in lives if ns is None or (life.began_ns or 0) <= ns]
+    return (begun or lives[:1])[-1]
 
 
 def _progress(sample: Sample) -> int:
