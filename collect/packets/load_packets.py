@@ -150,7 +150,7 @@ def _assign_owners(
     facts = one(con, match.WITHOUT_OWNER, run_id=run_id, **line.values())
     if facts["owned"] or not facts["packets"] or facts["first_event_ns"] is None:
         return {}
-    why = "no connection in it has the ports and addresses of one"
+    why = "no connection in it has the ports, addresses and time of one"
     if line.known and facts["first_packet_ns"] is not None:
         late = facts["first_packet_ns"] - facts["last_event_ns"]
         early = facts["first_event_ns"] - facts["last_packet_ns"]

@@ -124,11 +124,14 @@ class ManifestWriter:
         }
 
     def _changes(self) -> list[str]:
-        """Settings that are no longer what they were at the start."""
+        """Settings that are no longer what they were at the start.
+
+        Where a namespace or a module has gone meanwhile, its settings tell nothing any more.
+        """
         now = {**facts.sysctls(self.plan.select.prefix), **facts.module_parameters()}
         before = {**self.sysctls, **self.parameters}
         return [
-            f"{name}: {value} -> {now.get(name)}"
+            f"{name}: {value} -> {now[name]}"
             for name, value in before.items()
-            if now.get(name) != value
+            if now.get(name, value) != value
         ]

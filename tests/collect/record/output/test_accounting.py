@@ -17,6 +17,8 @@ from bbrscope.collect.bundle.bundle import Manifest
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.record.host import bpf_stats
 from bbrscope.collect.record.output import accounting, check
+from bbrscope.collect.record.output import manifest as manifest_writer
+from bbrscope.collect.record.plan import RecordingPlan
 from bbrscope.collect.record.tracer import TracerEnd
 from bbrscope.collect.store.store import open_store
 from bbrscope.reports.cli import main
@@ -304,3 +306,14 @@ def test_ingest_says_that_no_call_has_an_exit() -> None:
     manifest = Manifest("x", 1000, {"M0": 5, "M1": 5, "I": 1, "IX": 1}, 0, (), {})
     (finding,) = accounts.quality_notes(manifest, manifest.rows or {})
     assert finding.detail.startswith("main() was recorded 5 times at entry and never at exit")
+
+
+def test_settings_of_a_namespace_or_module_that_has_gone_are_no_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = object.__new__(manifest_writer.ManifestWriter)
+    writer.plan = RecordingPlan(Path("run"))
+    writer.sysctls, writer.parameters = {"net.a": 1, "net.b": 2}, {"tcp_bbr2.c": "Y"}
+    monkeypatch.setattr(manifest_writer.facts, "sysctls", lambda _: {"net.a": 3})
+    monkeypatch.setattr(manifest_writer.facts, "module_parameters", dict)
+    assert writer._changes() == ["net.a: 1 -> 3"]
