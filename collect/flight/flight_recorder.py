@@ -29,7 +29,7 @@ from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump
 from .looks import looks
-from .rings import WAIT_NS, Covered, Rings
+from .rings import NO_PACKETS, WAIT_NS, Covered, Rings
 from .triggers import Happened, LiveBatch, Watcher
 
 TICK_S = 0.2
@@ -327,6 +327,8 @@ class FlightRecorder:
                 f"{' and '.join(window.short)} had no room for more: the window is"
                 f" {seconds:.1f} s, what all cover; a larger --memory holds more"
             )
+        if not window.packets:
+            notes.append(NO_PACKETS)
         if dropped := self.watching.rows.dropped:
             notes.append(f"{TOO_FAST}, so far: {dropped}")
         events = self.rings.events

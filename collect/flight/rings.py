@@ -23,14 +23,20 @@ WAIT_NS = STALLED_NS + 2_000_000_000
 # pieces go as a whole.
 MARGIN_NS = 2 * WAIT_NS + 2_000_000_000
 
+NO_PACKETS = "packets of the window are missing: their clock was set back, or --memory is too small"
+
 
 @dataclass(frozen=True)
 class Covered:
-    """A window that every ring covers [ns, CLOCK_MONOTONIC]; `short` names those that overran."""
+    """A window that every ring covers [ns, CLOCK_MONOTONIC]; `short` names those that overran.
+
+    `packets` tells whether packets are of it, too.
+    """
 
     from_ns: int
     until_ns: int
     short: tuple[str, ...]
+    packets: bool = True
 
 
 class Rings:
@@ -104,7 +110,8 @@ class Rings:
     def window(self, until_ns: int, real_ahead_ns: int, from_ns: int | None = None) -> Covered:
         """The last seconds before `until_ns`, or from `from_ns` on, as far as all rings reach.
 
-        `real_ahead_ns` is as above.
+        `real_ahead_ns` is as above. Packets alone are done without where they hold nothing of it:
+        after their clock was set back, what was forgotten seems newer than all that comes.
 
         Raises:
             HostError: not even its last moment is held any more.
@@ -116,8 +123,12 @@ class Rings:
         }
         if self.events is not None:
             reach["events"] = self.events.ring.covered_from_ns
+        packets = True
         if self.packets is not None and self.packets.ring.covered_from_ns:
-            reach["packets"] = self.packets.ring.covered_from_ns - real_ahead_ns
+            covered = self.packets.ring.covered_from_ns - real_ahead_ns
+            packets = covered < until_ns
+            if packets:
+                reach["packets"] = covered
         short = tuple(name for name, covered in reach.items() if covered > wanted)
         begin = max([wanted, *reach.values()])
         if short and begin >= until_ns:
@@ -125,4 +136,4 @@ class Rings:
                 f"of the time before the trigger {' and '.join(short)} hold nothing any more",
                 "a larger --memory holds more",
             )
-        return Covered(begin, until_ns, short)
+        return Covered(begin, until_ns, short, packets)

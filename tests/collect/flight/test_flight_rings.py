@@ -120,6 +120,11 @@ def test_a_dump_has_what_all_rings_cover(tmp_path: Path) -> None:
     covered = rings.window(now, ahead)
     assert covered.short == ("packets",)
     assert now - 20 * SECOND < covered.from_ns < now - 2 * SECOND
+    assert covered.packets
+    # The packets' clock is set back: what was recorded otherwise is written without them.
+    set_back = rings.window(now, ahead - 7200 * SECOND)
+    assert (set_back.packets, set_back.short) == (False, ())
+    assert set_back.from_ns == now - 60 * SECOND
     assert rings.size < 4_000_000
     assert MARGIN_NS > 0
     with pytest.raises(HostError, match="next to nothing"):
