@@ -167,11 +167,13 @@ esac
 
 # What is on its way is printed before bpftrace is told to end: it would drop it. The program prints
 # "+over" from when no more rows can come; after two of them all rows are there.
+# On a full disk it cannot say so.
 settle() {
   kill -URG "$tracer" 2>/dev/null || return
   tries=0
   while [ "$(tail -n 1000 "$work/raw" | grep -c '^+over')" -lt 2 ] && [ $tries -lt 60 ]; do
     kill -0 "$tracer" 2>/dev/null || return
+    [ "$(df -P "$work" | awk 'NR == 2 {print $4}')" != 0 ] || return
     tries=$((tries + 1)); sleep 1
   done
 }
@@ -357,8 +359,15 @@ done
 wait $tracer 2>/dev/null
 tracer=
 
+# Without room for the bundle, what was recorded stays as a killed script leaves it.
+no_room() {
+  trap - EXIT
+  fail "cannot write the bundle: is there no room left for $work?" \
+    "bbrscope ingest --salvage $work reads what was recorded"
+}
 # Rows to the event stream; counters and complaints to the account.
 grep -E '^#?[A-Z]+[0-9]?,' "$work/raw" > "$work/events.csv"
+[ $? -lt 2 ] || { rm -f "$work/events.csv"; no_room; }
 told=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
 counts=$(grep -v '^#' "$work/events.csv" | cut -d, -f1 | sort | uniq -c | awk '{printf "%s\"%s\": %d", s, $2, $1; s = ", "}')
 attempted=$(sed -n 's/^@attempted_\([A-Z]*\): \([0-9]*\)$/\1 \2/p' "$work/raw")
@@ -390,7 +399,7 @@ clock() {
   sed -n "s/^+clock $1 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/{\"boottime_ns\": \1, \"monotonic_ns\": \2, \"realtime_ns\": \3000}/p" "$work/raw"
 }
 start=$(clock start) end=$(clock end)
-cat > "$work/manifest.json" <<EOF
+cat > "$work/finished" <<EOF || { rm -f "$work/events.csv" "$work/finished"; no_room; }
 {"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
  "scenario": {"id": "live", "description": "recorded with the shell script"},
  $known
@@ -403,7 +412,11 @@ cat > "$work/manifest.json" <<EOF
 EOF
 if command -v zstd >/dev/null; then pack="zstd -q --rm" suffix=.zst; else pack="gzip" suffix=.gz; fi
 rm -f "$work/raw" "$work/tcpdump" "$work/clock"
-for file in events.csv packets.pcap ss.txt queue.csv; do [ -e "$work/$file" ] && $pack "$work/$file"; done
+for file in events.csv packets.pcap ss.txt queue.csv; do
+  [ ! -e "$work/$file" ] || $pack "$work/$file" ||
+    { [ $file != events.csv ] || mv "$work/events.csv" "$work/raw"; no_room; }
+done
+mv "$work/finished" "$work/manifest.json"
 { [ ! -e "$out" ] && mv "$work" "$out"; } || fail "cannot name the bundle $out" "it is $work"
 chown -R "${SUDO_UID:-0}:${SUDO_GID:-0}" "$out"  # tcpdump wrote as a user of its own
 trap - EXIT
@@ -413,6 +426,7 @@ echo "$out: $(echo "$counts" | tr -d '"')" >&2
 [ -z "$unloaded" ] || fail "$unloaded; the bundle is kept"
 [ "$lost" -gt 0 ] && fail "$lost rows were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
 [ "$no_exit" -gt 0 ] && fail "$no_exit calls have no exit row; the bundle is kept"
+[ -n "$probes" ] || fail "bpftrace's counters are missing, so that rows may be; the bundle is kept"
 [ -n "$counts" ] || fail "no socket had BBR while it was recorded; the bundle is kept"
 echo "  next: bbrscope ingest $out" >&2
 exit $status

@@ -98,6 +98,31 @@ class TestOnThisKernel:
         counted = bbrscope("sql", "--store", str(tmp_path / "s"), "SELECT max(events) FROM flows")
         assert int(re.findall(r"^ *(\d+)$", counted, re.MULTILINE)[0]) > 50
 
+    def test_a_full_disk_is_told_and_what_was_recorded_can_be_salvaged(
+        self, collector: Path, tmp_path: Path
+    ) -> None:
+        small, kept = tmp_path / "small", tmp_path / "kept.partial"
+        small.mkdir()
+        (tmp_path / "talk.py").write_text(SELF_TALK)
+        words = f"{sys.executable} {tmp_path}/talk.py"
+        script = (
+            f"mount -t tmpfs -o size=100k small {small} || exit 77; "
+            f"sh {collector} -r tcp_probe -n -o {small}/run -- {words}; status=$?; "
+            f"cp -r {small}/run* {kept}; rm -f {kept}/queue.csv*; exit $status"
+        )
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
+        )
+        if done.returncode == 77:
+            pytest.skip("needs the right to mount a tmpfs")
+        assert done.returncode == 1
+        assert "no room left" in done.stderr
+        assert "no socket had BBR" not in done.stderr
+        # Samples of the queue are cut off, too, and optional.
+        bbrscope("ingest", "--store", str(tmp_path / "s"), "--salvage", str(kept))
+        counted = bbrscope("sql", "--store", str(tmp_path / "s"), "SELECT max(events) FROM flows")
+        assert int(re.findall(r"^ *(\d+)$", counted, re.MULTILINE)[0]) > 50
+
 
 class TestItsFolder:
     pytestmark = needs_root
