@@ -12,6 +12,7 @@ from typing import Any
 import zstandard
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.record.output import accounting, check
+from bbrscope.probes.base.plurals import plural
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 
@@ -64,10 +65,12 @@ def lacks_nothing_unsaid(folder: Path, name: str) -> None:
     assert report["events_lost"] == found.sequence_missing == 0
     lacking = []
     if found.chain_breaks:
-        lacking.append(f"tp.delivered does not add up at {found.chain_breaks} calls of main()")
+        lacking.append(
+            f"tp.delivered does not add up at {plural(found.chain_breaks, 'call')} of main()"
+        )
     lacking += [call.sentence for call in accounting.exits_missing(found.as_dict())]
     if missed := report["accounting"].get("missed_runs", 0):
-        lacking.append(f"the kernel skipped {missed} runs of the probes")
+        lacking.append(f"the kernel skipped {plural(missed, 'run')} of the probes")
     assert not lacking or missed or report["rung"] == "kprobe", said
     assert all(sentence in said for sentence in lacking), said
     assert status == ("1\n" if lacking else "0\n"), said
