@@ -320,9 +320,10 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
             f"{path} is kept, but it is not complete: " + "; ".join(problems), way_out
         )
     if is_empty(manifest):
+        left = "; what COMMAND leaves running is not waited for: record it by -d or --pid"
         raise BbrscopeError(
             f"{path} is empty: no socket had BBR while it was recorded",
-            EMPTY_WAY_OUT,
+            EMPTY_WAY_OUT + (left if manifest["command_status"] is not None else ""),
         )
     say(f"  next: bbrscope ingest {path}", err=True)
 

@@ -601,6 +601,16 @@ def test_a_command_that_cannot_start_is_refused_before_anything_is_attached(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_that_leaves_others_running_ends_the_recording_and_that_is_told(
+    tmp_path: Path,
+) -> None:
+    words = ("--rung", "inet_diag", "--no-packets", "--port", "9", "-o", str(tmp_path / "run"))
+    done = ran(*words, "--", "sh", "-c", "sleep 3 & exit 7")
+    assert done.returncode == 1
+    assert "ended: the command ended (status 7)" in done.stderr
+    assert "what COMMAND leaves running is not waited for" in done.stderr
+
+
 def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()
