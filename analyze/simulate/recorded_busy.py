@@ -37,7 +37,7 @@ _EVERY_US, _BUSY_US, _NEVER_US = 60_000, 400, 7200 * 10**6
 _SETTLE_US = 1_000_000
 _SQL = """
 SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS rtt_us,
-  tp_sacked_out AS sacked, tp_mss_cache AS mss
+  tp_sacked_out AS sacked, tp_mss_cache AS mss, coalesce(tp_delivered_ce, 0) AS marked
 FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 """
 
@@ -77,7 +77,8 @@ def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:
 def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
     """By how much a flow's ACKs were late, of those that came while the bottleneck had a queue.
 
-    `columns` are t_us, delivered, rtt_us, sacked and mss of each ACK that BBR saw.
+    `columns` are t_us, delivered, rtt_us, sacked, mss and how many marks were echoed so far, of
+    each ACK that BBR saw.
     """
     t, delivered, mss = columns["t_us"], columns["delivered"], columns["mss"]
     if len(t) <= _AHEAD:
@@ -88,7 +89,10 @@ def lateness_us(columns: Mapping[str, Array], path: PathSetup) -> Array:
     due = t - np.cumsum(np.diff(delivered, prepend=delivered[0]) * packet_us)
     n = len(t) - _AHEAD
     following = np.stack([due[k : n + k] for k in range(1, _AHEAD + 1)])
-    judged = good[:n].copy()
+    # dctcp_ece_ack_update() sends a delayed ACK when the next packet's mark is another: by that
+    # packet's time later than it was due, whatever the hosts do.
+    echoed = np.diff(columns["marked"], prepend=columns["marked"][0]) > 0
+    judged = good[:n] & (echoed[:n] == echoed[1 : n + 1])
     for k in range(1, _AHEAD + 1):
         judged &= good[k : n + k]
     # Packets of others between two of its own are no lateness.
