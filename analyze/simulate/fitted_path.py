@@ -4,9 +4,10 @@ The shortest RTT is the path's; the fastest delivery its rate, in time where it 
 longest queue its buffer. Packets that are lost while their neighbours met hardly a queue are lost
 at random: their share of what was delivered then is the random loss, unless they come in a burst.
 A rate that falls for a queue that never ends is that of a path with others on it, taken for CUBIC.
-Losses without a queue, while a bucket was empty, are a policer's (recorded_policer.py). Silences
-beyond two retransmission timeouts are outages; holes in SACKs without losses are reordering; CE
-marks tell the threshold; samples that are limited by the application its rate.
+Losses without a queue, while a bucket was empty, are a policer's (recorded_policer.py); packets
+that left before a link of that rate could have sent them, a token bucket's (recorded_bucket.py).
+Silences beyond two retransmission timeouts are outages; holes in SACKs without losses are
+reordering; CE marks tell the threshold; samples that are limited by the application its rate.
 `tests/analyze/simulate/test_fitted_path.py` and README.md compare this with what is known.
 """
 
@@ -24,6 +25,7 @@ from ...probes.base.plurals import plural
 from .path_ends import FITTED_OF_SILENCE, UNTOLD_RATE, Change, PathEnd, path_ends
 from .random_loss import is_lost_in_skbs, is_uneven, random_loss
 from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_us
+from .recorded_bucket import recorded_bucket
 from .recorded_buffer import packet_times_us, recorded_buffer
 from .recorded_marks import marks_us
 from .recorded_policer import recorded_policer
@@ -117,6 +119,17 @@ def fitted_path(
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
+    bucket = None
+    # Neither others, changes nor ACKs that come at other times: then queues tell of the bucket.
+    if (
+        is_one
+        and others_us is None
+        and len(changes) == 1
+        and not (together_us or steps or reordered)
+    ):
+        bucket = recorded_bucket(every, base_us, frame * 8e6 / changes[0][2], frame)
+    if bucket:
+        changes = [(0, "rate", bucket.rate_bps)]
     packet_us = packet_times_us(every, changes, frame, WINDOW_US)
     at_random = random_loss(every, base_us, packet_us)
     silences = _silences(every, base_us)
@@ -126,6 +139,7 @@ def fitted_path(
         round(base_us),
         # A queue that was never full may be longer than it was.
         limit_packets=buffer.packets if buffer.is_full else max(4, 2 * buffer.packets),
+        burst_bytes=round(bucket.burst_bytes) if bucket else PathSetup.burst_bytes,
         loss=at_random,
         in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us, packet_us),
         aggregation_us=round(together_us),

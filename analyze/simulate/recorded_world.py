@@ -135,6 +135,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
         "rate_mbps": path.rate_bps / 1e6,
         "base_rtt_ms": path.rtt_us / 1000,
         "buffer_packets": path.limit_packets or path.limit_bytes // (mss + headers),
+        "bucket_packets": path.burst_bytes // (mss + headers),
         "policer_packets": path.burst_bytes // (mss + headers) if path.policer else 0,
         "loss_share": path.loss,
         "reordered_share": path.reorder,
@@ -145,8 +146,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
     }
     recorded = _recorded(con, info, setup, words)
     within = _begins_within(con, info)
-    scenario = _scenario(written)
-    known = own or info.version, setup, recorded, fitted, within, fit, scenario
+    known = own or info.version, setup, recorded, fitted, within, fit, _scenario(written)
     return RecordedWorld(info.run, *known)
 
 

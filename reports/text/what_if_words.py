@@ -27,11 +27,13 @@ _CHANGES = {
 def path_words(fitted: Mapping[str, Any]) -> str:
     """The path that a run was simulated on, and where it is known from."""
     bucket, queue = fitted["policer_packets"], fitted["buffer_packets"]
+    # A bucket of two packets is tbf's least, which all paths have.
+    beside = f", a bucket of {fitted['bucket_packets']}" if fitted["bucket_packets"] > 2 else ""
     words = [
         f"{fitted['rate_mbps']:g} Mbit/s, {fitted['base_rtt_ms']:g} ms",
         f"policer with a bucket of {plural(bucket, 'packet')}"
         if bucket
-        else f"buffer of {plural(queue, 'packet')}",
+        else f"buffer of {plural(queue, 'packet')}{beside}",
         f"random loss {100 * fitted['loss_share']:.3g} %",
     ]
     words += [

@@ -79,6 +79,26 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
         assert value == pytest.approx(true_value, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("cc", "path"),
+    [
+        ("v1", PathSetup(180_000_000, 27_000, limit_packets=742, burst_bytes=32_000)),
+        ("v2", PathSetup(50_000_000, 60_000, limit_packets=500, burst_bytes=64_000)),
+        # What a full bucket lets through at once makes samples of a twentieth beyond the rate.
+        ("v3", PathSetup(20_000_000, 30_000, limit_packets=50, burst_bytes=32_000)),
+        ("v2", PathSetup(30_000_000, 50_000, limit_packets=400, burst_bytes=250_000, loss=0.01)),
+        ("v3", PLAIN),
+    ],
+)
+def test_what_a_bucket_lets_through_at_once_is_found(
+    cc: str, path: PathSetup, tmp_path: Path
+) -> None:
+    found = fitted(path, tmp_path, FlowSetup(cc, 0, 5_000_000)).setup.path
+    assert found.burst_bytes == pytest.approx(path.burst_bytes, rel=0.05)
+    assert found.rate_bps == pytest.approx(path.rate_bps, rel=0.02)
+    assert found.rtt_us == pytest.approx(path.rtt_us, abs=20)
+
+
 def test_a_path_that_hardly_queues_at_first_is_not_taken_for_the_sender(tmp_path: Path) -> None:
     """v3 has a queue only while it probes; when the rate rose it shows as it probes again."""
     path = replace(PLAIN, changes=((3_000_000, "rate", 45e6),))
