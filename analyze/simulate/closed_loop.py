@@ -17,7 +17,7 @@ from ..replay.run_info import run_info
 from .course import COURSE, recorded_course, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence
-from .known_errors import Interval, expected, of_others, shipped
+from .known_errors import Interval, KnownError, expected, is_measured, of_others, shipped
 from .milestones import Milestones, milestones
 from .path_ends import untold
 from .recorded_world import METRICS, RecordedWorld, recorded_world
@@ -251,14 +251,19 @@ def predict(
     check_fit(world, own)
     ends = outcomes_between(world, changed, seeds, advance)
     simulated = {name: interval_between(name, ends) for name in METRICS}
-    other = _of_a_kernel(world, own, simulated)
+    kind = {"described": world.is_described, "alone": world.is_alone}
+    errors = of_others(shipped(), world.scenario, world.run, **kind)
+    other = _of_a_kernel(world, own, simulated, errors)
     rules = version if version and version != world.rules else "these rules"
     verdicts = {}
     for name in METRICS:
         recorded, middle = world.recorded[name], own[name][1]
         of_ends = [intervals(runs)[name] for runs in ends]
-        is_covered = not world.uncovered
-        said = verdict(name, recorded, of_ends, middle, other[name], is_covered=is_covered)
+        known = {
+            "is_covered": not world.uncovered,
+            "is_measured": is_measured(name, recorded, middle, errors),
+        }
+        said = verdict(name, recorded, of_ends, middle, other[name], **known)
         error = f" (own-rules error {abs(recorded - middle):.3g})"
         verdicts[name] = words(name, rules, recorded, other[name], said) + error
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
@@ -312,11 +317,12 @@ def check_length(world: RecordedWorld) -> None:
 
 
 def _of_a_kernel(
-    world: RecordedWorld, own: Mapping[str, Interval], simulated: Mapping[str, Interval]
+    world: RecordedWorld,
+    own: Mapping[str, Interval],
+    simulated: Mapping[str, Interval],
+    errors: Sequence[KnownError],
 ) -> dict[str, Interval]:
     """What was simulated under other rules, as intervals that hold a kernel's run."""
-    kind = {"described": world.is_described, "alone": world.is_alone}
-    errors = of_others(shipped(), world.scenario, world.run, **kind)
     path = world.setup.path
     round_trips = [path.rtt_us, *(value for _, what, value in path.changes if what == "rtt")]
     base_ms = min(round_trips) / 1000

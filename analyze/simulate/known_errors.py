@@ -145,9 +145,25 @@ def with_own_error(
 ) -> tuple[float, float]:
     """The ends of the seeds' interval, from its median at least as far as the own rules' error."""
     low, middle, high = (_scaled(name, value) for value in simulated)
-    error = abs(_scaled(name, recorded) - _scaled(name, own))
+    error = _own_error(name, recorded, own)
     ends = min(low, middle - error), max(high, middle + error)
     return _unscaled(name, ends[0]), _unscaled(name, ends[1])
+
+
+def is_measured(name: str, recorded: float, own: float, errors: Sequence[KnownError]) -> bool:
+    """Whether own rules of `errors` came out as far from what was recorded as here.
+
+    Intervals hold what comes from the same distribution as the pairs that they were made from: of
+    a recording whose own rules come out further off nothing is known. Arguments as of `expected`.
+    """
+    known = (error.predicted[name] for error in errors)
+    most = max((_own_error(name, one.recorded, one.own) for one in known), default=math.inf)
+    return _own_error(name, recorded, own) <= most
+
+
+def _own_error(name: str, recorded: float, own: float) -> float:
+    """How far the own rules came out from what was recorded; scaled."""
+    return abs(_scaled(name, recorded) - _scaled(name, own))
 
 
 def _widening(name: str, errors: Sequence[KnownError]) -> float:

@@ -18,13 +18,15 @@ from .known_errors import (
     KnownError,
     Predicted,
     expected,
+    is_measured,
     of_others,
     with_own_error,
 )
 
 # Why a verdict is not sure: the interval of which step is the first that leaves more than one
-# answer; FIT: that of none, but the path is not the run's.
+# answer; FIT: that of none, but the path is not the run's; FAR: nothing is known of such runs.
 CHANCE, PATH, OWN_RULES, ENGINE, FIT = "chance", "path", "own rules", "engine", "fit"
+FAR = "far"
 
 _DOUBTS = {
     CHANCE: "runs of one path differ as much by chance",
@@ -32,12 +34,15 @@ _DOUBTS = {
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
     FIT: "the recording shows what its fitted path does not have",
+    FAR: "its own rules, simulated, come out further from what was recorded than where predictions"
+    " were measured",
 }
 # What the values of an interval that leaves a doubt are, beside what was recorded.
+_ALL = (-1, 0, 1)
 _LEFT = {
     (-1, 0): "less or the same",
     (0, 1): "the same or more",
-    (-1, 0, 1): "less, the same or more",
+    _ALL: "less, the same or more",
 }
 _QUANTITIES = {
     "goodput_mbps": ("carried", "Mbit/s"),
@@ -58,7 +63,9 @@ class Told:
         doubt: why there are more, CHANCE: runs of one world differ as much from seed to seed; PATH:
             so do the worlds that the recording does not tell apart; OWN_RULES: the recorded rules
             come out as far from what was recorded; ENGINE: so do predictions of kernels. FIT: there
-            is one, of a path that is not the run's. Empty: there is one.
+            is one, of a path that is not the run's. FAR: what the interval leaves out may be
+            true, since none of the errors that it was made from is of such a run. Empty: there is
+            one.
     """
 
     likeliest: int
@@ -74,6 +81,7 @@ def verdict(
     interval: Interval,
     *,
     is_covered: bool = True,
+    is_measured: bool = True,
 ) -> Told:
     """Whether a kernel under the other rules would have come to less, the same or more.
 
@@ -83,10 +91,13 @@ def verdict(
         simulated: [5 %, median, 95 %] over the seeds, of each world that the run may have had.
         interval: between what a kernel's run lies, which `expected` returns.
         is_covered: the fitted path has what the recording shows.
+        is_measured: see `is_measured` of known_errors.py.
     """
     low, middle, high = interval
     signs = _signs(name, recorded, low, high)
     likeliest = 0 if low <= recorded <= high else TOLERANCES[name].sign(recorded, middle)
+    if not is_measured and len(signs) < len(_ALL):
+        return Told(likeliest, _ALL, FAR)
     if len(signs) == 1:
         return Told(likeliest, signs, "" if is_covered else FIT)
     all_worlds = min(one[0] for one in simulated), interval[1], max(one[2] for one in simulated)
@@ -172,7 +183,8 @@ def _judged(name: str, one: Predicted, others: Sequence[KnownError]) -> list[str
     """What holds of a prediction, by the names of Coverage."""
     interval = expected(name, one.simulated, one.recorded, one.own, others)
     true = TOLERANCES[name].sign(one.recorded, one.kernel)
-    judged = verdict(name, one.recorded, [one.simulated], one.own, interval)
+    like = is_measured(name, one.recorded, one.own, others)
+    judged = verdict(name, one.recorded, [one.simulated], one.own, interval, is_measured=like)
     said = judged.signs
     in_seeds = one.simulated[0] <= one.kernel <= one.simulated[2]
     near = TOLERANCES[name].sign(one.kernel, one.simulated[1]) == 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from bbrscope.analyze.simulate.known_errors import Interval
+from bbrscope.analyze.simulate.known_errors import Interval, is_measured, shipped
 from bbrscope.analyze.simulate.verdicts import (
     CHANCE,
     ENGINE,
+    FAR,
     FIT,
     OWN_RULES,
     PATH,
@@ -91,3 +94,24 @@ def test_what_no_fit_has_leaves_no_verdict_sure() -> None:
     assert words("goodput_mbps", "v3", 10, interval, said).startswith(
         "no difference that can be told: "
     )
+
+
+def test_nothing_is_sure_where_own_rules_come_out_further_off_than_ever_measured() -> None:
+    """The interval is made from errors of runs that this one is none of."""
+    recorded, simulated = 10.0, (8.0, 8.2, 8.4)
+    errors = [error for error in shipped() if not error.described and error.alone]
+    most = max(
+        abs(math.log(one.recorded / one.own))
+        for one in (error.predicted["goodput_mbps"] for error in errors)
+    )
+    for own, doubt in (
+        (recorded * math.exp(0.9 * most), ""),
+        (recorded * math.exp(1.1 * most), FAR),
+    ):
+        like = is_measured("goodput_mbps", recorded, own, errors)
+        said = verdict("goodput_mbps", recorded, [simulated], own, simulated, is_measured=like)
+        assert said.likeliest == -1
+        assert said.doubt == doubt
+        text = words("goodput_mbps", "v3", recorded, simulated, said)
+        assert ("probably" in text) == bool(doubt)
+    assert is_measured("goodput_mbps", 10.0, 20.0, [])
