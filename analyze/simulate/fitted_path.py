@@ -69,9 +69,9 @@ class FittedPath:
 
     `others_us`: since when others have used the path, too, in us since the recording's first flow
     began; None: nobody did. `least_packets`: the queue was never full, and the buffer has so many
-    packets or more; 0: it was full. `ends`: paths that the recording does not tell from it, see
-    path_ends.py. `uncovered`: what the recording shows, but the fit does not
-    have.
+    packets or more, and is taken for twice as many; 0: it was full. `ends`: paths that the
+    recording does not tell from it, see path_ends.py. `uncovered`: what the recording shows, but
+    the fit does not have.
     """
 
     path: PathSetup
@@ -115,21 +115,12 @@ def fitted_path(
     rates = recorded_rates(every, base_us, together_us, frame, len(flows), limited_bps > 0)
     if rates is None:
         raise _no_samples(info, len(every["rtt_us"]))
-    changes = rates.changes
+    changes, burst_bytes = rates.changes, PathSetup.burst_bytes
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
-    bucket = None
-    # Neither others, changes nor ACKs that come at other times: then queues tell of the bucket.
-    if (
-        is_one
-        and others_us is None
-        and len(changes) == 1
-        and not (together_us or steps or reordered)
-    ):
-        bucket = recorded_bucket(every, base_us, frame * 8e6 / changes[0][2], frame)
-    if bucket:
-        changes = [(0, "rate", bucket.rate_bps)]
+    elif is_one and not (together_us or steps or reordered):
+        changes, burst_bytes = _bucketed(every, changes, base_us, frame)
     packet_us = packet_times_us(every, changes, frame, WINDOW_US)
     at_random = random_loss(every, base_us, packet_us)
     silences = _silences(every, base_us)
@@ -137,9 +128,8 @@ def fitted_path(
     path = PathSetup(
         round(changes[0][2] * (1 if rates.is_told else UNTOLD_RATE)),
         round(base_us),
-        # A queue that was never full may be longer than it was.
         limit_packets=buffer.packets if buffer.is_full else max(4, 2 * buffer.packets),
-        burst_bytes=round(bucket.burst_bytes) if bucket else PathSetup.burst_bytes,
+        burst_bytes=burst_bytes,
         loss=at_random,
         in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us, packet_us),
         aggregation_us=round(together_us),
@@ -171,6 +161,17 @@ def _policed(every: Columns, base_us: float, frame: int) -> FittedPath | None:
     link = round(policer.rate_bps), round(base_us)
     path = PathSetup(*link, policer=True, burst_bytes=round(policer.burst_bytes))
     return FittedPath(path, 0, None)
+
+
+def _bucketed(
+    every: Columns, changes: list[Change], base_us: float, frame: int
+) -> tuple[list[Change], int]:
+    """The rate and the bytes of a path's token bucket; as it was, if it shows none."""
+    packet_us = frame * 8e6 / changes[0][2]
+    bucket = recorded_bucket(every, base_us, packet_us, frame) if len(changes) == 1 else None
+    if bucket is None:
+        return changes, PathSetup.burst_bytes
+    return [(0, "rate", bucket.rate_bps)], round(bucket.burst_bytes)
 
 
 def _is_unresolved(con: duckdb.DuckDBPyConnection, info: RunInfo, base_us: float) -> bool:
