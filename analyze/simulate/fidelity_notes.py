@@ -20,6 +20,8 @@ _COMPARED = (
 _ROUND_TRIPS_US = 9_900, 80_000
 _BUFFERS_BDP = 0.15, 6.0
 _MOST_LOSS = 0.02
+# Packets in a token bucket; recorded ones have two, up to a part of one.
+_MOST_BUCKET = 3
 
 _GUESSED = "the path is fitted from the recording alone, for which intervals are wider"
 
@@ -38,6 +40,8 @@ def _of_path(setup: Setup) -> list[str]:
         why.append("no kernel's recording has this round trip")
     if _has_other_buffer(path):
         why.append("no kernel's recording has such a buffer")
+    if not path.policer and path.burst_bytes > _MOST_BUCKET * (path.mss + path.headers):
+        why.append("no kernel's recording has such a token bucket")
     if path.loss > _MOST_LOSS:
         why.append("no recording with so much random loss was compared")
     if path.marks_us or path.ecn:
