@@ -98,7 +98,8 @@ HAVING max(packets) FILTER (policer) > coalesce(max(packets) FILTER (NOT policer
 """
 
 # What each queue's counters say at its first sample, where that comes when flows have begun. All of
-# it is of the run (`of_run`) unless it sent more packets than the flows had by then.
+# it is of the run (`of_run`) unless it sent more packets than the flows may have by then: what left
+# since a flow's last event, its initial window above all, the next one tells.
 FIRST_SAMPLES = f"""
 WITH first AS (
   SELECT run_id, kind, min(ns)::BIGINT AS ns, arg_min(dropped, ns)::BIGINT AS dropped,
@@ -109,7 +110,7 @@ SELECT f.run_id, f.kind, any_value(f.ns) AS ns, any_value(f.dropped) AS dropped,
   any_value(f.dropped) = 0 OR coalesce(any_value(f.sent) <= sum(e.packets), false) AS of_run
 FROM first f JOIN these_run r USING (run_id) LEFT JOIN (
   SELECT k.run_id, k.kind, e.flow, sum(e.lost) + sum(e.delivered)
-    + at_greatest(e.inflight, e.seq, e.seq) AS packets
+    + at_greatest(greatest(e.inflight, e.cwnd), e.seq, e.seq) AS packets
   FROM first k JOIN these_events e ON e.run_id = k.run_id AND e.ns <= k.ns GROUP BY ALL
 ) e ON e.run_id = f.run_id AND e.kind = f.kind
 WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
