@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...probes.base.errors import BbrscopeError
+from ...probes.fields import FIELDS
 from ..bbr import params
 from ..bbr.ints import BBR_UNIT
 
@@ -38,13 +39,14 @@ def parse_settings(
     """
     values: dict[str, int] = {}
     aliases: dict[str, tuple[str, ...]] = params.ALIASES.get(version, {})
+    running = [version] if readers is None else readers
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
             raise BbrscopeError(f"--set {text}: no '='", "write --set loss_thresh=13 or =5%")
         for target in aliases.get(name, (name,)):
-            values[target] = _value(target, value)
-            _check_read(target, [version] if readers is None else readers)
+            values[target] = _value(target, value, running)
+            _check_read(target, running)
     return values
 
 
@@ -74,7 +76,7 @@ def as_settings(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str
     return changed | {f"pacing_gain.{i}": gain for i, gain in enumerate(gains)}
 
 
-def _value(name: str, text: str) -> int:
+def _value(name: str, text: str, readers: Sequence[str]) -> int:
     """The value of one setting in kernel units, checked."""
     known = set(params.PARAMS.names or ()) - {"pacing_gain"}
     is_gain = _PACING_GAIN.match(name) is not None
@@ -85,6 +87,10 @@ def _value(name: str, text: str) -> int:
         raise BbrscopeError(f"{name}={text}: not a fraction", "give a whole number")
     number = _number(name, text)
     smallest, largest = _SMALLEST.get(name, 0), _LARGEST_GAIN if is_fraction else _LARGEST
+    # A version that keeps its parameters in struct bbr has so many bits for each.
+    field = FIELDS.get(f"params.{name}")
+    if field and any(one.partition("-patched")[0] in field.versions for one in readers):
+        largest = min(largest, field.maximum)
     if not smallest <= number <= largest:
         raise BbrscopeError(f"{name}={text}: out of range", f"between {smallest} and {largest}")
     return number

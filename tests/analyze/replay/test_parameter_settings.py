@@ -45,6 +45,16 @@ def test_what_the_kernel_could_not_hold_is_refused(text: str, words: str) -> Non
     assert caught.value.way_out
 
 
+def test_what_the_bitfields_of_v2_could_not_hold_is_refused_where_v2_runs() -> None:
+    for text, most in (("loss_thresh=500%", 255), ("full_loss_cnt=16", 15)):
+        with pytest.raises(BbrscopeError) as caught:
+            parse_settings([text], "v2")
+        assert caught.value.way_out == f"between 0 and {most}"
+        with pytest.raises(BbrscopeError):
+            parse_settings([text], "v3", readers=["v3", "v2-patched"])
+        assert parse_settings([text], "v2", readers=["v3"])
+
+
 def test_what_no_version_that_runs_reads_is_refused() -> None:
     for name, version in (("loss_thresh", "v1"), ("undo", "v3"), ("plb_enabled", "v2")):
         with pytest.raises(BbrscopeError) as caught:
