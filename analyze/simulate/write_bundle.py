@@ -59,6 +59,10 @@ def write_bundle(
     if not RUN_NAME.fullmatch(folder.name):
         raise ScenarioError(f"{folder.name!r:.60} cannot name a run", f"use {NAME_HOLDS}")
     version = _version(setup) if events else None
+    if extra is None and not any(flow.version for flow in setup.flows):
+        raise ScenarioError(
+            "no flow has BBR: the bundle would hold no event", "add one to --cc, or leave -o out"
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = ScratchFolder(folder.parent)

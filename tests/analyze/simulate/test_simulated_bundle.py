@@ -144,6 +144,14 @@ def test_what_is_beside_a_bundle_stays_and_one_made_meanwhile_is_not_touched(
     assert left == ["run", "run.partial", "run/theirs"]
 
 
+def test_no_bundle_is_written_where_no_flow_has_bbr(tmp_path: Path) -> None:
+    flows = (FlowSetup("cubic", 0, 100_000), FlowSetup("reno", 0, 100_000))
+    setup = Setup(PathSetup(10_000_000, 20_000), flows, 100_000)
+    with pytest.raises(ScenarioError, match="no flow has BBR"):
+        write_bundle.write_bundle(setup, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_new_field_that_bbr_does_not_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the recipe of a field adds it: the simulated kernel has no value for it."""
     before, after = BytesIO(), BytesIO()
