@@ -5,10 +5,10 @@
 Copies the shipped v2_single_1bdp (10,602 events) under as many names; its packets are left out
 (--capture measures packets). Files them in a lake with one worker process and with two; loads,
 replays and diagnoses them in a plain store on one CPU and on two, each command with its own default
-of processes (ingest, which takes one for so little, is told how many), and two bundles alone, which
-tell what a command's start takes. Prints CPU seconds per bundle by what they are spent on, what is
-paid besides that work (identifying it, its share of a store), wall time, and memory; then the
-diagnosis of one run, and a commit for each bundle. --report adds the report of 1 million events
+of processes or threads, and two bundles alone, which tell what a command's start takes. Prints CPU
+seconds per bundle by what they are spent on, what is paid besides that work (identifying it, its
+share of a store), wall time, and memory; then the diagnosis of one run, and a commit for each
+bundle. --report adds the report of 1 million events
 (see bench_report.py), --capture packets beside tshark (see bench_packets.py). Only an idle machine
 tells the truth about wall time: on a busy one, two processes are not given two CPUs.
 """
@@ -164,7 +164,7 @@ def store_times(folder: Path, bundles: list[Path]) -> float:
                 store = folder / f"store{jobs}_{len(some)}.duckdb"
                 words = [sys.executable, "-m", "bbrscope.reports", name, "--store", str(store)]
                 if name == "ingest":
-                    words += ["--no-packets", "--jobs", str(jobs), *map(str, some)]
+                    words += ["--no-packets", *map(str, some)]
                 took.append(measure(words, cores))
             (start_s, start_cpu, _), (seconds, cpu, peak) = took
             walls.append(seconds)
