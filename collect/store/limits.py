@@ -71,22 +71,24 @@ def _at(
 
     _, name = setting
     with _lock:
-        if setting not in _held:
-            former = con.execute(f"SELECT current_setting('{name}')").fetchall()[0][0]
-            _held[setting] = _Held(former)
-        held = _held[setting]
-        held.wanted.append(value)
+        held = _held.get(setting)
+        if held is None:
+            held = _Held(con.execute(f"SELECT current_setting('{name}')").fetchall()[0][0])
         con.execute(f"SET {name} = '{value}'")
+        held.wanted.append(value)
+        _held[setting] = held
     try:
         yield
     finally:
-        # A statement that fails voids the transaction of this connection, and nothing is accepted
-        # there any more: another connection sets it. What other threads need at this moment may be
-        # more memory than was allowed before: it stays allowed.
-        with _lock, con.cursor() as other, suppress(duckdb.OutOfMemoryException):
+        with _lock:
             held.wanted.remove(value)
             now = held.wanted[-1] if held.wanted else _held.pop(setting).former
-            other.execute(f"SET {name} = '{now}'")
+            # A statement that fails voids the transaction of this connection, and nothing is
+            # accepted there any more: another one sets it, unless all are closed. What other
+            # threads need now may be more memory than was allowed before: it stays allowed.
+            refused = suppress(duckdb.OutOfMemoryException, duckdb.ConnectionException)
+            with refused, con.cursor() as other:
+                other.execute(f"SET {name} = '{now}'")
 
 
 def write_as_it_fills(con: duckdb.DuckDBPyConnection) -> None:

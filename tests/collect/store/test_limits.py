@@ -53,3 +53,23 @@ def test_settings_of_others_are_left_alone(tmp_path: Path) -> None:
         store.con.execute("SET lock_configuration = true")
         with limited(store.con, threads=3):
             assert threads(store.con) == 7
+
+
+def test_what_could_not_be_set_or_outlives_its_store_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.duckdb"
+    with open_store(path) as store:
+        con = store.con
+        con.execute("SET threads = 7")
+        with pytest.raises(duckdb.Error), limited(con, threads=0):
+            pass
+        with limited(con, threads=3):
+            pass
+        assert threads(con) == 7
+        outliving = limited(con, threads=3)
+        outliving.__enter__()
+    outliving.__exit__(None, None, None)
+    with open_store(path) as store:
+        store.con.execute("SET threads = 5")
+        with limited(store.con, threads=3):
+            pass
+        assert threads(store.con) == 5
