@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class _Held:
 
 # The settings are the database's: several threads may have some at the same time.
 _held: dict[tuple[str, str], _Held] = {}
-_lock = Lock()
+# A generator that is left half-way may end, in any thread, while this is held.
+_lock = RLock()
 
 
 def memory_for(events: int, least: int = MEMORY) -> str:
