@@ -14,6 +14,14 @@ FROM these_events u LEFT JOIN these_events o ON o.run_id = u.run_id AND o.flow =
 WHERE u.kind = 'undo_cwnd' GROUP BY u.run_id, u.flow, u.ns
 """
 
+# What each flow marked lost in recoveries that it took back.
+LATE = """
+SELECT e.run_id, e.flow, sum(e.lost)::BIGINT AS packets FROM these_events e
+WHERE e.lost > 0 AND EXISTS (FROM these_undone u WHERE u.run_id = e.run_id AND u.flow = e.flow
+  AND e.ns > u.from_ns AND e.ns < u.to_ns)
+GROUP BY e.run_id, e.flow
+"""
+
 # Timeouts and their repair. tcp_enter_loss() marks what is in flight lost, whether it is or not,
 # and then sets the state: no ACK is processed in between, so that the timer marks what is marked
 # after event after_seq. Until all that was sent by then is acknowledged, which event until_seq

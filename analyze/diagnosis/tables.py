@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
+from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
-from .loss_tables import TIMEOUTS, UNDONE
+from .loss_tables import LATE, TIMEOUTS, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
@@ -141,7 +142,7 @@ FROM counted e JOIN believed b USING (run_id, flow)
 LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
-_FLOWS = """
+_FLOWS = f"""
 SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
   (max(ns) - min(ns)) / 1e9 AS duration_s, max(mss) AS mss,
   sum(acked_bytes)::BIGINT AS acked_bytes, sum(delivered)::BIGINT AS delivered,
@@ -152,7 +153,9 @@ SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
   sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share,
   -- TCP_CA_Disorder (1) that ended in TCP_CA_Open (0): a hole that closed by itself.
-  count_if(kind = 'set_state' AND new_state = 0 AND ca_state = 1) AS disorder_spells
+  count_if(kind = 'set_state' AND new_state = 0 AND ca_state = 1) AS disorder_spells,
+  -- The path's habit: its least round trip is that of its fastest packets.
+  disorder_spells >= {LEAST_SPELLS} AS reorders
 FROM these_events JOIN these_bases base USING (run_id, flow)
 GROUP BY run_id, flow ORDER BY run_id, flow
 """
@@ -277,6 +280,7 @@ TABLES = {
     "trips": TRIPS,
     "paths": PATHS,
     "undone": UNDONE,
+    "late": LATE,
     "timeouts": TIMEOUTS,
     "seen": SEEN,
     "facts": FACTS,

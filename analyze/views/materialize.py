@@ -280,10 +280,7 @@ def _has_room(store: Store, run_ids: Sequence[int]) -> bool:
     import duckdb
 
     try:
-        with (
-            Store(store.path, store.con.cursor(), read_only=False) as own,
-            own.transaction() as con,
-        ):
+        with store.beside() as own, own.transaction() as con:
             materialize(con, run_ids)
     except (StoreError, duckdb.OutOfMemoryException) as error:
         if not isinstance(error.__cause__ or error, duckdb.OutOfMemoryException):

@@ -174,7 +174,7 @@ class _Threads(Closing):
         """Have a share loaded."""
         job = self._pool.submit(self._load, [bundle for bundle in bundles if bundle.alone])
         self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        job.add_done_callback(self._jobs.discard)  # wait() never ends for one that is cancelled
         return _Share(bundles, job)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class _Threads(Closing):
         self._pool.shutdown()
 
     def _load(self, bundles: Sequence[_Bundle]) -> dict[_Bundle, Outcome | BbrscopeError]:
-        with Store(self._store.path, self._store.con.cursor(), read_only=False) as own:
+        with self._store.beside() as own:
             self._at_work.add(own)
             try:
                 loaded = all_or_each(own, bundles, lambda bundle: self._load_one(own, bundle))

@@ -22,10 +22,10 @@ BYTES_AN_EVENT = 256
 # Work that fits into no less may have what DuckDB takes by itself.
 ALL_MEMORY = "80%"
 
-# The file, if its settings are this module's.
+# The file, if its settings may be changed here; no row: it has none, or they are locked.
 _FILE = (
     "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-    " AND NOT current_setting('lock_configuration')"
+    " AND path IS NOT NULL AND NOT current_setting('lock_configuration')"
 )
 
 
@@ -56,11 +56,10 @@ def limited(con: duckdb.DuckDBPyConnection, **settings: str | int) -> Iterator[N
     in memory keeps those that whoever made it chose, and one that has answered a user's queries
     those that it had then: they are locked.
     """
-    files = con.execute(_FILE).fetchall()
     with ExitStack() as until_then:
-        for name, value in settings.items():
-            if files and files[0][0] is not None:
-                until_then.enter_context(_at(con, (files[0][0], name), value))
+        for (file,) in con.execute(_FILE).fetchall():
+            for name, value in settings.items():
+                until_then.enter_context(_at(con, (file, name), value))
         yield
 
 

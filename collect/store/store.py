@@ -162,6 +162,10 @@ class Store(Closing):
         with suppress(duckdb.Error):
             self.con.rollback()
 
+    def beside(self) -> Store:
+        """Return this store over a connection of its own, for another thread to write with."""
+        return Store(self.path, self.con.cursor(), read_only=False)
+
     def insert_waiting(self) -> None:
         """Insert rows that wait for the end of the transaction, because they are asked for now."""
         self.waiting.insert(self.con)

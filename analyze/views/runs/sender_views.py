@@ -23,8 +23,8 @@ _OVERTAKEN_US = (
     "coalesce(TRY_CAST(split_part(json_extract_string(r.setup, '$.reorder'), ':', 1) AS DOUBLE), 0)"
     " * 1e3"
 )
-# enum tcp_ca_state: TCP_CA_Disorder (1) that ends in TCP_CA_Open (0) so often is a path's habit.
-MOST_SPELLS = 10
+# enum tcp_ca_state: where TCP_CA_Disorder (1) ends in TCP_CA_Open (0) so often, the path reorders.
+LEAST_SPELLS = 10
 # Of fewer ACKs, no rate, no share and no percentile says anything.
 LEAST_ACKS = 50
 
@@ -224,7 +224,7 @@ WITH lows AS (
   SELECT run_id, flow, least(min(us), min(model_us)) AS us,
     least(min(exact_us), min(exact_model_us)) AS exact_us,
     -- What overtook others, and so makes a hole that a SACK tells of, is faster than the path.
-    CASE WHEN sum(spells) >= {MOST_SPELLS} THEN min(in_order_us) END AS in_order_us
+    CASE WHEN sum(spells) >= {LEAST_SPELLS} THEN min(in_order_us) END AS in_order_us
   FROM lows GROUP BY run_id, flow
 ), least AS (
   -- An RTT that a timestamp tells, of a packet that was sent again, is up to a tick short: what the
