@@ -48,7 +48,7 @@ def queue_rows(
         BundleError: damaged, empty, without uptime_s, or with a value that is impossible.
     """
     try:
-        yield from _rows(run_id, lines(path), shown, clocks)
+        yield from _rows(run_id, lines(path, ended=damage is not None), shown, clocks)
     except DamagedError as error:
         if damage is None or not error.cut:
             way = "restore the file, or delete it: it is optional"

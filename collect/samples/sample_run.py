@@ -129,7 +129,7 @@ def load_recorded(
 def _whole_part(path: Path, shown: str, damage: list[str] | None) -> Iterator[str]:
     """Yield the lines of a file; of one that was cut off, with a list for `damage`, those there."""
     try:
-        yield from lines(path)
+        yield from lines(path, ended=damage is not None)
     except DamagedError as error:
         if damage is None or not error.cut:
             raise BundleError(f"{shown}: {error}", "delete it: it is optional") from error

@@ -193,7 +193,7 @@ QUEUE_SAMPLES = Table(
         RUN_ID,
         Column("boottime_ns", "UBIGINT", "ns", "CLOCK_BOOTTIME, 10 ms resolution"),
         Column("ns", "UBIGINT", "ns", "the same on CLOCK_MONOTONIC; NULL: clocks unknown"),
-        Column("kind", "VARCHAR", "", "qdisc"),
+        Column("kind", "VARCHAR", "", "qdisc; NULL: not recorded"),
         Column("sent_bytes", "UBIGINT", "bytes", "sent"),
         Column("sent_pkts", "UBIGINT", "packets", "sent"),
         Column("dropped", "UBIGINT", "packets", "dropped"),

@@ -86,6 +86,23 @@ def test_what_the_script_left_has_every_row_that_was_printed_whole(
     assert "cut_off" not in loaded.notes
 
 
+def test_a_last_line_that_was_cut_is_left_out_of_what_samplers_wrote(tmp_path: Path) -> None:
+    """What is there of a line can look like a whole one whose last number lacks digits."""
+    bundle = tmp_path / "spur"
+    shutil.copytree(fixtures.path("v2_x_spur"), bundle)
+    for text in (b"uptime_s,dropped\n1.5,7\n2.5", b"uptime_s,dropped\n1.5,7\n2.5,1"):
+        (bundle / "queue.csv.zst").write_bytes(zstandard.compress(text))
+        load(bundle, salvage=True)
+        with open_store(tmp_path / "s.duckdb") as store:
+            drops = store.con.execute("SELECT dropped FROM queue_samples").fetchall()
+            notes = store.con.execute("SELECT detail FROM capture_quality WHERE kind = 'cut_off'")
+            assert "its last line is cut off: read up to here" in str(notes.fetchall())
+        assert drops == [(7,)]
+        (tmp_path / "s.duckdb").unlink()
+    (bundle / "queue.csv.zst").write_bytes(zstandard.compress(b"uptime_s,dropped\n1.5,7"))
+    assert "cut_off" not in load(bundle, salvage=False).notes
+
+
 def test_a_text_that_was_made_to_fill_the_disk_is_refused(tmp_path: Path) -> None:
     bundle = tmp_path / "bomb"
     shutil.copytree(fixtures.path("v2_x_spur"), bundle)
