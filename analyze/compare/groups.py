@@ -179,7 +179,7 @@ def measure(
     Of the whole runs, or of a window of each.
     """
     measured: Measured = {quantity: {} for quantity in METRICS}
-    for run_id, *values in con.execute(scoped(_METRICS, run_ids, windows)).fetchall():
+    for run_id, *values in con.execute(scoped(con, _METRICS, run_ids, windows)).fetchall():
         for quantity, value in zip(METRICS, values, strict=True):
             if value is not None:
                 measured[quantity][int(run_id)] = float(value)
@@ -189,7 +189,7 @@ def measure(
         query = f"WITH {chosen}, {_PARTS} {rest}"
         unit, about, points, floor = _ABOUT[kind]
         counted_runs = replayed if kind == "decision" else _with_events(con, run_ids)
-        for run_id, name, value in con.execute(scoped(query, run_ids)).fetchall():
+        for run_id, name, value in con.execute(scoped(con, query, run_ids)).fetchall():
             quantity = Quantity(kind, name or "unknown", unit, about, 0, floor, points, points)
             of_runs = measured.setdefault(quantity, dict.fromkeys(counted_runs, 0.0))
             if value is None:  # a run that lasted no time has no shares of it

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..views.materialize import materialized_tables, narrowed_query
+from ..views.materialize import EVENTS_AT_ONCE, materialized_tables, narrowed_query
 from ..views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ BY = {
 }
 
 
-def scoped(query: str, run_ids: Sequence[int], windows: RunWindows | None = None) -> str:
+def scoped(
+    con: duckdb.DuckDBPyConnection,
+    query: str,
+    run_ids: Sequence[int],
+    windows: RunWindows | None = None,
+) -> str:
     """Return a query that sees only some runs, so that views read no more than theirs.
 
     With `windows`, the views of metrics, of the queue and of the link cover these only.
     """
     chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
-    return narrowed_query(query, f"({chosen})", instead=windows.views() if windows else {})
-
-
-def scoped_stored(con: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[int]) -> str:
-    """Return what scoped() does, for whole runs; materialized views are read from stored rows."""
-    chosen = ", ".join(str(int(run_id)) for run_id in run_ids) or "NULL"
-    return narrowed_query(query, f"({chosen})", materialized_tables(con, run_ids))
+    stored = materialized_tables(con, run_ids)
+    return narrowed_query(query, f"({chosen})", stored, instead=windows.views() if windows else {})
 
 
 def table(
@@ -48,9 +48,28 @@ def table(
     """Return the metrics of runs by flow, phase, second, round or run, as Arrow.
 
     Columns and units are those of the views in `BY` (``bbrscope schema metrics_by_flow``); of the
-    whole runs, or of a window of each.
+    whole runs, or of a window of each. The rows of a run are in the view's order.
     """
-    return con.sql(scoped(f"FROM {BY[by]}", run_ids, windows)).to_arrow_table()
+    import pyarrow as pa
+
+    return pa.concat_tables(
+        con.sql(scoped(con, f"FROM {BY[by]}", some, windows)).to_arrow_table()
+        for some in _together(con, run_ids)
+    )
+
+
+def _together(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[list[int]]:
+    """Divide runs among queries that need half a gigabyte each; with none, yield that."""
+    events = dict(con.execute("SELECT run_id, events FROM runs").fetchall())
+    some: list[int] = []
+    total = 0
+    for run_id in run_ids:
+        if some and total + events[run_id] > EVENTS_AT_ONCE:
+            yield some
+            some, total = [], 0
+        some.append(run_id)
+        total += events[run_id]
+    yield some
 
 
 def convergence(
@@ -67,5 +86,5 @@ def convergence(
     to tell, or have one flow, have not converged.
     """
     query = convergence_sql(tolerance, window_s, hold_s)
-    rows = con.execute(scoped(query, run_ids)).fetchall()
+    rows = con.execute(scoped(con, query, run_ids)).fetchall()
     return {**dict.fromkeys(run_ids), **dict(rows)}

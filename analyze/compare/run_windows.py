@@ -51,7 +51,7 @@ def between(
 
     Both are counted from the zero of the run's clock. A run without a sender gets no window.
     """
-    zeros = con.execute(scoped(_ZEROS, run_ids)).fetchall()
+    zeros = con.execute(scoped(con, _ZEROS, run_ids)).fetchall()
     return RunWindows({run: (zero + first_ns, zero + last_ns) for run, zero in zeros})
 
 
@@ -82,7 +82,7 @@ def steady(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> RunWindows
     Raises:
         BbrscopeError: a run has none.
     """
-    rows = con.execute(scoped(_STEADY, run_ids)).fetchall()
+    rows = con.execute(scoped(con, _STEADY, run_ids)).fetchall()
     ends = {}
     for run_id, run, starting, first_ns, last_ns in rows:
         if starting:

@@ -95,7 +95,7 @@ def measure(
     """
     intervals: dict[int, list[_Interval]] = defaultdict(list)
     for query in (_LAB, _METRICS):
-        for run_id, *values in con.execute(scoped(query, run_ids)).fetchall():
+        for run_id, *values in con.execute(scoped(con, query, run_ids)).fetchall():
             intervals[run_id].append(_Interval(*values))
     rows = con.execute("SELECT run_id, run, version FROM runs").fetchall()
     names = {run_id: (run, version) for run_id, run, version in rows}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..compare.run_metrics import scoped_stored
+from ..compare.run_metrics import scoped
 from ..views.materialize import MATERIALIZED_VIEWS, can_hold_rows, materialized_tables, narrowed
 from ..views.registry import relation
 from ..views.view import words_of
@@ -68,5 +68,5 @@ def find_flow_metrics(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) ->
     ).fetchall()
     if recorded:
         query = f"SELECT {', '.join(FLOW_METRICS)} FROM metrics_by_flow"
-        found = scoped_stored(con, query, [row[0] for row in recorded])
+        found = scoped(con, query, [row[0] for row in recorded])
         con.execute(f"INSERT INTO flow_metrics BY NAME {found}")

@@ -83,7 +83,8 @@ def narrowed_query(
 ) -> str:
     """Return any query over tables and views, narrowed to some runs as `narrowed` does.
 
-    `instead` are queries that stand in place of those of views, by the views' names.
+    `instead` are queries that stand in place of those of views, by the views' names. Rows that
+    rest on such a view are not read from `stored`.
     """
     inner = narrowing(query, chosen, stored, instead)
     tables_first = f"WITH {', '.join(inner)} " if inner else ""
@@ -97,6 +98,7 @@ def narrowing(
     instead: Mapping[str, str] = _NOTHING,
 ) -> list[str]:
     """Return the common table expressions that narrow what a query reads, as `narrowed` does."""
+    stored = _untouched(stored, instead)
     tables, views = _needs(query, stored, instead)
     inner = [
         f'"{table.name}" AS (SELECT * FROM "{table.name}" WHERE run_id IN {chosen})'
@@ -108,6 +110,15 @@ def narrowing(
         else f'"{name}" AS ({sql})'
         for name, sql in views
     ]
+
+
+def _untouched(stored: Mapping[str, str], instead: Mapping[str, str]) -> Mapping[str, str]:
+    """Return those of the `stored` views that read none of those that other queries stand for."""
+    touched = set(instead)
+    for view in VIEWS if touched else ():  # each comes after those that it reads
+        if touched & words_of(view.sql):
+            touched.add(view.name)
+    return {name: table for name, table in stored.items() if name not in touched}
 
 
 def _needs(

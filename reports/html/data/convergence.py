@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....analyze.compare.run_metrics import convergence, scoped_stored
+from ....analyze.compare.run_metrics import convergence, scoped
 from ....analyze.views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, equal_parts_sql
 from ....collect.store.query import rows
 from ..panels.signals import Panel, Signal
@@ -61,7 +61,7 @@ class _PartLine:
 def load(con: duckdb.DuckDBPyConnection, run: Run) -> Convergence | None:
     """Return the chart of a run; None: no two flows were active at once for long enough."""
     run_id = int(run.row["run_id"])
-    windows = rows(con, scoped_stored(con, "FROM comparison_windows", [run_id]))
+    windows = rows(con, scoped(con, "FROM comparison_windows", [run_id]))
     if not windows:
         return None
     window_s, hold_s = fitting(windows[0]["last_s"] - windows[0]["first_s"] + 1)
@@ -104,7 +104,7 @@ FROM ({equal_parts_sql(window_s)}) p JOIN senders c ON c.run_id = p.run_id
   AND c.flow IS NOT DISTINCT FROM p.flow AND c.stream IS NOT DISTINCT FROM p.stream
 ORDER BY c.first_ns, c.flow, c.stream, p.t_s"""
     lines: dict[tuple[int | None, int | None], _PartLine] = {}
-    for row in rows(con, scoped_stored(con, query, [run_id])):
+    for row in rows(con, scoped(con, query, [run_id])):
         flow, stream = row["flow"], row["stream"]
         name = sender_name(flow, stream)
         line = lines.setdefault((flow, stream), _PartLine(name, []))

@@ -110,7 +110,7 @@ def _rtts(
 ) -> list[Distribution]:
     """Samples of the kernel; of flows without any, what the capture tells."""
     kernel, wire = (
-        rows(con, scoped(query, run_ids), at=PROBABILITIES.tolist(), **_ends(window))
+        rows(con, scoped(con, query, run_ids), at=PROBABILITIES.tolist(), **_ends(window))
         for query in (_RTTS, _CAPTURED_RTTS)
     )
     known = {(row["run_id"], row["flow"]) for row in kernel}
@@ -142,7 +142,7 @@ def _inflights(
     con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], window: tuple[float, float]
 ) -> list[Distribution]:
     by_flow: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for row in rows(con, scoped(_INFLIGHTS, run_ids), **_ends(window)):
+    for row in rows(con, scoped(con, _INFLIGHTS, run_ids), **_ends(window)):
         by_flow.setdefault((row["run_id"], row["flow"]), []).append(row)
     return _ordered(
         run_ids,

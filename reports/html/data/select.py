@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....analyze.compare.run_metrics import scoped_stored
+from ....analyze.compare.run_metrics import scoped
 from ....analyze.replay.gaps import LACKS_EVENTS
 from ....analyze.story.clock import flows_with_data, run_zero
 from ....collect.bundle.rungs import CAPTURE, SAMPLED
@@ -302,9 +302,7 @@ def _over(
         if "$bin_ns" in query:
             values["bin_ns"] = bin_ns(int(flow.row["last_ns"]) - int(flow.row["first_ns"]))
     columns = ", ".join(signal.column for signal in signals)
-    chosen = scoped_stored(
-        con, f"SELECT ns, {columns} FROM ({query}) ORDER BY seq", [run.row["run_id"]]
-    )
+    chosen = scoped(con, f"SELECT ns, {columns} FROM ({query}) ORDER BY seq", [run.row["run_id"]])
     result: dict[str, Array] = con.execute(chosen, values).fetchnumpy()
     return result
 

@@ -120,7 +120,7 @@ def scatter_rows(
     con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], names: Sequence[str]
 ) -> list[ScatterRow]:
     """Return a row per flow that counts: median RTT [ms], goodput [Mbit/s], colour and name."""
-    found = con.execute(scoped(compare.FLOWS, run_ids)).fetchall()
+    found = con.execute(scoped(con, compare.FLOWS, run_ids)).fetchall()
     place = {run_id: number for number, run_id in enumerate(run_ids)}
     several = len(found) > len(run_ids)
     return [

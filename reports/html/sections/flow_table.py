@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....analyze.compare.run_metrics import scoped_stored
+from ....analyze.compare.run_metrics import scoped
 from ....analyze.story.facts import StoryFacts
 from ....analyze.views.runs.sender_views import SAME_SENDER
 from ....collect.store.query import Row, rows
@@ -78,7 +78,7 @@ def flow_table(
 ) -> FlowTable:
     """Return the table of the drawn flows and the senders beside them; `facts` by their number."""
     run_id = run.row["run_id"]
-    records = rows(con, scoped_stored(con, _SENDERS, [run_id]))
+    records = rows(con, scoped(con, _SENDERS, [run_id]))
     connections = [row for row in records if row["flow"] is None]
     shown = [row for row in records if row["flow"] in facts] + connections[:MOST_CONNECTIONS]
     lines = [_line(row, facts.get(row["flow"])) for row in shown]
@@ -134,8 +134,6 @@ def _limit(facts: StoryFacts | None) -> str:
 
 
 def _jain(con: duckdb.DuckDBPyConnection, run_id: int) -> str:
-    records: Sequence[Row] = rows(
-        con, scoped_stored(con, "FROM sharing WHERE t_s IS NULL", [run_id])
-    )
+    records: Sequence[Row] = rows(con, scoped(con, "FROM sharing WHERE t_s IS NULL", [run_id]))
     known = [row["jain"] for row in records if row["jain"] is not None]
     return f"{known[0]:.3f}" if known else ""

@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 from bbrscope.analyze.compare import groups, run_metrics, run_windows
+from bbrscope.analyze.views.materialize import forget
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import BbrscopeError
@@ -125,5 +126,6 @@ def test_a_flow_that_never_leaves_startup_has_no_steady_state(
         run_id = store.run_id(RUN)
         settled = run_windows.steady(store.con, [run_id]).ends[run_id][0]
         store.con.execute("DELETE FROM events WHERE run_id = ? AND ns >= ?", [run_id, settled])
+        forget(store.con, [run_id])
         with pytest.raises(BbrscopeError, match="no steady state"):
             run_windows.steady(store.con, [run_id])

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from bbrscope import fixtures
 from bbrscope.analyze.compare import run_metrics as metrics
-from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.materialize import forget, narrowed_query
 from bbrscope.analyze.views.registry import relation
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
@@ -407,7 +407,8 @@ def test_a_view_and_its_narrowed_query_say_the_same(shipped: Store, by: str) -> 
     key = {"flow": "", "phase": ", phase", "second": ", t_s", "round": ", round", "run": ""}[by]
     order = "run_id" if by == "run" else f"run_id, flow NULLS LAST, stream{key}"
     wide = _rows(shipped, f"FROM {metrics.BY[by]} WHERE run_id = {run_id} ORDER BY {order}")
-    narrow = _rows(shipped, metrics.scoped(f"FROM {metrics.BY[by]} ORDER BY {order}", [run_id]))
+    query = f"FROM {metrics.BY[by]} ORDER BY {order}"
+    narrow = _rows(shipped, narrowed_query(query, f"({run_id})"))
     assert len(wide) == len(narrow) > 0
     for one, other in zip(wide, narrow, strict=True):
         for name, value in one.items():
