@@ -14,17 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..bbr import loops
+from ..views.result_tables import CLEARED
 from .chunks import Chunk
 from .elsewhere import Elsewhere
 from .missing_calls import Sign, missing_calls
 from .passes import Array, Pass
 from .prepare import FlowEvents
 from .written_fields import EVERYTHING
-
-# A gap in which no event is missing: the kernel cleared what it knew, which no callback tells.
-CLEARED = "disconnected"
-# SQL: a row of table gaps tells that events are missing.
-LACKS_EVENTS = f"gaps.kind <> '{CLEARED}'"
 
 
 @dataclass(frozen=True)

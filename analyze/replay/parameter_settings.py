@@ -9,7 +9,7 @@ from typing import Any
 from ...probes.base.errors import BbrscopeError
 from ...probes.fields import FIELDS
 from ..bbr import params
-from ..bbr.ints import BBR_UNIT
+from ..bbr.kernel_units import BBR_UNIT
 
 # Parameters in 1/256, which may be given in percent.
 _FRACTIONS = frozenset(

@@ -14,7 +14,7 @@ import numpy as np
 from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.jit import jit
-from ..bbr.ints import BBR_UNIT, U32_MAX
+from ..bbr.kernel_units import BBR_UNIT, U32_MAX
 from ..bbr.plain import records
 from ..bbr.records import MAIN
 from ..bbr.tcp import tcp_packets_in_flight

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...collect.store.schema.recorded_tables import ROWS_LOST
-from ..replay.gaps import LACKS_EVENTS
+from ..views.result_tables import LACKS_EVENTS
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collect.bundle.rungs import RUNGS, Rung
 from ...collect.store.query import Row, listed, rows
-from ..replay.gaps import LACKS_EVENTS
+from ..views.result_tables import LACKS_EVENTS
 from .clock import run_zero
 from .completeness import RunCompleteness, completeness_of
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..bbr.ints import U32_MAX
+from ..bbr.kernel_units import U32_MAX
 from .changes import Change
 
 # Phases in which a flow asks for more bandwidth than it has.

@@ -11,7 +11,7 @@ from ...collect.store.query import first_row, rows
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from ..bbr.codes import BY_NAME, CODES
-from ..bbr.ints import U32_MAX
+from ..bbr.kernel_units import U32_MAX
 from ..bbr.records import BBR_PROBE_RTT, CA_STATES
 from .changes import BOUNDS
 from .event_flows import EventFlow

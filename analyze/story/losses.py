@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...collect.store.query import Row, rows
-from ..bbr.ints import U32_MAX
+from ..bbr.kernel_units import U32_MAX
 from ..bbr.records import CA_EVENT_TX_START, TCP_CA_LOSS, TCP_CA_RECOVERY
 from .changes import Change
 from .event_flows import EventFlow

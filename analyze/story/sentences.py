@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...probes.base.plurals import worded
 from ..bbr.codes import CODES, Code, Unit
-from ..bbr.ints import U32_MAX
+from ..bbr.kernel_units import U32_MAX
 from ..bbr.records import CA_STATES
 from . import names as naming
 

@@ -94,4 +94,9 @@ GAPS = Table(
     ),
 )
 
+# A gap in which no event is missing: the kernel cleared what it knew, which no callback tells.
+CLEARED = "disconnected"
+# SQL: a row of table gaps tells that events are missing.
+LACKS_EVENTS = f"gaps.kind <> '{CLEARED}'"
+
 TABLES: tuple[Table, ...] = (REPLAYS, REPLAY_FIELDS, DECISION_CODES, DECISIONS, GAPS)

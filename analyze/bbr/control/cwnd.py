@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import U32_MAX, s32, u32
+from ..ints import s32, u32
+from ..kernel_units import U32_MAX
 from ..log import note
 from ..model.inflight import (
     bbr_ack_aggregation_cwnd,

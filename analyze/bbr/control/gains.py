@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....probes.base.jit import jit
-from ..ints import BBR_UNIT
+from ..kernel_units import BBR_UNIT
 from ..params import Params
 from ..records import (
     BBR_BW_PROBE_UP,

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import (
-    BBR_SCALE,
-    BW_SCALE,
-    BW_UNIT,
-    U32_MAX,
-    USEC_PER_MSEC,
-    USEC_PER_SEC,
-    i64,
-    u32,
-    u64,
-)
+from ..ints import i64, u32, u64
+from ..kernel_units import BBR_SCALE, BW_SCALE, BW_UNIT, U32_MAX, USEC_PER_MSEC, USEC_PER_SEC
 from ..log import note
 from ..params import Params
 from ..records import Bbr, Log, Socket

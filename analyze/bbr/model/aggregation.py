@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BW_SCALE, mul_shift, tcp_stamp_us_delta, u32
+from ..ints import mul_shift, tcp_stamp_us_delta, u32
+from ..kernel_units import BW_SCALE
 from ..log import note
 from ..params import Params
 from ..records import Bbr, Log, RateSample, Socket

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BW_UNIT, i64, u32, u64
+from ..ints import i64, u32, u64
+from ..kernel_units import BW_UNIT
 from ..log import note
 from ..params import Params
 from ..records import Bbr, Log, RateSample

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BBR_SCALE, BBR_UNIT, s32, u32
+from ..ints import s32, u32
+from ..kernel_units import BBR_SCALE, BBR_UNIT
 from ..log import note
 from ..params import Params
 from ..records import CA_EVENT_ECN_IS_CE, TCP_ECN_LOW, TCP_ECN_OK, Bbr, Log, Socket

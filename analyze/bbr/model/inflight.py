@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ..control.pacing import bbr_tso_segs_goal
-from ..ints import (
-    BBR_SCALE,
-    BBR_UNIT,
-    BW_SCALE,
-    BW_UNIT,
-    NSEC_PER_USEC,
-    U32_MAX,
-    bw_times,
-    i64,
-    mul_shift,
-    s32,
-    u32,
-    u64,
-)
+from ..ints import bw_times, i64, mul_shift, s32, u32, u64
+from ..kernel_units import BBR_SCALE, BBR_UNIT, BW_SCALE, BW_UNIT, NSEC_PER_USEC, U32_MAX
 from ..params import Params
 from ..records import BBR_BW_PROBE_UP, BBR_PROBE_BW, Bbr, Socket
 from .aggregation import bbr_extra_acked

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BBR_SCALE, BBR_UNIT, U32_MAX, mul_shift
+from ..ints import mul_shift
+from ..kernel_units import BBR_SCALE, BBR_UNIT, U32_MAX
 from ..log import note
 from ..params import Params
 from ..records import (

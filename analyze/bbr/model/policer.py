@@ -10,7 +10,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..control.pacing import bbr_rate_bytes_per_sec
-from ..ints import BBR_UNIT, BW_UNIT, U32_MAX, USEC_PER_MSEC, i64, s32, u32, u64
+from ..ints import i64, s32, u32, u64
+from ..kernel_units import BBR_UNIT, BW_UNIT, U32_MAX, USEC_PER_MSEC
 from ..log import note
 from ..params import Params
 from ..records import BBR_PROBE_BW, Bbr, Log, RateSample, Socket

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..debug_event import EVENT_GROW_SLOPE, EVENT_INCREMENT, EVENT_LOSS_OR_ECN, EVENT_RAISE
-from ..ints import BBR_SCALE, BBR_UNIT, U32_MAX, mul_shift, s32, u32
+from ..ints import mul_shift, s32, u32
+from ..kernel_units import BBR_SCALE, BBR_UNIT, U32_MAX
 from ..log import note
 from ..params import Params
 from ..records import Bbr, Log, RateSample, Socket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BBR_UNIT
+from ..kernel_units import BBR_UNIT
 from ..log import note
 from ..model.bandwidth import bbr_max_bw
 from ..model.inflight import bbr_inflight, bbr_packets_in_net_at_edt

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import U32_MAX, tcp_stamp_us_delta, u32
+from ..ints import tcp_stamp_us_delta, u32
+from ..kernel_units import U32_MAX
 from ..log import note
 from ..model.full_pipe import restart_plateau_search
 from ..model.lower_bounds import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..debug_event import EVENT_ALL_CLEAR, EVENT_DANGER, EVENT_QUEUE
-from ..ints import BBR_SCALE, BBR_UNIT, i64, ilog2, mul_shift, tcp_stamp_us_delta, u64
+from ..ints import i64, ilog2, mul_shift, tcp_stamp_us_delta, u64
+from ..kernel_units import BBR_SCALE, BBR_UNIT
 from ..log import note
 from ..model.bandwidth import bbr_max_bw
 from ..model.full_pipe import restart_plateau_search

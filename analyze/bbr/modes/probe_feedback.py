@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..debug_event import EVENT_REPROBE
-from ..ints import U32_MAX, s32
+from ..ints import s32
+from ..kernel_units import U32_MAX
 from ..log import note
 from ..model.bandwidth import bbr_advance_max_bw_filter, bbr_max_bw
 from ..model.rounds import bbr_note_loss

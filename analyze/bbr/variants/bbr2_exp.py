@@ -20,7 +20,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..debug_event import EVENT_LOSS_OR_ECN, EVENT_NONE
-from ..ints import BBR_SCALE, BBR_UNIT, BW_UNIT, U32_MAX, mul_shift, u32
+from ..ints import mul_shift, u32
+from ..kernel_units import BBR_SCALE, BBR_UNIT, BW_UNIT, U32_MAX
 from ..log import note
 from ..model.aggregation import bbr_update_ack_aggregation
 from ..model.bandwidth import bbr_calculate_bw_sample, bbr_max_bw

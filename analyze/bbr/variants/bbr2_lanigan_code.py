@@ -11,7 +11,7 @@ its code of BBRv2-EXP behaved in the same way.
 from __future__ import annotations
 
 from ....probes.base.jit import jit
-from ..ints import BW_UNIT, U32_MAX, USEC_PER_SEC
+from ..kernel_units import BW_UNIT, U32_MAX, USEC_PER_SEC
 from ..params import Params
 from ..records import BBR_PROBE_BW, MAIN, Bbr, Event, Log, Socket
 from ..versions.v2 import bbr_init as bbr_init_v2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BBR_UNIT, tcp_stamp_us_delta
+from ..ints import tcp_stamp_us_delta
+from ..kernel_units import BBR_UNIT
 from ..log import note
 from ..modes.gain_cycle import bbr_advance_cycle_phase, bbr_is_next_cycle_phase
 from ..params import Params

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import U32_MAX
+from ..kernel_units import U32_MAX
 from ..log import note
 from ..params import Params
 from ..records import Bbr, Log, RateSample, Socket

@@ -13,7 +13,8 @@ import numpy as np
 
 from ....probes.base.jit import jit
 from .. import codes
-from ..ints import BBR_UNIT, tcp_stamp_us_delta
+from ..ints import tcp_stamp_us_delta
+from ..kernel_units import BBR_UNIT
 from ..log import note
 from ..model.bandwidth import bbr_max_bw
 from ..model.inflight import bbr_inflight

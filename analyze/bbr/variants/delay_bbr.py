@@ -14,7 +14,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..control.gains import bbr_update_gains
-from ..ints import BBR_UNIT, MSEC_PER_SEC, before, u32
+from ..ints import before, u32
+from ..kernel_units import BBR_UNIT, MSEC_PER_SEC
 from ..log import note
 from ..model.bandwidth import bbr_max_bw
 from ..model.inflight import bbr_bdp

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .. import codes
 from ..control.pacing import bbr_init_pacing_rate_from_rtt, bbr_set_pacing_rate
-from ..ints import BBR_UNIT, i64
+from ..ints import i64
+from ..kernel_units import BBR_UNIT
 from ..log import note
 from ..model.bandwidth import bbr_bw
 from ..modes.startup import enter_startup

@@ -8,7 +8,8 @@ from ..control.cwnd import set_cwnd_with_conservation
 from ..control.gains import bbr_update_gains
 from ..control.pacing import bbr_set_pacing_rate
 from ..control.recovery import bbr_save_cwnd
-from ..ints import BW_UNIT, MSEC_PER_SEC, U32_MAX, before, i64, u32, u64
+from ..ints import before, i64, u32, u64
+from ..kernel_units import BW_UNIT, MSEC_PER_SEC, U32_MAX
 from ..log import note
 from ..model.aggregation import bbr_update_ack_aggregation
 from ..model.bandwidth import bbr_bw, bbr_max_bw

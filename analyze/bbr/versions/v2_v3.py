@@ -8,7 +8,8 @@ from ..control.cwnd import bbr_bound_cwnd_for_inflight_model, bbr_set_cwnd
 from ..control.gains import bbr_update_gains
 from ..control.pacing import bbr_set_pacing_rate
 from ..control.recovery import bbr_save_cwnd, exit_loss_recovery, save_undo_state
-from ..ints import U32_MAX, u32
+from ..ints import u32
+from ..kernel_units import U32_MAX
 from ..log import note
 from ..model.bandwidth import bbr_bw, bbr_max_bw
 from ..model.lower_bounds import bbr_reset_congestion_signals

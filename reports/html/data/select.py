@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....analyze.compare.run_metrics import scoped
-from ....analyze.replay.gaps import LACKS_EVENTS
 from ....analyze.story.clock import flows_with_data, run_zero
+from ....analyze.views.result_tables import LACKS_EVENTS
 from ....collect.bundle.rungs import CAPTURE, SAMPLED
 from ....collect.store.query import Row, one, rows
 from ..panels.captured_panels import CAPTURED_PANELS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import duckdb
@@ -28,6 +29,22 @@ def test_help_imports_nothing_heavy() -> None:
         "try:\n cli.cli.main(['--help'])\nexcept SystemExit:\n pass\n"
         "heavy = {'numba', 'polars', 'duckdb', 'altair', 'pyarrow', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_that_only_read_import_no_compiler(shipped_path: Path) -> None:
+    """numba takes half a second, as long as what they do."""
+    run = "v2_x_spur"
+    asked = [["sql", "SELECT 1"], ["metrics", run], ["explain", run], ["diagnose", run]]
+    script = (
+        "import sys\nfrom bbrscope.reports import cli\n"
+        f"for words in {asked}:\n"
+        " try:\n"
+        f"  cli.cli.main([*words, '--store', {str(shipped_path)!r}])\n"
+        " except SystemExit as end:\n"
+        "  assert not end.code and 'numba' not in sys.modules, words\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
