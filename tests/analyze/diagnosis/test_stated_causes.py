@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bbrscope.analyze.bbr import params
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
 from bbrscope.analyze.replay import keep_results as results
 from bbrscope.analyze.replay import replay_runs as session
@@ -39,6 +40,8 @@ JITTERS = PathSetup(8029357, 56233, limit_bytes=81757, jitter_us=19202, aggregat
 OVERTAKEN = PathSetup(4782400, 86518, limit_bytes=70871, reorder=0.1441, reorder_us=37569)
 SELDOM = PathSetup(12_000_000, 40 * MS, limit_bytes=60_000, reorder=0.003)
 LOSES = PathSetup(12_000_000, 50 * MS, limit_bytes=80_000, loss=0.015)
+MARKS = PathSetup(16_100_000, 210_100, limit_bytes=2_038_000, marks_us=1 * MS, peeks=True, ecn=True)
+HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
 HALF = flow("v3", 10, kind="rate-limited", rate_bps=6_000_000)
 SLOWLY = flow("v3", 12, kind="rate-limited", rate_bps=1_500_000)
 WORLDS = {
@@ -52,6 +55,7 @@ WORLDS = {
     "unsampled_overtaken_v2": world(12, OVERTAKEN, flow("v2", 12)),
     "seldom_overtaken_v1": world(12, SELDOM, flow("v1", 12), flow("v1", 12, 2), seed=8),
     "half_v3": world(10, LOSES, HALF),
+    "marks_v2": world(24, MARKS, *(flow("v2", 24, parameters=HEEDS) for _ in range(2))),
     "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
 }
 
@@ -167,3 +171,11 @@ def test_bounds_that_hold_back_a_slow_writer_cost_it_nothing(made: dict[str, Dia
     told = found(made, "half_v3")
     assert told["application_limited"]["goodput_bps"] > 0.97 * 6e6
     assert "stuck_at_lower_bounds" not in told
+
+
+def test_a_startup_that_marks_ended_is_not_said_to_have_met_loss(
+    made: dict[str, Diagnosis],
+) -> None:
+    """The queue marks from 1 ms on, and drops nothing."""
+    assert found(made, "marks_v2")["startup_hi_starves"]["what"] == "CE marks"
+    assert "heavy_loss" not in found(made, "marks_v2")
