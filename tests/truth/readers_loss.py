@@ -114,8 +114,10 @@ def loss_near_gain_cliff(flow: Flow) -> Numbers:
 def loss_outside_bottleneck(flow: Flow) -> Numbers:
     """Of all flows together: one queue drops for all."""
     flows = flow.of.flows
-    lost, dropped = sum(one.without_timeouts()[0] for one in flows), flow.of.dropped() or 0
-    marked = pl.concat(one.marked_lost for one in flows).sort("ns")
+    # What a queue drops after its last sample, no count of it has.
+    last = max(round(at * 1e9) for at, _ in raw.queue(flow.of.folder)) - flow.of.ahead_ns
+    marked = pl.concat(one.marked_lost for one in flows).sort("ns").filter(pl.col("ns") <= last)
+    lost, dropped = int(marked["lost"].sum()), flow.of.dropped() or 0
     others = pl.concat(one.spans.filter(lost=0, kind="M") for one in flows)
     sent = sum(one.total("tp.lost") + one.total("tp.delivered") for one in flows)
     late = min(came_twice(flow.of), lost)

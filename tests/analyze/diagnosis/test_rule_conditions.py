@@ -256,6 +256,18 @@ def test_what_a_queue_dropped_before_its_first_sample_is_counted_if_the_run_can_
     assert "before the first event" in finding.values["first"]
 
 
+def test_what_was_marked_lost_after_the_queues_last_sample_is_not_said_to_be_lost_elsewhere(
+    asked: Ask,
+) -> None:
+    """Nothing tells what the queue dropped then."""
+    of_rule = ["loss_outside_bottleneck"]
+    lost = "UPDATE events SET tp_lost = tp_lost + 60 WHERE {run} AND ns > {zero} + 3000000000"
+    until = "DELETE FROM queue_samples WHERE {run} AND ns > {zero} + "
+    assert asked(of_rule, lost, until + "2900000000")[0] == []
+    (finding,), _ = asked(of_rule, lost, until + "3200000000")
+    assert finding.values["came"] == " until the queue was last sampled"
+
+
 def test_a_queue_of_large_skbs_has_to_lack_most_of_what_was_lost(asked: Ask) -> None:
     """It counts one drop for all segments of an skb: a third of the losses may be such."""
     of_rule = ["loss_outside_bottleneck"]
