@@ -25,7 +25,7 @@ from tests.truth.simulated import diagnosed, first_point
 from tests.truth.worked_out import PROBLEMS, decidable, of_flow
 
 LEAST_PRECISION, LEAST_RECALL = 0.97, 0.92
-OF_CHANGES = {**CHANGES, "outage": READERS["outage"]}
+OF_CHANGES = {**CHANGES, "outage": READERS["outage"], "policer": READERS["policer"]}
 # Drawn paths of which something false was said once, or something true was not.
 ONCE_WRONG = sorted((Path(__file__).parent / "paths").glob("*.toml"))
 
