@@ -37,7 +37,10 @@ NEEDS = {
         f"{_has('ecn')} OR {_has('packets')}",
         "TCP's ECN flags, or a packet capture",
     ),
-    "queue": Need("(SELECT count(*) >= 10 FROM this_queue)", "samples of the bottleneck's queue"),
+    "queue": Need(
+        "(SELECT count(DISTINCT ns) >= 10 FROM this_queue)",
+        "samples of a queue that flows are known to pass",
+    ),
     "link": Need(
         _has("link"),
         "the bottleneck's rate (setup.rate in the manifest, or a sampled queue that held packets)",

@@ -5,6 +5,7 @@ Tables as those of `tables`, of which they are a part.
 
 from __future__ import annotations
 
+from ..views.packets.bypass_views import POLICERS
 from ..views.runs.sender_views import LEAST_SHARE
 from ..views.view_parts import grown
 
@@ -84,18 +85,19 @@ FROM probes p LEFT JOIN these_events e ON e.run_id = p.run_id AND e.flow = p.flo
 GROUP BY ALL
 """
 
-# A policer holds no packets: what its qdisc drops, no queue dropped.
-_POLICERS = "('clsact', 'ingress')"
-
 # The runs in which a policer dropped more than any queue, and how many packets: the link's rate is
 # not the path's then.
 POLICED = f"""
 SELECT run_id, max(packets) FILTER (policer)::BIGINT AS dropped FROM (
-  SELECT run_id, kind IN {_POLICERS} AS policer, max(dropped) - min(dropped) AS packets
+  SELECT run_id, kind IN {POLICERS} AS policer, max(dropped) - min(dropped) AS packets
   FROM queue_samples WHERE run_id IN {{chosen}} GROUP BY run_id, kind)
 GROUP BY run_id
 HAVING max(packets) FILTER (policer) > coalesce(max(packets) FILTER (NOT policer), 0)
 """
+
+# The flows that pass the sampled queue, as far as its counters do not deny it. Of others it says
+# nothing: no wait, no drop, no rate.
+PASSERS = "SELECT run_id, flow FROM these_chosen ANTI JOIN queue_bypasses USING (run_id, flow)"
 
 # What each queue's counters say at its first sample, where that comes when flows have begun. All of
 # it is of the run (`of_run`) unless it sent more packets than the flows may have by then: what left
@@ -104,14 +106,15 @@ FIRST_SAMPLES = f"""
 WITH first AS (
   SELECT run_id, kind, min(ns)::BIGINT AS ns, arg_min(dropped, ns)::BIGINT AS dropped,
     arg_min(sent_pkts, ns)::BIGINT AS sent
-  FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS} GROUP BY run_id, kind
+  FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {POLICERS} GROUP BY run_id, kind
 )
 SELECT f.run_id, f.kind, any_value(f.ns) AS ns, any_value(f.dropped) AS dropped,
   any_value(f.dropped) = 0 OR coalesce(any_value(f.sent) <= sum(e.packets), false) AS of_run
 FROM first f JOIN these_run r USING (run_id) LEFT JOIN (
   SELECT k.run_id, k.kind, e.flow, sum(e.lost) + sum(e.delivered)
     + at_greatest(greatest(e.inflight, e.cwnd), e.seq, e.seq) AS packets
-  FROM first k JOIN these_events e ON e.run_id = k.run_id AND e.ns <= k.ns GROUP BY ALL
+  FROM first k JOIN these_events e ON e.run_id = k.run_id AND e.ns <= k.ns
+    SEMI JOIN these_passers p ON p.run_id = e.run_id AND p.flow = e.flow GROUP BY ALL
 ) e ON e.run_id = f.run_id AND e.kind = f.kind
 WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
 """
@@ -119,10 +122,11 @@ WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
 # A shaper and the queue within it drop the same packets: what dropped most at a time counts. What
 # was dropped since the sample before the run is the run's, and by the first one in it: see above.
 # So is what the first sample after the run counts since the one before: a flow that ends may have
-# lost packets there.
+# lost packets there. Each flow that passes the queue has all its samples.
 QUEUE = f"""
-SELECT q.* REPLACE (CASE WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC)
-  = 1 THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
+SELECT p.flow, s.* FROM (SELECT q.* REPLACE (CASE
+    WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC) = 1
+    THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
 FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS held_ns,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
     (coalesce(g.dropped, CASE WHEN f.of_run THEN f.dropped END, 0)
@@ -130,14 +134,15 @@ FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS he
   FROM (SELECT run_id, kind, ns::BIGINT AS ns, backlog_bytes, backlog_pkts,
       {grown("dropped", "lag(dropped) OVER k")} AS dropped, lead(ns) OVER k AS next_ns,
       {grown("lead(dropped) OVER k", "dropped")} AS next_dropped
-    FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {_POLICERS}
+    FROM queue_samples WHERE run_id IN {{chosen}} AND kind NOT IN {POLICERS}
     WINDOW k AS (PARTITION BY run_id, kind ORDER BY ns)) g
   JOIN these_run r USING (run_id)
   LEFT JOIN these_first_samples f ON f.run_id = g.run_id AND f.kind = g.kind AND f.ns = g.ns
   WHERE g.ns BETWEEN r.zero_ns AND r.last_event_ns
   WINDOW w AS (PARTITION BY g.run_id ORDER BY g.ns)) q
 ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
-ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
+ON q.run_id = l.run_id AND q.ns >= l.start_ns) s JOIN these_passers p USING (run_id)
+ORDER BY run_id, p.flow, ns
 """
 
 # What a flow's path took without the queue, at a sample of it: a packet that came then left after
@@ -146,8 +151,7 @@ ON q.run_id = l.run_id AND q.ns >= l.start_ns ORDER BY q.run_id, ns
 TRIPS = """
 SELECT q.run_id, e.flow, e.ns, e.rtt_us, 1e6 * q.wait_s AS wait_us,
   e.rtt_us - 1e6 * q.wait_s AS path_us
-FROM (SELECT f.run_id, f.flow, q.wait_s, q.ns + (1e9 * q.wait_s)::BIGINT AS left_ns
-  FROM these_queue q JOIN these_flows f USING (run_id)) q
+FROM (SELECT run_id, flow, wait_s, ns + (1e9 * wait_s)::BIGINT AS left_ns FROM these_queue) q
 ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
   ON e.run_id = q.run_id AND e.flow = q.flow AND e.ns >= q.left_ns
 WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT

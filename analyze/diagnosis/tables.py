@@ -28,6 +28,7 @@ from .path_tables import (
     OTHER_SENDERS,
     OTHERS,
     OUTSIDE,
+    PASSERS,
     PATHS,
     POLICED,
     PROBES,
@@ -128,7 +129,7 @@ WITH counted AS (
   WHERE run_id IN {{chosen}} AND seq >= pre_init
   WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), linked AS (
-  SELECT run_id, start_ns, bits_per_s,
+  SELECT run_id, start_ns, bits_per_s, measured,
     coalesce(lead(start_ns) OVER (PARTITION BY run_id ORDER BY start_ns), 9223372036854775807)
       AS end_ns
   FROM link_rates WHERE run_id IN {{chosen}} AND run_id NOT IN (SELECT run_id FROM these_policed)
@@ -136,9 +137,11 @@ WITH counted AS (
   SELECT run_id, flow, max(max_bw) AS most FROM counted GROUP BY run_id, flow
 )
 -- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
-SELECT e.* EXCLUDE (frame), l.bits_per_s / 8 * e.mss / e.frame AS capacity,
+SELECT e.* EXCLUDE (frame), CASE WHEN NOT l.measured OR p.flow IS NOT NULL
+    THEN l.bits_per_s / 8 * e.mss / e.frame END AS capacity,
   coalesce(capacity, b.most) AS full_rate
 FROM counted e JOIN believed b USING (run_id, flow)
+LEFT JOIN these_passers p USING (run_id, flow)
 LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns
 """
 
@@ -257,6 +260,7 @@ TABLES = {
     "other_senders": OTHER_SENDERS,
     "bases": _BASES,
     "run": _RUN,
+    "passers": PASSERS,
     "window": _WINDOW,
     "policed": POLICED,
     "events": _EVENTS,
@@ -288,7 +292,7 @@ TABLES = {
 }
 
 # Of these, DuckDB is to look at the runs' rows only, through the views' windows as well.
-_NARROWED = frozenset("chosen other_senders bases window phases binding bounds".split())
+_NARROWED = frozenset("chosen passers other_senders bases window phases binding bounds".split())
 # Views that several of them, or of their readers, read: found once.
 _SHARED = ("senders", "transitions", "phases", "binding")
 

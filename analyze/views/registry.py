@@ -16,7 +16,7 @@ from .events import (
 )
 from .macros import MACROS, Macro
 from .metrics import metric_slices
-from .packets import captured_views, link_views, packet_views, transfer_views
+from .packets import bypass_views, captured_views, link_views, packet_views, transfer_views
 from .runs import flow_views, run_views, rung_views, sampled_views, sender_views, sharing_views
 from .view import View
 
@@ -37,6 +37,7 @@ VIEWS: tuple[View, ...] = (
     *binding_views.VIEWS,
     *step_views.VIEWS,
     *captured_views.VIEWS,
+    *bypass_views.VIEWS,
     *link_views.VIEWS,
     *metric_slices.VIEWS,
     *sharing_views.VIEWS,

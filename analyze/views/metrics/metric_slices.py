@@ -200,6 +200,8 @@ capacities AS (
       (PARTITION BY run_id ORDER BY start_ns) AS end_ns
     FROM link_rates
   ) l USING (run_id)
+  -- A rate that a queue tells is none of a flow that did not pass it.
+  WHERE NOT (l.measured AND (s.run_id, s.flow) IN (SELECT (run_id, flow) FROM queue_bypasses))
   GROUP BY s.run_id, s.flow, s.stream, s.label
 ), waits AS (
   SELECT q.run_id, q.ns, q.backlog * 8e6 / l.bits_per_s AS delay
@@ -211,6 +213,7 @@ capacities AS (
   SELECT s.run_id, s.flow, s.stream, s.label, avg(w.delay) AS delay
   FROM slices s JOIN waits w
     ON w.run_id = s.run_id AND w.ns >= s.start_ns AND w.ns < s.end_ns
+  ANTI JOIN queue_bypasses b ON b.run_id = s.run_id AND b.flow = s.flow
   GROUP BY s.run_id, s.flow, s.stream, s.label
 )
 """

@@ -32,6 +32,7 @@ LINK_RATES = View(
         RUN_ID,
         Column("start_ns", "BIGINT", "ns", "CLOCK_MONOTONIC; 0: from the beginning"),
         Column("bits_per_s", "DOUBLE", "bit/s", "rate of the link layer, from then on"),
+        Column("measured", "BOOLEAN", "", "nobody stated it: the counters of the queue show it"),
     ),
     f"""
 WITH boot AS (
@@ -66,7 +67,7 @@ WITH boot AS (
 ), stated AS (
   FROM told WHERE bits_per_s > 0 AND start_ns IS NOT NULL
 ), {MEASURED}
-FROM stated UNION ALL FROM measured
+SELECT *, false AS measured FROM stated UNION ALL SELECT *, true FROM measured
 """,
 )
 
@@ -128,7 +129,7 @@ WITH {windows}, steps AS ({LINK_RATES.sql}), ended AS (
   SELECT *, lead(start_ns, 1, 9223372036854775807) OVER (PARTITION BY run_id ORDER BY start_ns)
     AS end_ns FROM steps
 )
-SELECT run_id, greatest(start_ns, from_ns) AS start_ns, bits_per_s
+SELECT run_id, greatest(start_ns, from_ns) AS start_ns, bits_per_s, measured
 FROM ended JOIN chosen_windows USING (run_id) WHERE start_ns < until_ns AND end_ns > from_ns
 """
 

@@ -31,7 +31,7 @@ def test_it_tells_what_why_and_what_to_try(shipped_path: Path) -> None:
     assert "[policer]" in done.output
     assert "usual cause: " in done.output
     assert "described by: " in done.output
-    assert "not checked, needs samples of the bottleneck's queue" in done.output
+    assert "not checked, needs samples of a queue that flows are known to pass" in done.output
 
 
 def test_a_healthy_flow_has_no_findings_and_the_reasons_to_believe_it(shipped_path: Path) -> None:

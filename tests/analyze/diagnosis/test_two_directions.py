@@ -1,0 +1,115 @@
+"""Flows against the sampled queue's way: of them it says nothing, and of the others what it did.
+
+Two simulated links, one for each direction between two hosts, of which one queue was sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
+from bbrscope.analyze.replay import keep_results as results
+from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
+from bbrscope.analyze.simulate.write_bundle import write_bundle
+from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.ingest.ingest import ingest
+from bbrscope.collect.store.store import Store
+
+MS, S = 1_000, 1_000_000
+SECONDS = 10
+
+
+def link(rate: float, delay_us: int, buffer: int, cc: str, flows: int, seed: int = 7) -> Setup:
+    path = PathSetup(rate, delay_us, limit_bytes=buffer)
+    senders = tuple(FlowSetup(cc, at * S, SECONDS * S) for at in range(flows))
+    return Setup(path, senders, SECONDS * S, seed)
+
+
+# Those of the sampled queue come first.
+PAIRS = {
+    # The other direction carries more than the queue lets go.
+    "faster": (link(4e6, 40 * MS, 100_000, "v3", 2), link(10e6, 20 * MS, 300_000, "v3", 1)),
+    # Either may be the queue's by itself; both together are more than it lets go.
+    "equal": (link(10e6, 40 * MS, 100_000, "v3", 1), link(10e6, 40 * MS, 300_000, "v3", 1, 9)),
+}
+
+
+def join(store: Store, name: str, folder: Path) -> int:
+    """Return a run with what two links of PAIRS carried, and the queue of the first one."""
+    for part, setup in zip("ab", PAIRS[name], strict=True):
+        write_bundle(setup, folder / f"{name}_{part}")
+        ingest(store, folder / f"{name}_{part}")
+    one, other = (store.run_id(f"{name}_{part}") for part in "ab")
+    first = len(PAIRS[name][0].flows)
+    moved = f"{one} AS run_id, flow + {first} AS flow"
+    back = "remote_address AS local_address, '10.9.0.1' AS remote_address"
+    for table, also in (("flows", f", {back}"), ("events", "")):
+        store.con.execute(
+            f"INSERT INTO {table} SELECT * REPLACE ({moved}{also}) FROM {table}"
+            f" WHERE run_id = {other}"
+        )
+    store.con.execute("UPDATE runs SET setup = '{}'")
+    forget(store.con, [one, other])
+    for flows in session.replay_runs(store.con, [one]):
+        results.keep(store, flows)
+    return one
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, dict[str, int]]]:
+    folder = tmp_path_factory.mktemp("directions")
+    with open_store(folder / "s.duckdb") as store:
+        yield store, {name: join(store, name, folder) for name in PAIRS}
+
+
+def found(made: Diagnosis, name: str) -> dict[int | None, dict[str, object]]:
+    return {each.flow: dict(each.values) for each in made.findings if each.rule.name == name}
+
+
+def test_who_carried_more_than_a_queue_let_go_did_not_pass_it(
+    joined: tuple[Store, dict[str, int]],
+) -> None:
+    store, runs = joined
+    told = {
+        name: store.con.sql(
+            f"SELECT flow, sure FROM queue_bypasses WHERE run_id = {run} ORDER BY flow"
+        ).fetchall()
+        for name, run in runs.items()
+    }
+    assert told == {"faster": [(3, True)], "equal": [(1, False), (2, False)]}
+    # Each link by itself: what its flows carried, the queue let go.
+    assert store.con.sql(
+        "SELECT count(*) FROM queue_bypasses JOIN runs USING (run_id) WHERE run LIKE '%b'"
+    ).fetchall() == [(0,)]
+
+
+def test_a_queue_says_nothing_of_flows_that_did_not_pass_it(
+    joined: tuple[Store, dict[str, int]],
+) -> None:
+    store, runs = joined
+    made = diagnose(store.con, runs["faster"])
+    waits = found(made, "bufferbloat")
+    assert {1, 2} <= set(waits)
+    for flow, values in waits.items():
+        assert ("by its own samples" in str(values["queue"])) == (flow in (1, 2)), values
+    known = store.con.sql("SELECT flow, capacity FROM these_flows ORDER BY flow").fetchall()
+    assert [flow for flow, capacity in known if capacity is None] == [3]
+    sampled = store.con.sql(
+        "SELECT flow, queue_sampled_us IS NOT NULL, utilisation IS NOT NULL FROM metrics_by_flow"
+        f" WHERE run_id = {runs['faster']} ORDER BY flow"
+    ).fetchall()
+    assert sampled == [(1, True, True), (2, True, True), (3, False, False)]
+
+
+def test_a_queue_of_which_nobody_surely_is_tells_of_nobody(
+    joined: tuple[Store, dict[str, int]],
+) -> None:
+    store, runs = joined
+    made = diagnose(store.con, runs["equal"])
+    unchecked = [check.rule.name for check in made.outcomes("not checked")]
+    assert "loss_outside_bottleneck" in unchecked
+    assert store.con.sql("SELECT count(*) FROM this_queue").fetchall() == [(0,)]
