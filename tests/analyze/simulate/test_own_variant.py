@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -74,7 +76,9 @@ def test_a_file_that_waits_for_ever_is_stopped_by_the_clock(
     monkeypatch.setattr(own_process, "_WAITING_S", 1)
     path = tmp_path / "mine.py"
     path.write_text("import time; time.sleep(1000)")
-    with pytest.raises(BbrscopeError, match=r"did not come back: stopped after 1 s$"):
+    with pytest.raises(
+        BbrscopeError, match=r"did not come back: stopped when it had waited for 1 s$"
+    ):
         own_variant(str(path))
 
 
@@ -90,6 +94,36 @@ def test_a_file_that_works_is_not_taken_for_one_that_waits(
         return "done"
 
     assert own_process.run_apart("mine.py", works, 5) == "done"
+
+
+def test_a_file_that_gets_no_cpu_is_not_taken_for_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host has other work: the file is ready to run, and hardly ever does."""
+    monkeypatch.setattr(own_process, "_WAITING_S", 1)
+    cpu = min(os.sched_getaffinity(0))
+    busy = multiprocessing.get_context("fork").Process(target=_keeps_busy, args=(cpu,))
+    end = time.monotonic() + 1.3
+
+    def works() -> float:
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while time.monotonic() < end:
+            pass
+        return time.process_time()
+
+    busy.start()
+    try:
+        assert own_process.run_apart("mine.py", works, 5) < 0.65
+    finally:
+        busy.kill()
+        busy.join()
+
+
+def _keeps_busy(cpu: int) -> None:
+    os.sched_setaffinity(0, {cpu})
+    while True:
+        pass
 
 
 @pytest.mark.parametrize(
