@@ -37,7 +37,7 @@ from .recorded_rates import (
     aggregation_us,
     recorded_rates,
 )
-from .recorded_reordering import recorded_reordering
+from .recorded_reordering import recorded_reordering, wait_us
 from .recorded_round_trips import RoundTripStep, as_at_first, round_trip_steps
 from .world.world_setup import HOST_US, PathSetup
 
@@ -59,8 +59,6 @@ _APP_LIMITED = 0.2
 _LEAST_HOLES, _HOLES_PER_LOSS = 20, 2
 # If more do, none of them are the others.
 _SOME = 0.5
-# This share of the packets that wait while others overtake them meets no queue.
-_WAITED = 0.025
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,8 @@ def fitted_path(
     limited_bps = _limited_bps(every, mss) if is_one else 0
     steps = round_trip_steps(every) if is_one and not together_us else []
     every = as_at_first(every, steps)
-    reordered, again, wait_us = _overtaking(con, info.run_id, flows[0], every)
-    base_us = float(rtts_us(every).min()) - HOST_US + wait_us
+    reordered, again, waited_us = _overtaking(con, info.run_id, flows[0], every)
+    base_us = float(rtts_us(every).min()) - HOST_US + waited_us
     policed = None if together_us or reordered else _policed(every, base_us, frame)
     if policed:
         return policed
@@ -134,7 +132,7 @@ def fitted_path(
         in_skbs=bool(reordered) or is_lost_in_skbs(every, base_us, packet_us),
         aggregation_us=round(together_us),
         reorder=reordered,
-        reorder_us=round(wait_us),
+        reorder_us=round(waited_us),
         reorder_again=again,
         marks_us=marks_us(every, base_us),
         ecn=bool((every["marked"] > 0).any()),
@@ -245,9 +243,7 @@ def _overtaking(
     if holes < _LEAST_HOLES or holes < _HOLES_PER_LOSS * losses:
         return 0.0, 0.0, 0.0
     share, again = recorded_reordering(con, run_id, flow)
-    rtts = rtts_us(every)
-    waited = float(np.quantile(rtts, share + _WAITED * (1 - share)) - rtts.min())
-    return share, again, waited
+    return share, again, wait_us(rtts_us(every), share)
 
 
 def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) -> int | None:

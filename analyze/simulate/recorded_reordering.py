@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Between an skb that overtakes and the next one that does, one that waited has its turn.
 _NEXT = 1.5
+# So many of the packets that wait meet no queue; hosts add no more than so much to their RTTs.
+_WAITED, _ON_TIME_US = 0.025, 100
 
 
 def recorded_reordering(
@@ -39,6 +41,27 @@ def recorded_reordering(
     same_hole = np.nan_to_num(acks["hole"])[begins[1:]] == 0
     follows = same_hole & (since <= _NEXT * tagged.sum() / len(begins))
     return float(tagged.sum() / acked.sum()), float(follows.sum() / len(begins))
+
+
+def wait_us(rtts: Array, share: float) -> float:
+    """How long packets wait while a `share` of them overtakes these: where their RTTs begin [us].
+
+    Below the shortest RTT of those that waited there are RTTs of those that overtook, alone and
+    with all queues that there were; above it there are suddenly more. It is where the number of
+    RTTs within _ON_TIME_US is the least likely by the density of those before (the deviance of
+    Poisson's law), and before _WAITED of those that waited had theirs.
+    """
+    rtts = np.sort(rtts)
+    most = float(np.quantile(rtts, share + _WAITED * (1 - share)))
+    begins = rtts[(rtts > rtts[0] + _ON_TIME_US) & (rtts <= most)]
+    if not len(begins):
+        return most - float(rtts[0])
+    before = np.searchsorted(rtts, begins)
+    within = np.searchsorted(rtts, begins + _ON_TIME_US) - before
+    like_before = before * _ON_TIME_US / (begins - rtts[0])
+    deviance = within * np.log(within / like_before) - (within - like_before)
+    there = np.where(within > like_before, deviance, 0.0)
+    return float(begins[np.argmax(there)] - rtts[0])
 
 
 def _with_losses(acks: dict[str, Array]) -> Array:
