@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.closed_loop import check_fit, intervals, outcomes_of
 from bbrscope.analyze.simulate.path_ends import untold
 from bbrscope.analyze.simulate.recorded_rates import _fastest, _Window
+from bbrscope.analyze.simulate.recorded_reordering import wait_us
 from bbrscope.analyze.simulate.recorded_world import RecordedWorld, recorded_world
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -289,3 +291,12 @@ def test_the_slower_of_two_seconds_is_not_the_rate() -> None:
     seconds = (0, 20e6, True), (1, 19.8e6, False), (3, 16.7e6, True)
     windows = [_Window(number, rate, told, told) for number, rate, told in seconds]
     assert _fastest(windows) == 20e6
+
+
+def test_how_long_packets_wait_is_found_where_few_of_them_meet_no_queue() -> None:
+    draws = np.random.default_rng(1)
+    # A queue of 1 to 20 ms, empty for one packet in a hundred.
+    queue_us = np.where(draws.random(8000) < 0.01, 0.0, draws.uniform(1000, 20_000, 8000))
+    waits = np.where(draws.random(8000) < 0.03, 0.0, 8000.0)
+    rtts = 40_000 + waits + queue_us + draws.uniform(0, 60, 8000)
+    assert wait_us(rtts, 0.03) == pytest.approx(8000, abs=100)
