@@ -334,7 +334,7 @@ def _finding(rule: Rule, row: Row, diagnosis: Diagnosis) -> Finding:
     subject = diagnosis.flows.get(flow)
     if cost_s is None and cost_bytes is not None and subject and subject.rate:
         # What a flow believed in can be far below what others show that it could have carried.
-        cost_s = min(cost_bytes / subject.rate, (t1_ns - t0_ns) / 1e9)
+        cost_s = min(cost_bytes / subject.rate, subject.duration_s)
     if subject:  # rules that count in whole seconds reach beyond
         t0_ns, t1_ns = max(t0_ns, subject.first_ns), min(t1_ns, subject.last_ns)
     confidence = row.pop(CONFIDENCE.name, rule.confidence)

@@ -33,6 +33,7 @@ WITH grew AS (
     coalesce({grown("sent_bytes", "lag(sent_bytes) OVER k")}, 0) AS bytes
   FROM queue_samples
   WHERE ns IS NOT NULL AND sent_bytes IS NOT NULL AND kind NOT IN {POLICERS}
+    AND kind <> 'noqueue' -- it counts nothing (net/sched/sch_generic.c noqueue_qdisc_ops)
   WINDOW k AS (PARTITION BY run_id, kind ORDER BY ns)
 ), counted AS (
   SELECT run_id, kind, ns, sum(bytes) OVER (PARTITION BY run_id, kind ORDER BY ns) AS bytes
@@ -47,18 +48,18 @@ WITH grew AS (
   FROM events WHERE tp_snd_una IS NOT NULL AND tp_snd_nxt IS NOT NULL
     AND run_id IN (SELECT run_id FROM queue_samples)
 ), places AS (
-  SELECT run_id, flow, seq, ns, sum(bytes) OVER w AS acked, acked + flight AS sent FROM progress
-  WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
+  SELECT run_id, flow, ns, lead(ns) OVER w AS next_ns,
+    sum(bytes) OVER (w ROWS UNBOUNDED PRECEDING) AS acked,
+    acked + coalesce(lead(bytes) OVER w + lead(flight) OVER w, flight) AS sent
+  FROM progress WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), at_samples AS (
-  SELECT DISTINCT c.run_id, c.ns, f.flow FROM counters c JOIN (
-    SELECT DISTINCT run_id, flow FROM progress) f USING (run_id)
+  SELECT DISTINCT c.run_id, c.ns, f.flow, f.flight FROM counters c JOIN (
+    SELECT run_id, flow, arg_min(flight, seq) AS flight FROM progress GROUP BY ALL) f USING (run_id)
 ), moments AS (
-  SELECT s.run_id, s.ns, s.flow, coalesce(b.acked, 0) AS acked, coalesce(a.sent, b.sent) AS sent
-  FROM at_samples s
-  ASOF LEFT JOIN (SELECT run_id, flow, ns, max(acked) AS acked, max(sent) AS sent FROM places
-    GROUP BY ALL) b ON b.run_id = s.run_id AND b.flow = s.flow AND s.ns >= b.ns
-  ASOF LEFT JOIN (SELECT run_id, flow, ns, max(sent) AS sent FROM places GROUP BY ALL) a
-    ON a.run_id = s.run_id AND a.flow = s.flow AND s.ns <= a.ns
+  -- Before a flow's first event: what was in flight there.
+  SELECT s.run_id, s.ns, s.flow, coalesce(p.acked, 0) AS acked, coalesce(p.sent, s.flight) AS sent
+  FROM at_samples s ASOF LEFT JOIN (FROM places WHERE next_ns IS DISTINCT FROM ns) p
+    ON p.run_id = s.run_id AND p.flow = s.flow AND s.ns >= p.ns
 ), ways AS (
   SELECT run_id, flow, concat(local_address, ' ', remote_address) AS way FROM flows
 ), summed AS (
@@ -95,6 +96,7 @@ WITH grew AS (
 SELECT v.run_id, w.flow, v.over AS sure FROM verdicts v JOIN ways w USING (run_id, way)
 WHERE v.over OR v.run_id IN (SELECT run_id FROM doubtful)
 """,
+    materialized=True,
 )
 
 VIEWS = (QUEUE_BYPASSES,)

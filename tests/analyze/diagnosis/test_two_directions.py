@@ -15,6 +15,7 @@ from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
 from bbrscope.analyze.views.materialize import forget
+from bbrscope.analyze.views.packets.bypass_views import QUEUE_BYPASSES
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -113,3 +114,15 @@ def test_a_queue_of_which_nobody_surely_is_tells_of_nobody(
     unchecked = [check.rule.name for check in made.outcomes("not checked")]
     assert "loss_outside_bottleneck" in unchecked
     assert store.con.sql("SELECT count(*) FROM this_queue").fetchall() == [(0,)]
+
+
+def test_a_device_without_a_queue_denies_nothing(joined: tuple[Store, dict[str, int]]) -> None:
+    """noqueue counts no packet, whatever passes the device."""
+    store, runs = joined
+    asked = f"SELECT count(*) FROM ({QUEUE_BYPASSES.sql}) WHERE run_id = {runs['faster']}"
+    counts = []
+    for kind in ("pfifo", "noqueue"):
+        changed = f"kind = '{kind}', sent_bytes = 0 WHERE run_id = {runs['faster']}"
+        store.con.execute(f"UPDATE queue_samples SET {changed}")
+        counts += store.con.sql(asked).fetchall()
+    assert counts == [(3,), (0,)]
