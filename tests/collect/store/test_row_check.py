@@ -87,7 +87,9 @@ def test_a_store_of_every_kind_of_recording_has_none(sampled_path: Path) -> None
         check_rows(con, sampled_path)
 
 
-@pytest.mark.parametrize("words", [("explain", "short"), ("metrics",), ("replay",)])
+@pytest.mark.parametrize(
+    "words", [("explain", "short"), ("metrics", "--by", "second"), ("replay",)]
+)
 def test_a_command_that_fails_for_them_says_so(
     words: tuple[str, ...], changed: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
