@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Between an skb that overtakes and the next one that does, one that waited has its turn.
 _NEXT = 1.5
-# So many of the packets that wait meet no queue; hosts add no more than so much to their RTTs.
+# At least this share of the packets that wait meets no queue, and hosts add no more than this to
+# their RTTs.
 _WAITED, _ON_TIME_US = 0.025, 100
 
 
