@@ -278,7 +278,7 @@ def test_fairness_per_second_is_that_of_the_view(run: str, all_runs: Store) -> N
     shared = shares.load(all_runs.con, select.load_run(all_runs.con, run_id))
     assert shared is not None
     expected = all_runs.con.execute(
-        scoped("SELECT t_s, jain FROM sharing WHERE t_s IS NOT NULL", [run_id])
+        scoped(all_runs.con, "SELECT t_s, jain FROM sharing WHERE t_s IS NOT NULL", [run_id])
     ).fetchall()
     assert shared.jain() == pytest.approx(dict(expected))
     data = data_of(page.build(all_runs.con, run_id))
