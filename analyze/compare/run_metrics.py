@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..views.materialize import EVENTS_AT_ONCE, materialized_tables, narrowed_query
+from ..views.materialize import materialized_tables, narrowed_query
 from ..views.runs.run_views import HOLD_S, TOLERANCE, WINDOW_S, convergence_sql
+from ..views.runs_together import together
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,22 +55,8 @@ def table(
 
     return pa.concat_tables(
         con.sql(scoped(con, f"FROM {BY[by]}", some, windows)).to_arrow_table()
-        for some in _together(con, run_ids)
+        for some in list(together(con, run_ids)) or [[]]
     )
-
-
-def _together(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> Iterator[list[int]]:
-    """Divide runs among queries that need half a gigabyte each; with none, yield that."""
-    events = dict(con.execute("SELECT run_id, events FROM runs").fetchall())
-    some: list[int] = []
-    total = 0
-    for run_id in run_ids:
-        if some and total + events[run_id] > EVENTS_AT_ONCE:
-            yield some
-            some, total = [], 0
-        some.append(run_id)
-        total += events[run_id]
-    yield some
 
 
 def convergence(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ...collect.store.query import Row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from ..story.completeness import RunCompleteness, completeness_of_many
+from ..views.runs_together import RUNS_TOGETHER, together
 from .needs import NEEDS, lacking
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
 from .tables import Prepared, prepare
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 # Shares of a flow's time from which on a cost is called severe or moderate; below: minor.
 SEVERE, MODERATE = 0.2, 0.05
-# Runs are looked at together while they are so few, and have so few events, which takes ~200 MB:
-# planning the queries takes as long for many small runs as for one.
-RUNS_TOGETHER, EVENTS_TOGETHER = 48, 520_000
 # Smaller groups, for more CPUs, cost more than that saves.
 FEWEST_TOGETHER = 8
 
@@ -188,29 +186,6 @@ def has_own_views(con: duckdb.DuckDBPyConnection) -> bool:
     )
     (own,) = con.execute(query).fetchall()[0]
     return bool(own)
-
-
-def together(
-    con: duckdb.DuckDBPyConnection,
-    run_ids: Sequence[int],
-    most: int = RUNS_TOGETHER,
-    most_events: int = EVENTS_TOGETHER,
-) -> Iterator[list[int]]:
-    """Divide runs, in their order, into groups of `most`, each for a call of `diagnose_together`.
-
-    Groups of runs with more than `most_events` events in all are smaller.
-    """
-    sizes = dict(con.execute("SELECT run_id, coalesce(events, 0) FROM runs").fetchall())
-    group: list[int] = []
-    held = 0
-    for run_id in run_ids:
-        if group and (len(group) == most or held + sizes[run_id] > most_events):
-            yield group
-            group, held = [], 0
-        group.append(run_id)
-        held += sizes[run_id]
-    if group:
-        yield group
 
 
 def diagnose_together(

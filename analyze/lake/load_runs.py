@@ -27,7 +27,7 @@ from ...collect.store.store import Store, quoted
 from ...probes.base.errors import BbrscopeError, StoreError
 from ...probes.base.own_version import own_version
 from ...probes.base.plurals import plural
-from ..diagnosis.engine import Diagnosis, diagnose_together, together
+from ..diagnosis.engine import Diagnosis, diagnose_together
 from ..diagnosis.tables import SHARED_PREFIX
 from ..replay import keep_results
 from ..replay.flow_replay import FlowReplay
@@ -36,6 +36,7 @@ from ..replay.load_events import flows_of_batches, rows_of_flows
 from ..replay.replay_outside import replay_outside
 from ..replay.run_info import RunInfo
 from ..views.materialize import materialized_name, narrowed
+from ..views.runs_together import together
 from .lake_tables import FILED, FILED_VIEWS, FLOW_LIMITS, OWN, views_digest
 from .run_files import DecisionsFile, EventsFile, copy_run, small_tables, write_run
 from .scratch_store import PARTLY_STORED, asked_decisions, event_columns, scratch_store

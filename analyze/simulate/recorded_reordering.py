@@ -47,10 +47,10 @@ def recorded_reordering(
 def wait_us(rtts: Array, share: float) -> float:
     """How long packets wait while a `share` of them overtakes these: where their RTTs begin [us].
 
-    Below the shortest RTT of those that waited there are RTTs of those that overtook, alone and
-    with all queues that there were; above it there are suddenly more. It is where the number of
-    RTTs within _ON_TIME_US is the least likely by the density of those before (the deviance of
-    Poisson's law), and before _WAITED of those that waited had theirs.
+    Below that place there are RTTs of packets that overtook, with all queues that there were; from
+    it on there are suddenly more. It is where the number of RTTs within _ON_TIME_US is least
+    likely, as densely as they lie below (the deviance of Poisson's law); and no higher than the
+    quantile below which _WAITED of the packets that waited have theirs.
     """
     rtts = np.sort(rtts)
     most = float(np.quantile(rtts, share + _WAITED * (1 - share)))

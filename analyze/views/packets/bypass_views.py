@@ -15,6 +15,22 @@ from ..view_parts import grown
 # A policer holds no packets: what its qdisc counts, no queue let go.
 POLICERS = "('clsact', 'ingress')"
 
+
+def _denied(moments: str, whose: str) -> str:
+    """SQL: of those that `whose` tells apart in `moments`, did more pass than was let go (`over`)?
+
+    A shaper and the queue within it count the same: what any of them let go, passed.
+    """
+    return f"""
+  SELECT {whose}, bool_and(over) AS over FROM (
+    SELECT {whose}, kind, coalesce(bool_or(over), false) AS over FROM (
+      SELECT {whose}, kind, acked - most > min(sent - least) OVER (
+        PARTITION BY {whose}, kind ORDER BY ns) AS over
+      FROM {moments} JOIN counters USING (run_id, ns))
+    GROUP BY ALL)
+  GROUP BY ALL"""
+
+
 # acked and sent are stream positions: what is acknowledged by a sample, at the least, and what was
 # sent by then, at the most. Counters are read a little before or after the time of their sample, so
 # that those of the samples before and after are taken.
@@ -69,32 +85,17 @@ WITH grew AS (
 ), asked AS (
   FROM summed
   UNION ALL SELECT run_id, ns, '', sum(acked), sum(sent) FROM summed GROUP BY run_id, ns
-), compared AS (
-  SELECT a.run_id, way, kind, coalesce(bool_or(over), false) AS over FROM (
-    SELECT a.run_id, a.way, c.kind, a.acked - c.most > min(a.sent - c.least) OVER (
-      PARTITION BY a.run_id, a.way, c.kind ORDER BY c.ns) AS over
-    FROM asked a JOIN counters c ON c.run_id = a.run_id AND c.ns = a.ns) a
-  GROUP BY ALL
-), verdicts AS (
-  -- A shaper and the queue within it count the same: what any of them let go, passed.
-  SELECT run_id, way, bool_and(over) AS over FROM compared GROUP BY ALL
+), verdicts AS ({_denied("asked", "run_id, way")}
 ), remaining AS (
   -- What is left where some ways are out.
   SELECT s.run_id, s.ns, sum(s.acked) AS acked, sum(s.sent) AS sent
   FROM summed s JOIN verdicts v ON v.run_id = s.run_id AND v.way = s.way AND NOT v.over
   JOIN verdicts w ON w.run_id = s.run_id AND w.way = '' AND w.over
   GROUP BY s.run_id, s.ns
-), doubtful AS (
-  SELECT run_id FROM (
-    SELECT run_id, kind, coalesce(bool_or(over), false) AS over FROM (
-      SELECT a.run_id, c.kind, a.acked - c.most > min(a.sent - c.least) OVER (
-        PARTITION BY a.run_id, c.kind ORDER BY c.ns) AS over
-      FROM remaining a JOIN counters c ON c.run_id = a.run_id AND c.ns = a.ns)
-    GROUP BY ALL)
-  GROUP BY run_id HAVING bool_and(over)
+), doubtful AS ({_denied("remaining", "run_id")}
 )
 SELECT v.run_id, w.flow, v.over AS sure FROM verdicts v JOIN ways w USING (run_id, way)
-WHERE v.over OR v.run_id IN (SELECT run_id FROM doubtful)
+WHERE v.over OR v.run_id IN (SELECT run_id FROM doubtful WHERE over)
 """,
     materialized=True,
 )

@@ -106,7 +106,7 @@ def test_a_queue_says_nothing_of_flows_that_did_not_pass_it(
     assert sampled == [(1, True, True), (2, True, True), (3, False, False)]
 
 
-def test_a_queue_of_which_nobody_surely_is_tells_of_nobody(
+def test_a_queue_that_no_flow_is_known_to_pass_tells_of_none(
     joined: tuple[Store, dict[str, int]],
 ) -> None:
     store, runs = joined

@@ -101,17 +101,14 @@ def test_an_interrupt_leaves_the_store_whole_and_nothing_beside_it(tmp_path: Pat
     folder.mkdir()
     words = [sys.executable, "-m", "bbrscope.reports", "ingest", "--jobs", "2"]
     words += ["--store", str(folder / "s.duckdb"), *map(str, copies)]
-    with (
-        (tmp_path / "said").open("w") as errors,
-        subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-        ) as run,
-    ):
+    # Without a buffer: communicate() passes over what readline() has put into one.
+    with subprocess.Popen(
+        words, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as run:
         assert run.stdout
-        results = [run.stdout.readline().partition(":")[0]]
+        results = [run.stdout.readline().decode().partition(":")[0]]
         os.killpg(run.pid, signal.SIGINT)
-        rest = run.stdout.read()  # communicate() would pass over what came with the first line
-    said = (tmp_path / "said").read_text()
+        rest, said = (part.decode() for part in run.communicate(timeout=300))
     results += [line.partition(":")[0] for line in rest.splitlines() if not line.startswith(" ")]
     assert run.returncode != 0
     assert "Traceback" not in said
