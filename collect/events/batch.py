@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,28 +34,6 @@ SIGNED = {f.column for f in EVENT_FIELDS if f.signed} | {
 }
 
 
-# Memory of batches that nobody refers to any more: the next bundle mostly asks for as much, and
-# pages that the process has take less time than new ones.
-_free: list[bytearray] = []
-MOST_FREE = 2
-
-
-def _take(size: int) -> bytearray:
-    """Return memory of a batch that is gone; or new one, and then give up that of other sizes."""
-    with suppress(IndexError):  # threads may take at the same time
-        while True:
-            memory = _free.pop()
-            if len(memory) == size:
-                return memory
-    return bytearray(size)
-
-
-def _give_back(memory: bytearray) -> None:
-    """Keep a batch's memory for the next one, but no more than a reader needs."""
-    if len(_free) < MOST_FREE:
-        _free.append(memory)
-
-
 class Finished(NamedTuple):
     """What became of a batch: see loop/pairing.py for slots.
 
@@ -88,10 +64,8 @@ class Assembler:
         )
 
     def new_batch(self) -> Batch:
-        """Return an empty batch; its memory is used again once nobody refers to it any more."""
-        memory = _take(self._bytes)
-        buffer = np.frombuffer(memory, np.uint8)
-        weakref.finalize(buffer, _give_back, memory)
+        """Return an empty batch."""
+        buffer = np.empty(self._bytes, np.uint8)
         return Batch(
             slots=np.empty((self.capacity, SLOT_SIZE), np.int64),
             u1=buffer,
