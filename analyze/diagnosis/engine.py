@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from ...probes.base.plurals import plural
 from ..story.completeness import RunCompleteness, completeness_of_many
 from ..views.runs_together import RUNS_TOGETHER, together
 from .needs import NEEDS, lacking
+from .ranking import both_ways, ranked
 from .rule import COLUMNS, CONFIDENCE, Rule, rules
 from .tables import Prepared, prepare
 
@@ -189,17 +190,39 @@ def has_own_views(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def diagnose_together(
-    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], chosen: Sequence[Rule] | None = None
+    con: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    chosen: Sequence[Rule] | None = None,
+    at_tables: Callable[[], object] = bool,
 ) -> list[Diagnosis]:
     """Run rules (None: all) over runs, each rule over all of them at once.
 
-    The tables of `tables.TABLES` are then of these runs.
+    Flows that send in opposite directions share nothing: where a run has them, its ways are
+    diagnosed one by one. `at_tables` is called for each way, while the tables of `tables.TABLES`
+    are about its flows; in the end they are about those of the first way of these runs.
     """
     asked = rules() if chosen is None else tuple(chosen)
-    tables = prepare(con, run_ids, sorted({code for rule in asked for code in rule.codes}))
-    subjects = _subjects(con, run_ids)
+    codes = sorted({code for rule in asked for code in rule.codes})
+    diagnoses: dict[int, Diagnosis] = {}
+    tables = prepare(con, run_ids, codes)
+    ways = {**tables.ways, 1: run_ids}
+    for way in sorted(ways):
+        if way > 1:
+            tables = prepare(con, ways[way], codes, way)
+        for run_id, made in _of_way(tables, asked).items():
+            told = diagnoses.get(run_id)
+            diagnoses[run_id] = both_ways(told, made) if told else made
+        at_tables()
+    if len(ways) > 1:
+        prepare(con, run_ids, codes)
+    return [diagnoses[run_id] for run_id in run_ids]
+
+
+def _of_way(tables: Prepared, asked: Sequence[Rule]) -> dict[int, Diagnosis]:
+    """Run rules over those flows of runs that tables are about."""
+    subjects = _subjects(tables.con, tables.run_ids)
     missing = lacking(tables)
-    findings: dict[int, list[Finding]] = {run_id: [] for run_id in run_ids}
+    findings: dict[int, list[Finding]] = {run_id: [] for run_id in subjects}
     for rule in asked:
         applies = {}
         for run_id, diagnosis in subjects.items():
@@ -211,30 +234,10 @@ def diagnose_together(
         for run_id, new in _ask(tables, rule, applies).items():
             findings[run_id] += new
             applies[run_id].checks.append(Check(rule, "found" if new else "clear"))
-    _count_codes(con, findings)
+    _count_codes(tables.con, findings)
     for run_id, diagnosis in subjects.items():
-        diagnosis.findings = _ranked(findings[run_id])
-    return [subjects[run_id] for run_id in run_ids]
-
-
-def _ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings by rank, without those that another one about the same flow explains."""
-    told = (one for one in findings if not any(_explains(cause, one) for cause in findings))
-    return sorted(told, key=_rank)
-
-
-def _explains(cause: Finding, other: Finding) -> bool:
-    """Tell whether a finding follows from another one: of a like price, a third has to be its."""
-    about = cause.flow, cause.values.get(cause.rule.other_flow, cause.flow)
-    if other.flow not in about or other.rule.name not in cause.rule.explains:
-        return False
-    unpriced = cause.cost_s is None or other.cost_s is None or cause.rule.cost != other.rule.cost
-    return unpriced or 3 * (cause.cost_s or 0) >= (other.cost_s or 0)
-
-
-def _rank(finding: Finding) -> tuple[bool, bool, float, int]:
-    cost_s = finding.cost_s
-    return not finding.rule.setup, cost_s is None, -(cost_s or 0), finding.t0_ns
+        diagnosis.findings = ranked(findings[run_id])
+    return subjects
 
 
 def _subjects(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, Diagnosis]:

@@ -20,6 +20,7 @@ from ..views.registry import VIEWS
 from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
+from .course_tables import BINDING, DECISIONS, PHASES
 from .loss_tables import LATE, TIMEOUTS, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
@@ -163,25 +164,6 @@ FROM these_events JOIN these_bases base USING (run_id, flow)
 GROUP BY run_id, flow ORDER BY run_id, flow
 """
 
-_PHASES = """
-SELECT p.run_id, p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
-  p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
-FROM phases p SEMI JOIN these_chosen USING (run_id, flow) ORDER BY p.run_id, p.flow, p.seq
-"""
-
-_BINDING = """
-SELECT run_id, flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
-FROM binding SEMI JOIN these_chosen USING (run_id, flow)
-"""
-
-# Only the decisions that some rule names: the others would be most of the store.
-_DECISIONS = """
-SELECT d.run_id, d.flow, d.seq, d.ord, d.ns::BIGINT AS ns, c.name, d.e0, d.e1, d.e2, d.e3
-FROM decisions d JOIN decision_codes c USING (code) SEMI JOIN these_chosen USING (run_id, flow)
-WHERE d.run_id IN {chosen} AND c.name IN (SELECT unnest($codes))
-ORDER BY d.run_id, d.flow, d.seq, d.ord
-"""
-
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
 # payload of captured connections, or by what a lab's iperf3 received: in the second that most of an
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
@@ -265,10 +247,10 @@ TABLES = {
     "policed": POLICED,
     "events": _EVENTS,
     "flows": _FLOWS,
-    "phases": _PHASES,
-    "binding": _BINDING,
+    "phases": PHASES,
+    "binding": BINDING,
     "bounds": BOUNDS,
-    "decisions": _DECISIONS,
+    "decisions": DECISIONS,
     "bound_decisions": BOUND_DECISIONS,
     "others": OTHERS,
     "seconds": _SECONDS,
@@ -295,17 +277,21 @@ TABLES = {
 _NARROWED = frozenset("chosen passers other_senders bases window phases binding bounds".split())
 # Views that several of them, or of their readers, read: found once.
 _SHARED = ("senders", "transitions", "phases", "binding")
-
-
 SHARED_PREFIX = "these_shared_"
+# The senders of the way that the tables are about.
+ONE_WAY = "these_senders_of_way"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The tables of `TABLES` about runs, in a connection, until the next are made there."""
+    """The tables of `TABLES` about runs, in a connection, until the next are made there.
+
+    `ways` are the runs of each way that has flows with data.
+    """
 
     con: duckdb.DuckDBPyConnection
     run_ids: tuple[int, ...]
+    ways: Mapping[int, Sequence[int]]
 
     def ask(
         self, query: str, run_ids: Sequence[int], **values: object
@@ -323,11 +309,13 @@ class Prepared:
 
 
 def prepare(
-    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], codes: Sequence[str]
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[int], codes: Sequence[str], way: int = 1
 ) -> Prepared:
     """Make the tables of `TABLES` about runs; `codes` are the decisions that rules ask for.
 
-    If there is a single run, the ``this_`` tables with its rows are made as well.
+    Senders of one `way` share what they pass, and nothing with those of others (view senders): the
+    tables are about its senders. If there is a single run, the ``this_`` tables with its rows are
+    made as well.
     """
     chosen = f"({', '.join(str(int(run_id)) for run_id in run_ids) or 'NULL'})"
     stored = materialized_tables(con, run_ids)
@@ -339,12 +327,23 @@ def prepare(
             table = SHARED_PREFIX + view.name
             con.execute(f'CREATE TEMP TABLE "{table}" AS {narrowed(view, chosen, stored)}')
             stored[view.name] = table
+    of_way = f"SELECT * FROM {stored['senders']} WHERE way = {int(way)}"
+    con.execute(f"CREATE TEMP VIEW {ONE_WAY} AS {of_way}")
+    ways = _ways(con, stored["senders"])
+    stored["senders"] = ONE_WAY
     for name, query in TABLES.items():
         query = query.replace("{chosen}", chosen)
         if name in _NARROWED:
             query = narrowed_query(query, chosen, stored)
         _make(con, name, query, {"codes": list(codes)} if "$codes" in query else {}, run_ids)
-    return Prepared(con, tuple(run_ids))
+    return Prepared(con, tuple(run_ids), ways)
+
+
+def _ways(con: duckdb.DuckDBPyConnection, senders: str) -> dict[int, list[int]]:
+    """Return the runs of each way on which a flow that counts sends; the first has all others."""
+    query = f"SELECT way, list(DISTINCT run_id ORDER BY run_id) FROM {senders}"
+    found = con.execute(f"{query} WHERE counts AND flow IS NOT NULL GROUP BY way ORDER BY way")
+    return dict(found.fetchall())
 
 
 def _drop_earlier(con: duckdb.DuckDBPyConnection) -> None:

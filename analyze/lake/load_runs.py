@@ -246,14 +246,14 @@ class _Group:
 
     def _diagnose(self, run_ids: Sequence[int]) -> None:
         con = self.store.con
-        diagnoses = diagnose_together(con, run_ids)
-        for run_id, diagnosis in zip(run_ids, diagnoses, strict=True):
-            self.findings[run_id] = finding_rows(diagnosis, run_id)
-        insert_into(con, OWN[0], chain.from_iterable(self.findings[run_id] for run_id in run_ids))
-        con.execute(
+        limits = (
             f"INSERT INTO {FLOW_LIMITS.name} SELECT run_id, flow, binding, sum(held_s),"
             " sum(short_bytes) FROM these_short GROUP BY run_id, flow, binding"
         )
+        diagnoses = diagnose_together(con, run_ids, at_tables=lambda: con.execute(limits))
+        for run_id, diagnosis in zip(run_ids, diagnoses, strict=True):
+            self.findings[run_id] = finding_rows(diagnosis, run_id)
+        insert_into(con, OWN[0], chain.from_iterable(self.findings[run_id] for run_id in run_ids))
 
     def file(self) -> dict[Path, Filed]:
         """Write the rows of every run into the lake, its manifest row last."""

@@ -19,14 +19,16 @@ def equal_parts_sql(window_s: int = WINDOW_S) -> str:
     """Return the query for each flow's goodput over an equal part: run_id, t_s, flow, stream, part.
 
     x(t) is a flow's goodput as a mean over the seconds t .. t + window_s - 1; part is x over the
-    mean of all flows' x: 1 is an equal part. Of senders that count (see the view senders).
+    mean of all flows' x: 1 is an equal part. Of senders that count (see the view senders), and go
+    the first way that two of them share.
     """
     return f"""
 WITH shares AS (
   SELECT m.run_id, m.t_s, m.flow, m.stream,
     CASE source WHEN 'packets' THEN m.pkt_acked_bytes ELSE m.acked_bytes END AS bytes
   FROM metrics_by_second m JOIN senders c ON c.counts AND {SAME_SENDER}
-  JOIN (SELECT run_id, max(source) AS source FROM sharing GROUP BY run_id) t ON t.run_id = m.run_id
+  JOIN (SELECT run_id, max(source) AS source, min(way) AS way FROM sharing GROUP BY run_id) t
+    ON t.run_id = m.run_id AND t.way = c.way
   WHERE m.duration_s > 0.999
   -- A flow that stands still for a second carried nothing; one that no source tells of is left out.
   QUALIFY max(bytes) OVER (PARTITION BY m.run_id, m.flow, m.stream) IS NOT NULL
@@ -69,7 +71,7 @@ SELECT run_id, min(t_s) FILTER (converged) AS converged_s FROM held GROUP BY run
 METRICS_BY_RUN = View(
     "metrics_by_run",
     "Each run in numbers: its link, its queue and how the senders that count (see senders) shared "
-    "them.",
+    "them; shares are those of the first way that two go.",
     (
         RUN_ID,
         RUN,
@@ -119,7 +121,8 @@ WITH link AS (
 ), total AS (
   SELECT run_id, max(source) AS shares_from, arg_max(jain, source) AS jain,
     arg_max(ratio, source) AS ratio, arg_max(seconds, source) AS shared_seconds
-  FROM sharing WHERE t_s IS NULL GROUP BY run_id
+  FROM (FROM sharing WHERE t_s IS NULL QUALIFY way = min(way) OVER (PARTITION BY run_id))
+  GROUP BY run_id
 ), queue AS (
   SELECT run_id, max(utilisation) AS utilisation, max(backlog_mean_bytes) AS backlog_mean_bytes,
     max(backlog_p5_bytes) AS standing_queue_bytes, max(delay_mean_us) AS queue_delay_mean_us,

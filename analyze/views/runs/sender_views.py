@@ -41,6 +41,16 @@ def why_not(among: str = "") -> str:
     WHEN acks < {LEAST_ACKS} THEN 'few ACKs' END"""
 
 
+# Recorded senders first: of two ways the first is theirs.
+_LARGEST = "sends DESC, bytes DESC, flow, stream"
+# Of pairs of addresses, the largest sender's first, each one's way: the first on which none sends
+# from where this one sends to, or to where it sends from.
+_WAYS = """list_reduce(
+    list_transform(pairs, lambda p: [{'src': p.src, 'dst': p.dst, 'way': 1::BIGINT}]),
+    lambda known, p: list_append(known, {'src': p[1].src, 'dst': p[1].dst, 'way': list_filter(
+      range(1, len(known) + 2), lambda n: NOT list_bool_or(list_transform(known,
+        lambda k: k.way = n AND (k.src = p[1].dst OR k.dst = p[1].src))))[1]}))"""
+
 FLOW_OR_NONE = Column(
     "flow",
     "INTEGER",
@@ -82,6 +92,13 @@ SENDERS = View(
         ),
         Column("bytes", "BIGINT", "bytes", "delivered x mss; acked (samples); else payload"),
         Column("acks", "BIGINT", "events", "events of kind main or sample; NULL: none recorded"),
+        Column(
+            "way",
+            "BIGINT",
+            "",
+            "1, 2, ...: senders whose addresses show that they send in opposite directions, and so "
+            "share no queue, have different ones; 1: that of the largest with events or samples",
+        ),
         Column("counts", "BOOLEAN", "", "it carried data: its shares and rates are reported"),
         Column(
             "why_not",
@@ -126,19 +143,33 @@ WITH carried AS (
     f.first_ns::BIGINT AS first_event_ns, f.last_ns::BIGINT AS last_event_ns,
     CASE WHEN is_other THEN x.bytes
       ELSE coalesce(event_bytes, sample_bytes, x.bytes, 0) END::BIGINT AS bytes,
-    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks, x.src, x.dst, f.local_address,
-    f.remote_address, NOT is_other AND coalesce(event_bytes, sample_bytes, 0) > 0 AS sends
+    CASE WHEN f.events > 0 THEN f.main + f.sample END AS acks,
+    coalesce(f.local_address, x.src) AS src, coalesce(f.remote_address, x.dst) AS dst,
+    NOT is_other AND coalesce(event_bytes, sample_bytes, 0) > 0 AS sends
   FROM measured x LEFT JOIN flows f
     ON f.run_id = x.run_id AND f.flow = x.flow AND NOT is_other
+), ranked AS (
+  -- What a host sends to itself passes one device, whichever address it has: no direction.
+  SELECT *, CASE WHEN src <> dst AND NOT regexp_matches(src, '^(::ffff:)?127[.]|^::1$')
+    THEN {{'src': src, 'dst': dst}} END AS ends,
+    row_number() OVER (PARTITION BY run_id, run ORDER BY {_LARGEST}) AS rank,
+    row_number() OVER (PARTITION BY run_id, run, src, dst ORDER BY {_LARGEST}) = 1 AS is_first
+  FROM sized
+), sided AS (
+  -- Once for each run. In one pass over windows of it: what is read twice, a filter on the run
+  -- does not reach.
+  SELECT *, CASE WHEN rank = 1 AND list_has_any(sources, targets) THEN {_WAYS} END AS ways
+  FROM (SELECT *, list(ends ORDER BY rank) FILTER (is_first AND ends IS NOT NULL) OVER of_run
+      AS pairs, list(ends.src) FILTER (is_first) OVER of_run AS sources,
+      list(ends.dst) FILTER (is_first) OVER of_run AS targets
+    FROM ranked WINDOW of_run AS (PARTITION BY run_id, run))
 ), placed AS (
-  -- Where a host both sends and receives, what it receives is on the way of the ACKs. In one pass
-  -- over windows of a run: what is read twice, a filter on the run does not reach.
-  SELECT *, flow IS NULL AND coalesce(
-      list_contains(receivers, src) AND NOT list_contains(senders, src)
-      OR list_contains(senders, dst) AND NOT list_contains(receivers, dst), false) AS other_way
-  FROM (SELECT *, list(local_address) FILTER (sends) OVER of_run AS senders,
-      list(remote_address) FILTER (sends) OVER of_run AS receivers
-    FROM sized WINDOW of_run AS (PARTITION BY run_id, run))
+  -- What only the capture shows, on a way that no recorded flow takes, is on that of the ACKs.
+  SELECT *, flow IS NULL AND way > 1 AND NOT bool_or(sends) OVER (PARTITION BY run_id, run, way)
+    AS other_way
+  FROM (SELECT *, coalesce(list_filter(any_value(ways) OVER of_run,
+      lambda w: w.src = ends.src AND w.dst = ends.dst)[1].way, 1) AS way
+    FROM sided WINDOW of_run AS (PARTITION BY run_id, run))
 ), judged AS (
   SELECT *, CASE WHEN other_way THEN 'other way'
     ELSE {why_not("FILTER (NOT other_way)")} END AS why_not
@@ -147,7 +178,7 @@ WITH carried AS (
 SELECT run_id, run, flow, stream, direction, "local", remote, first_ns, last_ns, first_event_ns,
   last_event_ns, coalesce(min(first_event_ns) FILTER (why_not IS NULL) OVER of_run,
     min(first_event_ns) FILTER (why_not = 'few ACKs') OVER of_run, min(first_event_ns) OVER of_run,
-    min(first_ns) OVER of_run) AS zero_ns, bytes, acks, why_not IS NULL AS counts, why_not
+    min(first_ns) OVER of_run) AS zero_ns, bytes, acks, way, why_not IS NULL AS counts, why_not
 FROM judged WINDOW of_run AS (PARTITION BY run_id, run)
 """,
     shared=True,
@@ -168,11 +199,12 @@ RUN_CLOCKS = View(
 
 COMPARISON_WINDOWS = View(
     "comparison_windows",
-    "When all senders of a run that count were active at once: only then can they be compared. "
-    "Runs in which they never were, or with a single one, have no row.",
+    "When all senders of a run that count and go one way were active at once: only then can they "
+    "be compared. Ways on which they never were, or with a single one, have no row.",
     (
         RUN_ID,
         RUN,
+        Column("way", "BIGINT", "", "see senders"),
         Column("flows", "BIGINT", "flows", "senders that count"),
         Column("zero_ns", "BIGINT", "ns", "zero of the run's clock, see senders"),
         Column("start_ns", "BIGINT", "ns", "the last of them began"),
@@ -181,11 +213,12 @@ COMPARISON_WINDOWS = View(
         Column("last_s", "INTEGER", "s", "last whole second; less than first_s: none"),
     ),
     """
-SELECT run_id, run, count(*) AS flows, any_value(zero_ns) AS zero_ns, max(first_ns) AS start_ns,
+SELECT run_id, run, way, count(*) AS flows, any_value(zero_ns) AS zero_ns,
+  max(first_ns) AS start_ns,
   min(last_ns) AS end_ns,
   ceil((max(first_ns) - any_value(zero_ns)) / 1e9 - 1e-3)::INTEGER AS first_s,
   (floor((min(last_ns) - any_value(zero_ns)) / 1e9 + 1e-3) - 1)::INTEGER AS last_s
-FROM senders WHERE counts GROUP BY run_id, run
+FROM senders WHERE counts GROUP BY run_id, run, way
 HAVING count(*) > 1 AND max(first_ns) < min(last_ns)
 """,
     shared=True,

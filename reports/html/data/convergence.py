@@ -61,7 +61,7 @@ class _PartLine:
 def load(con: duckdb.DuckDBPyConnection, run: Run) -> Convergence | None:
     """Return the chart of a run; None: no two flows were active at once for long enough."""
     run_id = int(run.row["run_id"])
-    windows = rows(con, scoped(con, "FROM comparison_windows", [run_id]))
+    windows = rows(con, scoped(con, "FROM comparison_windows ORDER BY way", [run_id]))
     if not windows:
         return None
     window_s, hold_s = fitting(windows[0]["last_s"] - windows[0]["first_s"] + 1)

@@ -22,10 +22,10 @@ UNKNOWN = "\u2013"
 # More connections without events than this are counted, not listed.
 MOST_CONNECTIONS = 10
 _RANKS = ("p50", "p95", "p99")
-# A sender's metrics, and its goodput in the seconds in which all senders were active, whose parts
-# are the shares: what Jain's index is worked out from.
+# A sender's metrics, and its goodput in the seconds in which all senders of its way were active,
+# whose parts are the shares: what Jain's index is worked out from.
 _SENDERS = f"""
-SELECT m.*, s.goodput_mbps / nullif(sum(s.goodput_mbps) OVER (), 0) AS share
+SELECT m.*, s.goodput_mbps / nullif(sum(s.goodput_mbps) OVER (PARTITION BY c.way), 0) AS share
 FROM metrics_by_flow m JOIN senders c ON {SAME_SENDER}
 LEFT JOIN rtt_fairness s ON s.run_id = m.run_id AND s.flow IS NOT DISTINCT FROM m.flow
   AND s.stream IS NOT DISTINCT FROM m.stream

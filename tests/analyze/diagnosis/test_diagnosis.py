@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import duckdb
 import pytest
-from bbrscope.analyze.diagnosis import engine
+from bbrscope.analyze.diagnosis import engine, ranking
 from bbrscope.analyze.diagnosis.engine import (
     Diagnosis,
     diagnose,
@@ -63,8 +63,8 @@ def test_a_finding_explains_another_of_which_it_is_a_third_at_least(shipped: Sto
     third = replace(cause, rule=named["bufferbloat"], cost_s=6.0)
     more = replace(third, cost_s=6.1)
     other = replace(third, flow=2)
-    assert engine._ranked([third, cause, other]) == [other, cause]
-    assert engine._ranked([more, cause]) == [more, cause]
+    assert ranking.ranked([third, cause, other]) == [other, cause]
+    assert ranking.ranked([more, cause]) == [more, cause]
 
 
 def test_groups_that_share_the_cpus_have_one_thread_each(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
+from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose, diagnose_together
+from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.analyze.replay import keep_results as results
 from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
@@ -36,6 +37,8 @@ PAIRS = {
     "faster": (link(4e6, 40 * MS, 100_000, "v3", 2), link(10e6, 20 * MS, 300_000, "v3", 1)),
     # Either may be the queue's by itself; both together are more than it lets go.
     "equal": (link(10e6, 40 * MS, 100_000, "v3", 1), link(10e6, 40 * MS, 300_000, "v3", 1, 9)),
+    # Of one link with all flows, flow 3 would have had half, and flow 2 a quarter of its part.
+    "unequal": (link(20e6, 40 * MS, 200_000, "v3", 2), link(20e6, 40 * MS, 100_000, "v3", 1, 9)),
 }
 
 
@@ -81,7 +84,8 @@ def test_who_carried_more_than_a_queue_let_go_did_not_pass_it(
         ).fetchall()
         for name, run in runs.items()
     }
-    assert told == {"faster": [(3, True)], "equal": [(1, False), (2, False)]}
+    assert told.pop("faster") == [(3, True)]
+    assert told.pop("equal") == [(1, False), (2, False)]
     # Each link by itself: what its flows carried, the queue let go.
     assert store.con.sql(
         "SELECT count(*) FROM queue_bypasses JOIN runs USING (run_id) WHERE run LIKE '%b'"
@@ -97,8 +101,7 @@ def test_a_queue_says_nothing_of_flows_that_did_not_pass_it(
     assert {1, 2} <= set(waits)
     for flow, values in waits.items():
         assert ("by its own samples" in str(values["queue"])) == (flow in (1, 2)), values
-    known = store.con.sql("SELECT flow, capacity FROM these_flows ORDER BY flow").fetchall()
-    assert [flow for flow, capacity in known if capacity is None] == [3]
+    assert {number for number, flow in made.flows.items() if not flow.rate_is_known} == {3}
     sampled = store.con.sql(
         "SELECT flow, queue_sampled_us IS NOT NULL, utilisation IS NOT NULL FROM metrics_by_flow"
         f" WHERE run_id = {runs['faster']} ORDER BY flow"
@@ -113,7 +116,9 @@ def test_a_queue_that_no_flow_is_known_to_pass_tells_of_none(
     made = diagnose(store.con, runs["equal"])
     unchecked = [check.rule.name for check in made.outcomes("not checked")]
     assert "loss_outside_bottleneck" in unchecked
-    assert store.con.sql("SELECT count(*) FROM this_queue").fetchall() == [(0,)]
+    for way in (1, 2):
+        prepare(store.con, [runs["equal"]], [], way)
+        assert store.con.sql("SELECT count(*) FROM this_queue").fetchall() == [(0,)]
 
 
 def test_a_device_without_a_queue_denies_nothing(joined: tuple[Store, dict[str, int]]) -> None:
@@ -126,3 +131,75 @@ def test_a_device_without_a_queue_denies_nothing(joined: tuple[Store, dict[str, 
         store.con.execute(f"UPDATE queue_samples SET {changed}")
         counts += store.con.sql(asked).fetchall()
     assert counts == [(3,), (0,)]
+
+
+def listed(made: Diagnosis, before: int = 0) -> list[tuple[object, ...]]:
+    """What was found of flows whose numbers come after so many others."""
+    return sorted(
+        (one.rule.name, before + (one.flow or 0), round(one.cost_s or 0, 9))
+        for one in made.findings
+    )
+
+
+def test_flows_of_opposite_directions_share_nothing(
+    joined: tuple[Store, dict[str, int]],
+) -> None:
+    """Of both together is found what each link by itself has, and nothing of the two together."""
+    store, runs = joined
+    run = runs["unequal"]
+    by_itself = [store.run_id(f"unequal_{part}") for part in "ab"]
+    store.con.execute("DELETE FROM queue_samples")
+    limits: list[int] = []
+    (made,) = diagnose_together(
+        store.con,
+        [run],
+        at_tables=lambda: limits.extend(
+            flow for (flow,) in store.con.sql("SELECT DISTINCT flow FROM these_short").fetchall()
+        ),
+    )
+    assert sorted(limits) == [1, 2, 3] == list(made.flows)
+    one, other = (diagnose(store.con, run_id) for run_id in by_itself)
+    assert listed(made) == sorted(listed(one) + listed(other, 2))
+    assert "unequal_shares" in {name for name, _, _ in listed(one)}
+    shares = "SELECT jain, ratio, shared_seconds, goodput_mbps IS NOT NULL FROM metrics_by_run"
+    of_run = [
+        store.con.sql(f"{shares} WHERE run_id = {each}").fetchall() for each in (run, by_itself[0])
+    ]
+    assert of_run[0] == of_run[1]
+    sent = store.con.sql(f"SELECT flow, way FROM senders WHERE run_id = {run} ORDER BY flow")
+    assert sent.fetchall() == [(1, 2), (2, 2), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "ways"),
+    [
+        # Nothing says that these are not one link.
+        ([("a", "b"), ("c", "d"), (None, "a")], [1, 1, 1]),
+        ([("127.0.0.1", "127.0.0.2"), ("127.0.0.2", "127.0.0.1"), ("::1", "::1")], [1, 1, 1]),
+        ([("a", "a"), ("a", "b"), ("b", "b")], [1, 1, 1]),
+        ([("a", "b"), ("c", "b"), ("b", "a")], [1, 1, 2]),
+        # From hop to hop, no two pass the same way.
+        ([("a", "b"), ("b", "c"), ("c", "a")], [1, 2, 3]),
+        # Of two pairs neither of which tells of the other.
+        ([("a", "b"), ("c", "d"), ("d", "c")], [1, 1, 2]),
+    ],
+)
+def test_which_flows_are_opposite_their_addresses_say(
+    ends: list[tuple[str | None, str]], ways: list[int], joined: tuple[Store, dict[str, int]]
+) -> None:
+    """The largest sender's way is the first; each next one takes the first that fits."""
+    store, runs = joined
+    run = runs["unequal"]
+    sizes = store.con.sql(f"SELECT flow FROM senders WHERE run_id = {run} ORDER BY bytes DESC")
+    flows = [flow for (flow,) in sizes.fetchall()]
+    store.con.execute("BEGIN")
+    try:
+        for flow, pair in zip(flows, ends, strict=True):
+            changed = "local_address = ?, remote_address = ? WHERE run_id = ? AND flow = ?"
+            store.con.execute(f"UPDATE flows SET {changed}", [*pair, run, flow])
+        found = dict(
+            store.con.sql(f"SELECT flow, way FROM senders WHERE run_id = {run}").fetchall()
+        )
+    finally:
+        store.con.execute("ROLLBACK")
+    assert [found[flow] for flow in flows] == ways
