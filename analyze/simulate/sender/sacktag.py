@@ -112,8 +112,9 @@ def _tag_block(s: Sim, i: int, start: int, end: int) -> None:
 
 @jit
 def _dsack(s: Sim, i: int, start: int, end: int, prior_una: int) -> None:
-    """tcp_check_dsack(): the receiver got these twice."""
-    f = flow_of(s, i)
+    """tcp_check_dsack(): the receiver got these twice. What was sent again in vain, arrived."""
+    f, tp = flow_of(s, i), event_of(s, i).tp
+    tp.delivered += end - start
     f.flag = f.flag | F_DSACK
     if f.tlp_high_seq >= 0 and f.tlp_retrans and end == f.tlp_high_seq:
         f.flag = f.flag | F_DSACK_TLP
