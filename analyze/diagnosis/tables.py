@@ -21,7 +21,7 @@ from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
-from .loss_tables import LATE, TIMEOUTS, UNDONE
+from .loss_tables import BURSTS, LATE, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
@@ -268,6 +268,8 @@ TABLES = {
     "undone": UNDONE,
     "late": LATE,
     "timeouts": TIMEOUTS,
+    "twice": TWICE,
+    "bursts": BURSTS,
     "seen": SEEN,
     "facts": FACTS,
     "params": PARAMETERS,

@@ -335,6 +335,36 @@ class Flow:
             rows = rows.filter((pl.col("ns") <= begin) | (pl.col("ns") >= end))
         return rows
 
+    def not_repaired(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Those rows that are neither in a recovery that was undone nor from a timeout until a
+        round trip after all that was sent by then is acknowledged."""
+        spans = self.spans.select("ns", "kind", "new_state", "srtt", done=pl.col("acked").cum_sum())
+        ahead = (self.after_init["tp.snd_nxt"] - self.after_init["tp.snd_una"]) % raw.WRAP
+        repairs = [*self.undone]
+        for place, (ns, kind, state, _, done) in enumerate(spans.iter_rows()):
+            if kind == "S" and state == LOSS:
+                over = spans[place:].filter(pl.col("done") >= done + ahead[place])
+                last = (over if over.height else spans.tail(1)).row(0, named=True)
+                repairs.append((ns, last["ns"] + round(1000 * last["srtt"])))
+        for begin, end in repairs:
+            rows = rows.filter(~pl.col("ns").is_between(begin, end))
+        return rows
+
+    @cached_property
+    def came_twice(self) -> int:
+        """Packets that D-SACKs told to have come twice, in no repair of an undo or a timer.
+
+        An ACK counts them as delivered beside what it acknowledges for the first time.
+        """
+        size, rows = min(self.segment_sizes), self.acks
+        grew = {name: raw.grown(rows, f"tp.{name}") for name in ("delivered", "snd_una")}
+        held = rows["tp.sacked_out"].cast(pl.Int64).diff().fill_null(0)
+        told = rows.select("ns").with_columns(**grew, held=held)
+        whole = told.filter((pl.col("snd_una") % size == 0) & (pl.col("delivered") > 0))
+        more = pl.col("delivered") - pl.col("held") - pl.col("snd_una") // size
+        twice = whole.with_columns(more=pl.min_horizontal(more, "delivered")).filter(more > 0)
+        return int(self.not_repaired(twice)["more"].sum())
+
     @cached_property
     def marked_lost(self) -> pl.DataFrame:
         """Those of `spans` that marked packets lost, but by a timeout, in its repair or if an undo
@@ -768,8 +798,10 @@ def _between(flow: Flow, a: float, b: float) -> float:
 
 
 def heavy(flow: Flow) -> bool:
-    """2 % or more, and of few packets two standard deviations of a count more."""
-    lost, delivered = flow.without_timeouts()
+    """2 % or more, and of few packets two standard deviations of a count more; without what D-SACKs
+    tell to have come."""
+    marked, delivered = flow.without_timeouts()
+    lost = marked - min(flow.came_twice, marked)
     share = 0.02 * (lost + delivered)
     return lost >= share and (lost >= 30 or lost >= share + 2 * share**0.5)
 
@@ -777,5 +809,5 @@ def heavy(flow: Flow) -> bool:
 def lost_elsewhere(of: Recording) -> bool:
     """Twice as many were lost as the queue dropped, and 30 more; without what timeouts marked."""
     dropped = of.dropped()
-    lost = sum(flow.without_timeouts()[0] for flow in of.flows)
+    lost = sum(flow.without_timeouts()[0] - flow.came_twice for flow in of.flows)
     return dropped is not None and lost >= max(2 * dropped, dropped + 30)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import polars as pl
 
 from tests.truth import raw, wire
-from tests.truth.facts import LEAST_SILENCE_S, LOSS, PROBE_BW, UNSET, Flow, Numbers, Recording
+from tests.truth.facts import LEAST_SILENCE_S, PROBE_BW, UNSET, Flow, Numbers, Recording
 from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, missing, number, of_flow
 
@@ -64,7 +64,9 @@ def _went_on(flow: Flow) -> list[int]:
 
 
 def heavy_loss(flow: Flow) -> Numbers:
-    lost, delivered = flow.without_timeouts()
+    marked_lost, delivered = flow.without_timeouts()
+    late = min(flow.came_twice, marked_lost)
+    lost = marked_lost - late
     rows = flow.spans.with_columns(second=number(flow.of))
     marked, others = flow.marked_lost, rows.filter(lost=0, kind="M")
     by_second = marked.group_by(second=number(flow.of)).agg(pl.col("lost").sum())
@@ -83,11 +85,39 @@ def heavy_loss(flow: Flow) -> Numbers:
         "t1_at": flow.at(marked["ns"][-1]),
         "worst_at": flow.at(worst["ns"][0]),
         "worst_share": worst["part"][0],
+        "came": [late] if late else [],
         "undone": [flow.undo_count],
         "lost_us": marked["srtt"].median(),
+        **burst(flow),
         "rtt_us": others["srtt"].median(),
         **span(flow, marked),
         **resent(flow, lost),
+    }
+
+
+def burst(*flows: Flow) -> Numbers:
+    """The most that one of the flows marked lost within a round trip, and the longest pause of its
+    ACKs that ended then or a round trip before, where it is longer than one."""
+    most: tuple[int, int, int, float] | None = None
+    whose = flows[0]
+    for flow in flows:
+        marks = flow.marked_lost.filter(pl.col("lost") > 0).select("ns", "lost", "srtt").rows()
+        for place, (begin, _, srtt) in enumerate(marks):
+            within = [row for row in marks[place:] if row[0] <= begin + round(1000 * srtt)]
+            packets = sum(lost for _, lost, _ in within)
+            if most is None or packets > most[0]:
+                most, whose = (packets, begin, within[-1][0], srtt), flow
+    assert most is not None
+    packets, begin, end, srtt = most
+    heard = whose.acks.filter(pl.col("rs.acked_sacked") > 0)["ns"].to_list()
+    since = begin - 1000 * round(srtt)
+    pause = max((b - a for a, b in pairwise(heard) if a < begin and b >= since), default=0) / 1e3
+    return {
+        "burst_packets": packets,
+        "burst_share": packets / int(whose.marked_lost["lost"].sum()),
+        "burst_us": (end - begin) / 1e3,
+        "burst_at": whose.at(begin),
+        "silence": [pause / 1e3] if pause > srtt else [],
     }
 
 
@@ -133,6 +163,7 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
         "closed_count": sum(one.reordered for one in flows),
         "where": [policed] if 2 * (policed := flow.of.policed) >= elsewhere else [],
         "srtt_lost_us": marked["srtt"].mean(),
+        **burst(*flows),
         "srtt_us": others["srtt"].mean(),
         **span(flow, marked),
         **resent(flow, elsewhere),
@@ -140,32 +171,16 @@ def loss_outside_bottleneck(flow: Flow) -> Numbers:
 
 
 def came_twice(of: Recording) -> int:
-    """Packets that D-SACKs tell of in a capture, but those of what an undo took back or a timer
-    marked: that is not counted as lost."""
+    """Packets that D-SACKs tell of in a capture; without one, by the rows."""
     if not (of.folder / "packets.pcap.zst").is_file():
-        return 0
+        return sum(flow.came_twice for flow in of.flows)
     told = wire.packets(of.folder).filter(pl.col("twice") > 0)
     packets = 0
     for flow in of.flows:
         ours, theirs = flow.ports
-        rows = told.filter(sport=theirs, dport=ours)
-        for begin, end in [*flow.undone, *timers(flow)]:
-            rows = rows.filter(~pl.col("ns").is_between(begin, end))
+        rows = flow.not_repaired(told.filter(sport=theirs, dport=ours))
         packets += sum(-(-size // max(flow.segment_sizes)) for size in rows["twice"])
     return packets
-
-
-def timers(flow: Flow) -> list[tuple[int, int]]:
-    """From each timeout until a round trip after all that was sent by then is acknowledged [ns]."""
-    rows = flow.spans.select("ns", "kind", "new_state", "srtt", done=pl.col("acked").cum_sum())
-    ahead = (flow.after_init["tp.snd_nxt"] - flow.after_init["tp.snd_una"]) % raw.WRAP
-    found = []
-    for place, (ns, kind, state, _, done) in enumerate(rows.iter_rows()):
-        if kind == "S" and state == LOSS:
-            over = rows[place:].filter(pl.col("done") >= done + ahead[place])
-            last = (over if over.height else rows.tail(1)).row(0, named=True)
-            found.append((ns, last["ns"] + round(1000 * last["srtt"])))
-    return found
 
 
 def _first_drops(flow: Flow) -> list[float]:

@@ -42,7 +42,8 @@ def outage(flow: Flow) -> Note:
 
 
 def heavy_loss(flow: Flow) -> Note:
-    lost, delivered = flow.without_timeouts()
+    marked, delivered = flow.without_timeouts()
+    lost = marked - min(flow.came_twice, marked)
     sent = lost + delivered
     return f"{lost} of {sent}, {lost / sent:.3f}" if heavy(flow) else None
 
