@@ -106,11 +106,14 @@ def _kernel(by: str, cut: bool) -> str:
         )
     return f"""
 {_RANGES if ranges else ""}rtts AS (
-  SELECT run_id, flow, min(rtt_us) AS base FROM flow_steps GROUP BY run_id, flow
+  SELECT run_id, flow, min(rtt_us) AS base,
+    (run_id, flow) IN (SELECT (run_id, flow) FROM queue_bypasses) AS bypasses
+  FROM flow_steps GROUP BY run_id, flow
 ), placed AS (
   SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label, s.start_ns,
     coalesce({phase_column}, s.label) AS phase_column,
-    bdp_packets(l.bits_per_s, rtts.base, p.frame) AS bdp
+    CASE WHEN NOT (l.measured AND rtts.bypasses)
+      THEN bdp_packets(l.bits_per_s, rtts.base, p.frame) END AS bdp
   FROM flow_steps p LEFT JOIN rtts USING (run_id, flow)
   {_IN_RANGES if ranges else _AS_OF}
 ), brought AS (
