@@ -48,8 +48,8 @@ _LARGEST = "sends DESC, bytes DESC, flow, stream"
 _WAYS = """list_reduce(
     list_transform(pairs, lambda p: [{'src': p.src, 'dst': p.dst, 'way': 1::BIGINT}]),
     lambda known, p: list_append(known, {'src': p[1].src, 'dst': p[1].dst, 'way': list_filter(
-      range(1, len(known) + 2), lambda n: NOT list_bool_or(list_transform(known,
-        lambda k: k.way = n AND (k.src = p[1].dst OR k.dst = p[1].src))))[1]}))"""
+      range(1, len(known) + 2), lambda n: NOT coalesce(list_bool_or(list_transform(known,
+        lambda k: k.way = n AND (k.src = p[1].dst OR k.dst = p[1].src))), false))[1]}))"""
 
 FLOW_OR_NONE = Column(
     "flow",
@@ -150,8 +150,8 @@ WITH carried AS (
     ON f.run_id = x.run_id AND f.flow = x.flow AND NOT is_other
 ), ranked AS (
   -- What a host sends to itself passes one device, whichever address it has: no direction.
-  SELECT *, CASE WHEN src <> dst AND NOT regexp_matches(src, '^(::ffff:)?127[.]|^::1$')
-    THEN {{'src': src, 'dst': dst}} END AS ends,
+  SELECT *, CASE WHEN src IS DISTINCT FROM dst AND NOT regexp_matches(coalesce(src, dst, ''),
+      '^(::ffff:)?127[.]|^::1$') THEN {{'src': src, 'dst': dst}} END AS ends,
     row_number() OVER (PARTITION BY run_id, run ORDER BY {_LARGEST}) AS rank,
     row_number() OVER (PARTITION BY run_id, run, src, dst ORDER BY {_LARGEST}) = 1 AS is_first
   FROM sized
@@ -168,7 +168,8 @@ WITH carried AS (
   SELECT *, flow IS NULL AND way > 1 AND NOT bool_or(sends) OVER (PARTITION BY run_id, run, way)
     AS other_way
   FROM (SELECT *, coalesce(list_filter(any_value(ways) OVER of_run,
-      lambda w: w.src = ends.src AND w.dst = ends.dst)[1].way, 1) AS way
+      lambda w: w.src IS NOT DISTINCT FROM ends.src AND w.dst IS NOT DISTINCT FROM ends.dst)[1].way,
+      1) AS way
     FROM sided WINDOW of_run AS (PARTITION BY run_id, run))
 ), judged AS (
   SELECT *, CASE WHEN other_way THEN 'other way'
