@@ -8,7 +8,10 @@ from __future__ import annotations
 from ..bbr.params import V3
 
 # Those that v2 copies into each socket, where they are recorded (table params).
-COPIED = ("loss_thresh", "ecn_max_rtt_us", "min_rtt_win_sec", "probe_rtt_win_ms")
+COPIED = (
+    *("loss_thresh", "ecn_max_rtt_us", "min_rtt_win_sec", "probe_rtt_win_ms"),
+    "cwnd_min_target",
+)
 # net.ipv4.tcp_plb_cong_thresh, a sysctl of v3's host.
 _OF_THE_HOST = "plb_cong_thresh"
 ASKED = (*COPIED, _OF_THE_HOST)

@@ -119,6 +119,9 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
         "begins_at": told["t0_at"],
         "ends_at": told["t1_at"],
         "queue": [longest["wait"] / 1e3] if longest["wait"] is not None else [],
+        "floor": [4, flow.bdp, 4 * max(flow.segment_sizes) / flow.rate * 1e3]
+        if flow.bdp < 4
+        else [flow.bdp, 4],
         "probes": [len(probes), min(us for us in least if us is not None) / 1e3] if probes else [],  # type: ignore[operator,type-var]
         "cost_s": float(((1 - flow.base_us / under["bbr.min_rtt_us"]) * under["d"]).sum()) / SECOND,
     }

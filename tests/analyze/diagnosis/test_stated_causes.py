@@ -41,6 +41,7 @@ OVERTAKEN = PathSetup(4782400, 86518, limit_bytes=70871, reorder=0.1441, reorder
 SELDOM = PathSetup(12_000_000, 40 * MS, limit_bytes=60_000, reorder=0.003)
 LOSES = PathSetup(12_000_000, 50 * MS, limit_bytes=80_000, loss=0.015)
 MARKS = PathSetup(16_100_000, 210_100, limit_bytes=2_038_000, marks_us=1 * MS, peeks=True, ecn=True)
+SMALL = PathSetup(1_000_000, 20 * MS, limit_bytes=60_000)
 HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
 HALF = flow("v3", 10, kind="rate-limited", rate_bps=6_000_000)
 SLOWLY = flow("v3", 12, kind="rate-limited", rate_bps=1_500_000)
@@ -53,10 +54,12 @@ WORLDS = {
     "unsampled_v1": world(12, DEEP, flow("v1", 12), flow("v1", 12, 1)),
     "jitters_v3": world(26, JITTERS, flow("v3", 26), seed=645763644),
     "unsampled_overtaken_v2": world(12, OVERTAKEN, flow("v2", 12)),
-    "seldom_overtaken_v1": world(12, SELDOM, flow("v1", 12), flow("v1", 12, 2), seed=8),
+    "seldom_overtaken_v1": world(12, SELDOM, flow("v1", 12), flow("v1", 12, 2), seed=4),
     "half_v3": world(10, LOSES, HALF),
     "marks_v2": world(24, MARKS, *(flow("v2", 24, parameters=HEEDS) for _ in range(2))),
     "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
+    "small_v3": world(15, SMALL, flow("v3", 15)),
+    "inflated_v3": world(20, DEEP, flow("cubic", 20), flow("v3", 20, 2)),
 }
 
 
@@ -179,3 +182,18 @@ def test_a_startup_that_marks_ended_is_not_said_to_have_met_loss(
     """The queue marks from 1 ms on, and drops nothing."""
     assert found(made, "marks_v2")["startup_hi_starves"]["what"] == "CE marks"
     assert "heavy_loss" not in found(made, "marks_v2")
+
+
+def test_packets_of_probe_rtt_that_fill_a_small_path_are_named(made: dict[str, Diagnosis]) -> None:
+    """1 Mbit/s and 20 ms hold less than two packets; four of them take 48 ms."""
+    small = found(made, "small_v3")["min_rtt_inflated"]
+    assert small["typical_us"] == pytest.approx(4 * 1514 * 8, rel=0.01)
+    assert small["is_small"]
+    assert "keeps 4 packets in flight, and the path holds 1.7: with them" in small["floor"]
+    large = found(made, "inflated_v3")["min_rtt_inflated"]
+    assert not large["is_small"]
+    assert "The path holds 37.2 packets" in large["floor"]
+    for run in ("small_v3", "inflated_v3"):
+        (told,) = (f for f in made[run].findings if f.rule.name == "min_rtt_inflated")
+        advised = any(text.startswith("No PROBE_RTT empties") for text in told.remedies)
+        assert advised == (run == "small_v3")
