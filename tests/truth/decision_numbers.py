@@ -354,4 +354,8 @@ BY_CODE: dict[tuple[str, str], Value] = {
     ("SIGNALS_RESET", "bw_latest"): _latest("bbr.bw_latest", _sample),
     ("SIGNALS_RESET", "inflight_latest"): _latest("bbr.inflight_latest", _of("rs.delivered")),
     ("STARTUP_LOSS_EVENT", "loss_events"): _one_more("bbr.loss_events_in_round"),
+    # bbr_update_congestion_signals(): an ACK that ends a round counts with it what it marked.
+    ("LOSSROUND_START", "loss_in_round"): lambda event, _: {
+        int(bool(event["bbr.loss_in_round"] or event["rs.losses"]))
+    },
 }
