@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
+from bbrscope.analyze.diagnosis.rule import rules
 
 HERE = Path(__file__).parent
 # What is said of one flow there is true of its run: shares that move move for all.
@@ -18,6 +19,11 @@ OF_ALL = {"not_converged"}
 def problems() -> dict[str, dict[str, Any]]:
     """What can be true of a flow: `means`, and the `rules` that report it."""
     return tomllib.loads((HERE / "problems.toml").read_text())
+
+
+def threshold(rule: str, name: str) -> float:
+    """A limit that a rule chooses, which no raw row can tell: it is written there alone."""
+    return next(one for one in rules() if one.name == rule).thresholds[name]
 
 
 def truth(name: str, of: str = "recordings") -> dict[str, Any]:

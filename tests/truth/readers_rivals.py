@@ -11,6 +11,7 @@ from functools import lru_cache
 import polars as pl
 
 from tests.truth.facts import PROBE_RTT, Flow, Numbers, Recording
+from tests.truth.judged import threshold
 from tests.truth.readers_bounds import priced
 from tests.truth.seconds import SECOND, everyone, of_flow, others, reports
 
@@ -40,7 +41,7 @@ def _share(flow: Flow, seconds: list[int]) -> float:
 
 
 def starves_others(flow: Flow) -> Numbers | None:
-    """More than four fifths of what it and an average other carried, of ten seconds or more."""
+    """More than four fifths of what it and an average other carried, of enough seconds."""
     of, mine, there = flow.of, of_flow(flow), whole_seconds(flow.of)
     kinds = _kinds(of)
     rows: list[tuple[int, list[int]]] = []
@@ -54,7 +55,7 @@ def starves_others(flow: Flow) -> Numbers | None:
             rows.append((n, sizes))
     ours = sum(mine[n].bytes for n, _ in rows)
     average = sum(statistics.fmean(sizes) for _, sizes in rows)
-    if len(rows) < 10 or ours <= 0.8 * (ours + average):
+    if len(rows) < threshold("starves_others", "least_s") or ours <= 0.8 * (ours + average):
         return None
     part = {n: mine[n].full / max(1, (1 + len(sizes)) / mine[n].senders) for n, sizes in rows}
     lacking = sum(max(0, part[n] - statistics.fmean(s)) * len(s) for n, s in rows)

@@ -17,6 +17,7 @@ import polars as pl
 
 from tests.truth import readers_alone, worked_out_paths
 from tests.truth.facts import PROBE_BW, Flow, Recording, heavy, lost_elsewhere
+from tests.truth.judged import threshold
 from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
 from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound, thirds
@@ -25,8 +26,6 @@ from tests.truth.seconds import SECOND
 Note = str | None
 # Shares swing with PROBE_RTT, every 5 s in v2 and v3.
 LEAST_SHARED_S = 5
-# Two times in PROBE_RTT of each.
-LEAST_COMPARED_S = 10
 # A shorter time together is plainly too short to ask whether shares still move.
 LEAST_MOVING_S = 15
 # Longer than a STARTUP and its DRAIN, which fill a queue by design.
@@ -205,12 +204,12 @@ def shares_moving(flow: Flow) -> Note:
 
 
 def starves(flow: Flow) -> Note:
-    """Beside senders whose events were not recorded, in ten seconds or more."""
+    """Beside senders whose events were not recorded, in enough seconds."""
     every, seconds = senders(flow.of), shared_seconds(flow.of)
     theirs = [
         sum(sums.get(second, 0) for second in seconds) for _, _, sums in every[len(flow.of.flows) :]
     ]
-    if not theirs or len(seconds) < LEAST_COMPARED_S:
+    if not theirs or len(seconds) < threshold("starves_others", "least_s"):
         return None
     mine = every[flow.of.flows.index(flow)][2]
     ours, average = sum(mine.get(second, 0) for second in seconds), sum(theirs) / len(theirs)
@@ -218,9 +217,9 @@ def starves(flow: Flow) -> Note:
 
 
 def longer_path_wins(flow: Flow) -> Note:
-    """Beside one that nothing else holds back, in ten seconds or more."""
+    """Beside one that nothing else holds back, in enough seconds."""
     seconds = shared_seconds(flow.of)
-    if len(seconds) < LEAST_COMPARED_S:
+    if len(seconds) < threshold("rtt_unfairness", "least_s"):
         return None
     mine = share(flow, seconds)
     for other in flow.of.flows:
