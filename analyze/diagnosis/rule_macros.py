@@ -24,11 +24,11 @@ RULE_MACROS = (
     ),
     Macro(
         "shortest_words",
-        ("base_is_known", "longer"),
+        ("base_is_known", "other"),
         "",
-        "whose a base RTT is: of a path that became longer, what it took then (table paths); the "
+        "whose a base RTT is: of a path that became longer or shorter, what it took then; the "
         "path's, as its set-up says; else the least one that was recorded",
-        "CASE WHEN longer THEN 'that it took then, the wait in the queue taken off'"
+        "CASE WHEN other THEN 'that it took then, the wait in the queue taken off'"
         " WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
     ),
     Macro(

@@ -465,7 +465,7 @@ class Flow:
         """Those in which the median RTT was half as long again as the path took, and 5 ms; and
         most of that the queue's, where it was sampled."""
         seconds = self.by_second.select("second", "us", "base").iter_rows()
-        paths = {second: self.longer_in(second, base) for second, _, base in seconds}
+        paths = {second: self.other_in(second, base) for second, _, base in seconds}
         return [
             int(second)
             for second, us in self.by_second.select("second", "us").iter_rows()
@@ -474,27 +474,39 @@ class Flow:
             and self.waited_in.get(second, us) + self.sending_in[second] >= 0.75 * (us - path)
         ]
 
-    def longer_in(self, second: int, base: float) -> float:
-        """A second's round trip without the queue [us], where a quarter longer than base."""
+    def other_in(self, second: int, base: float) -> float:
+        """A second's round trip without the queue [us], where a quarter longer than base, or as
+        much shorter, by the smaller one of two waits."""
+        if second not in self.unqueued:
+            return base
         near = [self.unqueued[n] for n in range(second - 1, second + 2) if n in self.unqueued]
-        longer = base
-        if second in self.unqueued:
-            longer = statistics.median(near) - self.sending_in[second]
-        return longer if longer > 1.25 * base else base
+        path, most = (statistics.median(some) for some in zip(*near, strict=True))
+        sent = self.sending_in[second]
+        is_other = path - sent > 1.25 * base or 1.25 * (most - sent) < base
+        return path - sent if is_other else base
 
     @cached_property
-    def unqueued(self) -> dict[int, float]:
-        """Each second's median of round trips less the wait that a sample of the queue shows: of
-        the first ACK after a packet that came with the sample left, within a round trip [us]."""
+    def unqueued(self) -> dict[int, tuple[float, float]]:
+        """Each second's median of round trips less the wait that a sample of the queue shows, and
+        of those less that or the next sample's, if it is less: of the first ACK after a packet that
+        came with the sample left, within a round trip [us]."""
         acks = self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
-        times, found = [ns for ns, _ in acks], dict[int, list[float]]()
-        for at, wait in self.of.waits_of_run:
+        times, found = [ns for ns, _ in acks], dict[int, list[tuple[float, float]]]()
+        samples = self.of.waits_of_run
+        after = [us for _, us in samples[1:]] + [us for _, us in samples[-1:]]
+        for (at, wait), then in zip(samples, after, strict=True):
             left = at + 1000 * wait
             place = bisect_left(times, left)
             if place < len(acks) and times[place] - left <= 1000 * acks[place][1]:
-                second = (times[place] - self.zero) // 1_000_000_000
-                found.setdefault(second, []).append(acks[place][1] - wait)
-        return {second: statistics.median(each) for second, each in found.items()}
+                second, rtt = (times[place] - self.zero) // 1_000_000_000, acks[place][1]
+                found.setdefault(second, []).append((rtt - wait, rtt - min(wait, then)))
+        return {
+            second: (
+                statistics.median(us for us, _ in each),
+                statistics.median(us for _, us in each),
+            )
+            for second, each in found.items()
+        }
 
     @cached_property
     def sending_in(self) -> dict[int, float]:

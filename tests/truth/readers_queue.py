@@ -27,7 +27,7 @@ def bufferbloat(flow: Flow) -> Numbers:
     usual = pl.Series([medians[n] for n in seconds]).median()
     senders = max(of_flow(flow)[n].senders for n in seconds)
     waits = [flow.waited_in[n] for n in seconds if n in flow.waited_in]
-    bases = [flow.longer_in(n, flow.base_us) for n in seconds]
+    bases = [flow.other_in(n, flow.base_us) for n in seconds]
     base = statistics.median_low(bases)
     ends = flow.at(rows["ns"][0]), flow.at(rows["ns"][-1])
     return {
@@ -141,7 +141,7 @@ def standing_queue(flow: Flow) -> Numbers:
             [of[m] for m in range(n - 2, n + 3) if m in of and m in seconds]
             for of in (rtts, drained)
         )
-        base = flow.longer_in(n, flow.base_us)
+        base = flow.other_in(n, flow.base_us)
         if min(least) > 1.25 * base and min(waits) >= 0.5 * (min(least) - base):
             ratios[n], bases[n] = min(least) / base, base
     a, b = min(ratios), max(ratios)

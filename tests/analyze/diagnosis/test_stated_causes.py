@@ -41,6 +41,7 @@ OVERTAKEN = PathSetup(4782400, 86518, limit_bytes=70871, reorder=0.1441, reorder
 SELDOM = PathSetup(12_000_000, 40 * MS, limit_bytes=60_000, reorder=0.003)
 LOSES = PathSetup(12_000_000, 50 * MS, limit_bytes=80_000, loss=0.015)
 MARKS = PathSetup(16_100_000, 210_100, limit_bytes=2_038_000, marks_us=1 * MS, peeks=True, ecn=True)
+SHRINKS = PathSetup(10_000_000, 80 * MS, limit_bytes=300_000, changes=((5 * S, "rtt", 30 * MS),))
 SMALL = PathSetup(1_000_000, 20 * MS, limit_bytes=60_000)
 HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
 HALF = flow("v3", 10, kind="rate-limited", rate_bps=6_000_000)
@@ -58,6 +59,7 @@ WORLDS = {
     "half_v3": world(10, LOSES, HALF),
     "marks_v2": world(24, MARKS, *(flow("v2", 24, parameters=HEEDS) for _ in range(2))),
     "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
+    "shrinks_v3": world(15, SHRINKS, flow("v3", 15), flow("cubic", 15)),
     "small_v3": world(15, SMALL, flow("v3", 15)),
     "inflated_v3": world(20, DEEP, flow("cubic", 20), flow("v3", 20, 2)),
 }
@@ -197,3 +199,12 @@ def test_packets_of_probe_rtt_that_fill_a_small_path_are_named(made: dict[str, D
         (told,) = (f for f in made[run].findings if f.rule.name == "min_rtt_inflated")
         advised = any(text.startswith("No PROBE_RTT empties") for text in told.remedies)
         assert advised == (run == "small_v3")
+
+
+def test_a_queue_on_a_path_that_became_shorter_is_beside_that_path(
+    made: dict[str, Diagnosis],
+) -> None:
+    """From 5 s on it takes 30 ms, which no packet sees: a rival keeps the queue full."""
+    standing = found(made, "shrinks_v3")["standing_queue"]
+    assert 25_000 < standing["base_us"] < 35_000
+    assert "it took then" in standing["shortest"]
