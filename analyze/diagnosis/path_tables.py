@@ -147,13 +147,14 @@ ORDER BY run_id, p.flow, ns
 
 # What a flow's path took without the queue, at a sample of it: a packet that came then left after
 # the wait that the sample shows, so that of the next ACK's round trip (`rtt_us`, at `ns`) the queue
-# had about that: of a packet that came until the next sample, the smaller one's wait at the least.
+# had about that: of a packet that came until the next sample, as much as one of both shows.
 # Where ACKs pause for longer than a round trip, nothing tells.
 TRIPS = """
 SELECT q.run_id, e.flow, e.ns, e.rtt_us, 1e6 * q.wait_s AS wait_us,
-  e.rtt_us - 1e6 * q.wait_s AS path_us, e.rtt_us - 1e6 * q.least_s AS most_us
+  e.rtt_us - 1e6 * q.wait_s AS path_us, e.rtt_us - 1e6 * greatest(q.wait_s, q.next_s) AS least_us,
+  e.rtt_us - 1e6 * least(q.wait_s, q.next_s) AS most_us
 FROM (SELECT run_id, flow, wait_s, ns + (1e9 * wait_s)::BIGINT AS left_ns,
-    least(wait_s, lead(wait_s) OVER (PARTITION BY run_id, flow ORDER BY ns)) AS least_s
+    lead(wait_s) OVER (PARTITION BY run_id, flow ORDER BY ns) AS next_s
   FROM these_queue) q
 ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
   ON e.run_id = q.run_id AND e.flow = q.flow AND e.ns >= q.left_ns
@@ -161,19 +162,22 @@ WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
 """
 
 # What a flow's path takes without a queue, by the second: base_rtt_us, or where the path became a
-# quarter longer than that (less may be what no sample of the queue shows), or was so much shorter
-# even by the smaller one of the waits around, what the trips of that second and those beside it
-# took without the wait. A stated path is that of no packet's length.
+# quarter longer than that (less may be what no sample of the queue shows) or shorter, by whichever
+# of the waits around, what the trips of that second and those beside it took without the wait.
+# Waits are of whole packets: one of them may not have been there. A stated path is that of no
+# packet's length.
 PATHS = """
 SELECT s.run_id, s.flow, s.second,
-  CASE WHEN f.base_is_known THEN 1e6 * f.mss / s.full_rate ELSE 0 END AS sent_us,
-  p.us - sent_us AS path_us,
-  CASE WHEN path_us > 1.25 * f.base_rtt_us OR 1.25 * (p.most_us - sent_us) < f.base_rtt_us
-    THEN path_us ELSE f.base_rtt_us END AS base_us
+  1e6 * f.mss / s.full_rate AS packet_us,
+  CASE WHEN f.base_is_known THEN packet_us ELSE 0 END AS sent_us, p.us - sent_us AS path_us,
+  CASE WHEN p.least_us - sent_us > 1.25 * f.base_rtt_us THEN path_us
+    WHEN 1.25 * (p.most_us - sent_us + packet_us) < f.base_rtt_us THEN path_us
+    ELSE f.base_rtt_us END AS base_us
 FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
-  SELECT run_id, flow, second, median(us) OVER near AS us, median(most_us) OVER near AS most_us
+  SELECT run_id, flow, second, median(us) OVER near AS us, median(least_us) OVER near AS least_us,
+    median(most_us) OVER near AS most_us
   FROM (SELECT t.run_id, t.flow, (t.ns - r.zero_ns) // 1000000000 AS second,
-      median(t.path_us) AS us, median(t.most_us) AS most_us
+      median(t.path_us) AS us, median(t.least_us) AS least_us, median(t.most_us) AS most_us
     FROM these_trips t JOIN these_run r USING (run_id) GROUP BY ALL)
   WINDOW near AS (PARTITION BY run_id, flow ORDER BY second
     RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING)

@@ -475,23 +475,24 @@ class Flow:
         ]
 
     def other_in(self, second: int, base: float) -> float:
-        """A second's round trip without the queue [us], where a quarter longer than base, or as
-        much shorter, by the smaller one of two waits."""
+        """A second's round trip without the queue [us], where a quarter longer than base or
+        shorter, by whichever of two waits."""
         if second not in self.unqueued:
             return base
         near = [self.unqueued[n] for n in range(second - 1, second + 2) if n in self.unqueued]
-        path, most = (statistics.median(some) for some in zip(*near, strict=True))
         sent = self.sending_in[second]
-        is_other = path - sent > 1.25 * base or 1.25 * (most - sent) < base
-        return path - sent if is_other else base
+        path, least, most = (statistics.median(us) - sent for us in zip(*near, strict=True))
+        # A sample is of whole packets: one of them may not have been there.
+        packet = 1e6 * max(self.segment_sizes) / self.carries_in[second]
+        return path if least > 1.25 * base or 1.25 * (most + packet) < base else base
 
     @cached_property
-    def unqueued(self) -> dict[int, tuple[float, float]]:
-        """Each second's median of round trips less the wait that a sample of the queue shows, and
-        of those less that or the next sample's, if it is less: of the first ACK after a packet that
-        came with the sample left, within a round trip [us]."""
+    def unqueued(self) -> dict[int, list[float]]:
+        """Each second's median of round trips less the wait that a sample of the queue shows, less
+        that or the next sample's, whichever is more, and whichever is less: of the first ACK after
+        a packet that came with the sample left, within a round trip [us]."""
         acks = self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
-        times, found = [ns for ns, _ in acks], dict[int, list[tuple[float, float]]]()
+        times, found = [ns for ns, _ in acks], dict[int, list[tuple[float, float, float]]]()
         samples = self.of.waits_of_run
         after = [us for _, us in samples[1:]] + [us for _, us in samples[-1:]]
         for (at, wait), then in zip(samples, after, strict=True):
@@ -499,25 +500,28 @@ class Flow:
             place = bisect_left(times, left)
             if place < len(acks) and times[place] - left <= 1000 * acks[place][1]:
                 second, rtt = (times[place] - self.zero) // 1_000_000_000, acks[place][1]
-                found.setdefault(second, []).append((rtt - wait, rtt - min(wait, then)))
+                trips = found.setdefault(second, [])
+                trips.append((rtt - wait, rtt - max(wait, then), rtt - min(wait, then)))
         return {
-            second: (
-                statistics.median(us for us, _ in each),
-                statistics.median(us for _, us in each),
-            )
-            for second, each in found.items()
+            second: [statistics.median(us) for us in zip(*trips, strict=True)]
+            for second, trips in found.items()
         }
 
     @cached_property
     def sending_in(self) -> dict[int, float]:
         """In each second, what the bottleneck took for one packet [us], as `sending_us`."""
+        part = self.sending_us * self.rate
+        return {second: part / carries for second, carries in self.carries_in.items()}
+
+    @cached_property
+    def carries_in(self) -> dict[int, float]:
+        """In each second, what the link carried on average [bytes/s]."""
         rows = self.after_init.select(
             second=(pl.col("ns") - self.zero) // 1_000_000_000,
             carries=self.carries.fill_null(self.rate),
         )
         seconds = rows.group_by("second").agg(pl.col("carries").mean())
-        part = self.sending_us * self.rate
-        return {second: part / carries for second, carries in seconds.iter_rows()}
+        return dict(seconds.iter_rows())
 
     @cached_property
     def paused(self) -> dict[int, float]:
@@ -593,7 +597,8 @@ class Flow:
     def inflated(self) -> pl.DataFrame:
         """Those of `spans` with min_rtt over 1.1 of the path's, set by a packet that had to wait.
 
-        Also `set` [ns], when it became min_rtt, and `wait` [us] of the packet in the queue.
+        Also `set` [ns], when it became min_rtt, `wait` [us] of the packet in the queue, and `path`
+        [us], what the path was seen to take then.
 
         The queue explains it where three quarters of the excess were there before and after the
         packet was sent whose ACK set min_rtt.
@@ -603,13 +608,14 @@ class Flow:
         for ns, us in self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows():
             came.setdefault(us, []).append(ns)
         waited: list[float | None] = []
-        sets, found, before, set_ns = [], [], None, 0
+        sets, bases, found, before, set_ns = [], [], [], None, 0
         changed = bool(self.of.changed("rtt"))
         then = self.spans.select("ns", "bbr.min_rtt_us", base=self.base_then)
         known, path, then_us = None, self.base_us, self.base_us
         for ns, rtt, base in then.iter_rows():
             set_ns, before = ns if rtt != before else set_ns, rtt
             sets.append(set_ns)
+            bases.append(self.other_in((set_ns - self.zero) // 1_000_000_000, self.base_us))
             waited.append(None)
             if rtt != known:  # it is compared with the path of the time when it was measured
                 known, then_us = rtt, base
@@ -625,7 +631,9 @@ class Flow:
             waited[-1] = min(near, default=None)
             found.append(not near or min(near) >= 0.75 * (rtt - then_us))
         named = self.spans.with_columns(
-            set=pl.Series(sets), wait=pl.Series(waited, dtype=pl.Float64)
+            set=pl.Series(sets),
+            wait=pl.Series(waited, dtype=pl.Float64),
+            path=pl.Series(bases, dtype=pl.Float64),
         )
         return named.filter(pl.Series(found))
 

@@ -279,6 +279,7 @@ def loss_above_threshold(flow: Flow) -> Numbers:
     cut = [probe for probe in probes if probe.too_high]
     within = [(pl.col("ns") > begin) & (pl.col("ns") < end) for begin, end in flow.undone]
     late_rows = flow.spans.filter(pl.any_horizontal(pl.lit(value=False), *within))
+    late = int(late_rows["lost"].sum())
     sent_again = flow.total("tp.lost") * max(flow.segment_sizes)
     dropped = flow.of.dropped()
     return {
@@ -290,7 +291,7 @@ def loss_above_threshold(flow: Flow) -> Numbers:
         "ends_at": flow.at(probes[-1].ends),
         "loss_share": flow.loss_share,
         "threshold_share": 5 / 256,
-        "undone": [late] if (late := int(late_rows["lost"].sum())) else [],
+        "undone": [packets for packets in (late, flow.came_twice) if packets],
         "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
         "bdp_packets": flow.bdp,
         "queue": [] if dropped is None else [dropped],

@@ -106,6 +106,9 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
     told = {"t0_at": flow.at(begins), "t1_at": flow.at(ends)}
     # One wait for each min_rtt that held, of the one that held longest.
     longest = rows.group_by("set", "wait").agg(pl.col("d").sum()).sort("d").row(-1, named=True)
+    held = rows.group_by("set", "path").agg(pl.col("d").sum())
+    base = held.sort("d", -pl.col("set")).row(-1, named=True)["path"]
+    bdp = flow.rate * base / 1e6 / max(flow.segment_sizes)
     probes = [(a, b) for a, b in flow.probe_rtt_spans if begins <= b <= ends]
     rtts = flow.acks.filter(pl.col("rs.rtt_us") > 0)
     least = [rtts.filter(pl.col("ns").is_between(a, b))["rs.rtt_us"].min() for a, b in probes]
@@ -113,17 +116,16 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
         "held_s": lasted / SECOND,
         "most_us": rows["bbr.min_rtt_us"].max(),
         "typical_us": typical,
-        "typical_ratio": typical / flow.base_us,
-        "base_us": flow.base_us,
+        "typical_ratio": typical / base,
+        "base_us": base,
         **told,
         "begins_at": told["t0_at"],
         "ends_at": told["t1_at"],
         "queue": [longest["wait"] / 1e3] if longest["wait"] is not None else [],
-        "floor": [4, flow.bdp, 4 * max(flow.segment_sizes) / flow.rate * 1e3]
-        if flow.bdp < 4
-        else [flow.bdp, 4],
+        "floor": [4, bdp, 4 * max(flow.segment_sizes) / flow.rate * 1e3] if bdp < 4 else [bdp, 4],
         "probes": [len(probes), min(us for us in least if us is not None) / 1e3] if probes else [],  # type: ignore[operator,type-var]
-        "cost_s": float(((1 - flow.base_us / under["bbr.min_rtt_us"]) * under["d"]).sum()) / SECOND,
+        "cost_s": float(((1 - under["path"] / under["bbr.min_rtt_us"]) * under["d"]).sum())
+        / SECOND,
     }
 
 

@@ -205,6 +205,9 @@ def test_a_queue_on_a_path_that_became_shorter_is_beside_that_path(
     made: dict[str, Diagnosis],
 ) -> None:
     """From 5 s on it takes 30 ms, which no packet sees: a rival keeps the queue full."""
-    standing = found(made, "shrinks_v3")["standing_queue"]
+    of_flow = found(made, "shrinks_v3")
+    standing, inflated = of_flow["standing_queue"], of_flow["min_rtt_inflated"]
     assert 25_000 < standing["base_us"] < 35_000
     assert "it took then" in standing["shortest"]
+    assert 25_000 < inflated["base_us"] < 35_000
+    assert inflated["path"].startswith("the path took, ")
