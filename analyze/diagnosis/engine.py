@@ -96,6 +96,8 @@ class Diagnosis:
         rung: how it was recorded; None: not known.
         compared, exact: events that the replay compared with the kernel, and that agreed.
         completeness: what the recording lacks.
+        sampled: it has no calls of BBR's functions, but samples of the state when packets arrived
+            (rung tcp_probe): its findings are of medium confidence at most.
     """
 
     run: str
@@ -106,6 +108,7 @@ class Diagnosis:
     compared: int
     exact: int
     completeness: RunCompleteness
+    sampled: bool = False
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
@@ -226,6 +229,7 @@ def _of_way(tables: Prepared, asked: Sequence[Rule]) -> dict[int, Diagnosis]:
     for rule in asked:
         applies = {}
         for run_id, diagnosis in subjects.items():
+            diagnosis.sampled = "callbacks" in missing[run_id]
             why = _not_asked(rule, diagnosis, missing[run_id])
             if why:
                 diagnosis.checks.append(Check(rule, *why))
@@ -283,7 +287,9 @@ def _not_asked(rule: Rule, diagnosis: Diagnosis, missing: set[str]) -> tuple[str
         return "not applicable", f"is about BBR {versions}"
     if len(diagnosis.flows) < rule.flows:
         return "not applicable", f"takes {plural(rule.flows, 'flow')}"
-    lacks = [NEEDS[name].words for name in rule.needs if name in missing]
+    # Without callbacks no replay makes decisions.
+    needs = ["callbacks" if diagnosis.sampled and n == "decisions" else n for n in rule.needs]
+    lacks = [NEEDS[name].words for name in dict.fromkeys(needs) if name in missing]
     return ("not checked", f"needs {' and '.join(lacks)}") if lacks else None
 
 
@@ -316,6 +322,8 @@ def _finding(rule: Rule, row: Row, diagnosis: Diagnosis) -> Finding:
     if subject:  # rules that count in whole seconds reach beyond
         t0_ns, t1_ns = max(t0_ns, subject.first_ns), min(t1_ns, subject.last_ns)
     confidence = row.pop(CONFIDENCE.name, rule.confidence)
+    if diagnosis.sampled and confidence == "high":
+        confidence = "medium"
     return Finding(
         rule,
         flow,

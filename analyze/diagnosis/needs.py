@@ -28,10 +28,17 @@ def _fact(scope: str, name: str) -> str:
 
 
 NEEDS = {
+    "callbacks": Need(
+        _has("callbacks"), "calls of BBR's functions (bbrscope collect by fentry or kprobe)"
+    ),
     "state": Need(_has("state"), "the state of struct bbr"),
     "decisions": Need(_has("decisions"), "a replay (bbrscope replay RUN)"),
     "rtt": Need(_has("rtt"), "RTT samples"),
     "samples": Need(_has("samples"), "rate samples"),
+    "timeouts": Need(
+        _has("timeouts"),
+        "the times of retransmission timeouts (bbrscope collect by fentry or kprobe)",
+    ),
     "losses": Need(_has("losses"), "counts of lost packets (tp.lost)"),
     "ce": Need(
         f"{_has('ecn')} OR {_has('packets')}",

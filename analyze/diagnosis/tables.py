@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...collect.bundle import rungs
 from ...collect.store.query import Row, rows
 from ..views.materialize import materialized_tables, narrowed, narrowed_query
 from ..views.registry import VIEWS
@@ -21,6 +22,7 @@ from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
+from .event_tables import EVENTS
 from .loss_tables import BURSTS, LATE, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
@@ -53,10 +55,12 @@ SELECT run_id, r.run, r.version, r.kernel, r.hz, r.setup, any_value(c.zero_ns) A
 FROM runs r JOIN these_chosen c USING (run_id) GROUP BY ALL
 """
 
-# The flows that carry data and whose callbacks were recorded.
+# The flows that carry data and of which main() was recorded, or the state at each packet: samples,
+# but not of rung phases, which are few.
 _CHOSEN = (
     "SELECT run_id, flow, s.last_event_ns, s.zero_ns FROM senders s"
-    " JOIN flows f USING (run_id, flow) WHERE s.counts AND f.main > 0"
+    " JOIN flows f USING (run_id, flow) JOIN runs r USING (run_id) WHERE s.counts"
+    f" AND (f.main > 0 OR f.sample > 0 AND r.rung IS DISTINCT FROM '{rungs.PHASES.name}')"
 )
 
 # When all senders were there, and which whole seconds since zero_ns that are; no row: never. Flows
@@ -82,70 +86,6 @@ FROM sent GROUP BY run_id HAVING count(*) > 1 AND max(first_ns) < min(last_ns)
 _BASES = "SELECT run_id, flow, base_rtt_us AS us, source FROM base_rtts"
 
 
-def _after(column: str) -> str:
-    """State after an event is what the next one found; init recorded its own."""
-    return (
-        f"CASE WHEN kind = 'init' THEN {column} ELSE coalesce(lead({column}) OVER w, {column}) END"
-    )
-
-
-def _growth(column: str) -> str:
-    """By how much a 32-bit counter grew since the event before; 0 if it fell back."""
-    return f"growth32({column}, lag({column}) OVER w)"
-
-
-# capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
-# bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
-_EVENTS = f"""
-WITH counted AS (
-  SELECT run_id, flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind, kind = 'main' AS main,
-    coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
-    coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
-    mode_name({_after("bbr_mode")}) AS mode, tp_mss_cache::BIGINT AS mss,
-    tp_mss_cache::BIGINT + headers AS frame,
-    CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us END AS rtt_us,
-    if_set({_after("bbr_min_rtt_us")}) AS min_rtt_us,
-    coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
-    coalesce(exit_sk_pacing_rate, sk_pacing_rate)::DOUBLE AS pacing,
-    packets_in_flight(tp_packets_out, tp_sacked_out, tp_lost_out, tp_retrans_out) AS inflight,
-    if_set({_after("bbr_inflight_hi")}) AS inflight_hi,
-    if_set({_after("bbr_inflight_lo")}) AS inflight_lo,
-    bw_to_bytes(if_set({_after("bbr_bw_lo")}), tp_mss_cache) AS bw_lo,
-    bw_to_bytes({_after("max_bw(bbr_bw_hi_0, bbr_bw_hi_1, bbr_bw_s_0_v)")}, tp_mss_cache) AS max_bw,
-    CASE WHEN kind = 'main' AND rs_delivered > 0 AND rs_interval_us > 0
-      THEN rs_delivered::DOUBLE * tp_mss_cache * 1e6 / rs_interval_us END AS sample_bw,
-    rs_is_app_limited = 1 AS app_limited_sample,
-    {_growth("tp_delivered")} AS delivered, {_growth("tp_lost")} AS lost,
-    {_growth("tp_delivered_ce")} AS ce, {_growth("tp_snd_una")} AS acked_bytes,
-    coalesce(rs_acked_sacked, 0)::BIGINT AS acked_sacked,
-    {_after("greatest(bbr_extra_acked_0, bbr_extra_acked_1)")}::BIGINT AS extra_acked,
-    icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
-    new_state, event,
-    nullif(sk_max_pacing_rate, 18446744073709551615)::DOUBLE AS max_pacing,
-    tp_ecn_flags & 1 = 1 AS ecn_ok, tp_ecn_flags & 16 = 16 AS ecn_low,
-    bbr_ecn_eligible = 1 AS ecn_eligible,
-    kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start
-  FROM events JOIN (SELECT *, frame_bytes(0, remote_address) AS headers FROM flows)
-    USING (run_id, flow) SEMI JOIN these_chosen USING (run_id, flow)
-  WHERE run_id IN {{chosen}} AND seq >= pre_init
-  WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
-), linked AS (
-  SELECT run_id, start_ns, bits_per_s, measured,
-    coalesce(lead(start_ns) OVER (PARTITION BY run_id ORDER BY start_ns), 9223372036854775807)
-      AS end_ns
-  FROM link_rates WHERE run_id IN {{chosen}} AND run_id NOT IN (SELECT run_id FROM these_policed)
-), believed AS (
-  SELECT run_id, flow, max(max_bw) AS most FROM counted GROUP BY run_id, flow
-)
--- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
-SELECT e.* EXCLUDE (frame), CASE WHEN NOT l.measured OR p.flow IS NOT NULL
-    THEN l.bits_per_s / 8 * e.mss / e.frame END AS capacity,
-  coalesce(capacity, b.most) AS full_rate
-FROM counted e JOIN believed b USING (run_id, flow)
-LEFT JOIN these_passers p USING (run_id, flow)
-LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns
-"""
-
 _FLOWS = f"""
 SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
   (max(ns) - min(ns)) / 1e9 AS duration_s, max(mss) AS mss,
@@ -157,7 +97,7 @@ SELECT run_id, flow, min(ns) AS first_ns, max(ns) AS last_ns,
   sum(acked_bytes) / nullif((max(ns) - min(ns)) / 1e9, 0) AS goodput,
   sum(lost) / nullif(sum(lost) + sum(delivered), 0) AS loss_share,
   -- TCP_CA_Disorder (1) that ended in TCP_CA_Open (0): a hole that closed by itself.
-  count_if(kind = 'set_state' AND new_state = 0 AND ca_state = 1) AS disorder_spells,
+  count_if(new_state = 0 AND ca_state = 1) AS disorder_spells,
   -- The path's habit: its least round trip is that of its fastest packets.
   disorder_spells >= {LEAST_SPELLS} AS reorders
 FROM these_events JOIN these_bases base USING (run_id, flow)
@@ -245,7 +185,7 @@ TABLES = {
     "passers": PASSERS,
     "window": _WINDOW,
     "policed": POLICED,
-    "events": _EVENTS,
+    "events": EVENTS,
     "flows": _FLOWS,
     "phases": PHASES,
     "binding": BINDING,

@@ -162,6 +162,11 @@ def _used(flow: Flow) -> str:
 
 
 def _replayed(diagnosis: Diagnosis) -> tuple[str, str]:
+    if diagnosis.sampled:
+        return (
+            "soft",
+            "Samples of the state, no calls of BBR: no finding is more than medium sure.",
+        )
     if not diagnosis.compared:
         return "bad", "Not replayed: rules that ask for decisions could not be checked."
     if diagnosis.exact == diagnosis.compared:
