@@ -27,12 +27,6 @@ def _growth(column: str) -> str:
     )
 
 
-# What tcp_rtt_estimator() (net/ipv4/tcp_input.c) was given between two samples, from what it made
-# of it: srtt, kept in eighths, becomes 7/8 of itself and the round trip. If the smoothed one stays,
-# there was no round trip, or one as long.
-_SMOOTHED = "nullif((lead(tp_srtt_us) OVER w)::BIGINT - tp_srtt_us, 0) + (tp_srtt_us >> 3)::BIGINT"
-
-
 # capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
 # bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
 EVENTS = f"""
@@ -44,7 +38,7 @@ WITH counted AS (
     mode_name({_after("bbr_mode")}) AS mode, tp_mss_cache::BIGINT AS mss,
     tp_mss_cache::BIGINT + headers AS frame,
     CASE WHEN kind = 'main' AND rs_rtt_us > 0 THEN rs_rtt_us
-      WHEN kind = '{SAMPLE}' AND tp_srtt_us > 0 THEN {_SMOOTHED} END AS rtt_us,
+      WHEN kind = '{SAMPLE}' THEN rtt_given(lead(tp_srtt_us) OVER w, tp_srtt_us) END AS rtt_us,
     if_set({_after("bbr_min_rtt_us")}) AS min_rtt_us,
     coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
     coalesce(exit_sk_pacing_rate, CASE WHEN kind = '{SAMPLE}' THEN lead(sk_pacing_rate) OVER w END,

@@ -72,6 +72,15 @@ MACROS = (
         "greatest(packets_out::BIGINT - sacked_out - lost_out + retrans_out, 0)",
     ),
     Macro(
+        "rtt_given",
+        ("later", "earlier"),
+        "us",
+        "the round trip that made tp.srtt_us (kept in eighths) what it is later, "
+        "net/ipv4/tcp_input.c tcp_rtt_estimator(); NULL: none did, or one as long as it",
+        "CASE WHEN later = earlier THEN NULL WHEN earlier = 0 THEN later >> 3"
+        " ELSE later::BIGINT - earlier + (earlier >> 3) END::BIGINT",
+    ),
+    Macro(
         "max_bw",
         ("bw_hi_0", "bw_hi_1", "bw_s_0_v"),
         "packets/us << 24",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....collect.store.schema.recorded_tables import FLOW, RUN_ID
+from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE
 from ....collect.store.schema.table import Column
 from ..view import View
 from ..view_parts import IN_FLIGHT, PHASE
@@ -56,7 +56,12 @@ FLOW_STEPS = View(
         Column("delivered", "BIGINT", "packets", "growth of tp.delivered"),
         Column("lost", "BIGINT", "packets", "growth of tp.lost: marked lost"),
         Column("ce", "BIGINT", "packets", "growth of tp.delivered_ce; NULL: not recorded"),
-        Column("rtt_us", "BIGINT", "us", "RTT sample, or smoothed RTT; NULL: none"),
+        Column(
+            "rtt_us",
+            "BIGINT",
+            "us",
+            "RTT sample (of a sample: rtt_given), or smoothed RTT (ss); NULL: none",
+        ),
         Column("rate_mbps", "DOUBLE", "Mbit/s", "rate sample; NULL: none"),
         Column("held_ns", "DOUBLE", "ns", "until the next; NULL: the last"),
         Column("in_flight", "BIGINT", "packets", "in flight"),
@@ -73,7 +78,9 @@ SELECT e.run_id, e.flow, e.seq, e.ns::BIGINT AS ns, e.kind = 'main' AS is_ack, {
   {_growth("e.tp_snd_una")} AS acked_bytes,
   {_growth("e.tp_delivered")} AS delivered, {_growth("e.tp_lost")} AS lost,
   {_growth("e.tp_delivered_ce")} AS ce,
-  CASE WHEN e.kind = 'main' AND e.rs_rtt_us > 0 THEN e.rs_rtt_us END::BIGINT AS rtt_us,
+  CASE WHEN e.kind = 'main' AND e.rs_rtt_us > 0 THEN e.rs_rtt_us
+    WHEN e.kind = '{SAMPLE}' THEN rtt_given(e.tp_srtt_us, lag(e.tp_srtt_us) OVER w) END::BIGINT
+    AS rtt_us,
   CASE WHEN e.kind = 'main' AND e.rs_delivered > 0 AND e.rs_interval_us > 0
     THEN e.rs_delivered::DOUBLE * e.tp_mss_cache * 8 / e.rs_interval_us END AS rate_mbps,
   (lead(e.ns) OVER w - e.ns)::DOUBLE AS held_ns, {IN_FLIGHT} AS in_flight,

@@ -53,6 +53,15 @@ def test_packets_in_flight_are_those_of_tcp_packets_in_flight(
     assert value(con, call, out, sacked, lost, retrans) == max(out - (sacked + lost) + retrans, 0)
 
 
+@given(srtt=st.integers(0, 2**30), rtt=st.integers(1, 2**26))
+def test_a_round_trip_is_what_tcp_rtt_estimator_was_given(
+    con: duckdb.DuckDBPyConnection, srtt: int, rtt: int
+) -> None:
+    later = srtt + (rtt - (srtt >> 3)) if srtt else rtt << 3
+    found = value(con, "rtt_given(?::UINTEGER, ?::UINTEGER)", later, srtt)
+    assert found == (None if later == srtt else rtt)
+
+
 def test_unset_is_all_ones_and_has_no_value(con: duckdb.DuckDBPyConnection) -> None:
     assert value(con, "unset()") == 0xFFFFFFFF
     assert value(con, "if_set(4294967295::UINTEGER)") is None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import zstandard
+from bbrscope import fixtures
 from bbrscope.collect.bundle.rungs import RUNGS
 from bbrscope.reports.cli import main
 
@@ -73,10 +76,23 @@ def test_explain_at_an_instant_has_the_state_and_no_replay(command: Command) -> 
     assert "PROBE_BW" in out
 
 
-def test_metrics_has_what_counters_tell_and_no_rtt_samples(command: Command) -> None:
+def smoothed_rtts(run: str) -> list[int]:
+    """Return tp.srtt_us of each main() of a shipped recording, out of its lines."""
+    raw = (fixtures.path(run) / "events.csv.zst").read_bytes()
+    lines = zstandard.ZstdDecompressor().stream_reader(raw).read().decode().splitlines()
+    (header,) = (line.split(",") for line in lines if line.startswith("#M0,"))
+    place = header.index("tp.srtt_us")
+    return [int(line.split(",")[place]) for line in lines if line.startswith("M0,")]
+
+
+def test_metrics_has_what_counters_and_the_smoothed_rtt_tell(command: Command) -> None:
     _, out, _ = command("metrics", "v3_x_tlp5", RUN, "--format", "json")
     whole, sampled = json.loads(out)
-    assert sampled["rtt_mean_us"] is None
+    # tcp_rtt_estimator(): srtt += m - (srtt >> 3)
+    pairs = pairwise(smoothed_rtts("v3_x_tlp5"))
+    given = [now - then + (then >> 3) for then, now in pairs if now != then]
+    assert len(given) > 1000
+    assert sampled["rtt_mean_us"] == pytest.approx(sum(given) / len(given), rel=1e-9)
     assert sampled["acked_bytes"] == pytest.approx(whole["acked_bytes"], rel=0.001)
     assert sampled["lost_packets"] == whole["lost_packets"]
 
