@@ -17,7 +17,15 @@ from ..replay.run_info import run_info
 from .course import COURSE, recorded_course, simulated_course
 from .course_steps import OverTime, over_time
 from .fidelity_notes import reasons, sentence
-from .known_errors import Interval, KnownError, expected, is_measured, of_others, shipped
+from .known_errors import (
+    Interval,
+    KnownError,
+    company_of,
+    expected,
+    is_measured,
+    of_others,
+    shipped,
+)
 from .milestones import Milestones, milestones
 from .path_ends import untold
 from .recorded_world import METRICS, RecordedWorld, recorded_world
@@ -251,8 +259,13 @@ def predict(
     check_fit(world, own)
     ends = outcomes_between(world, changed, seeds, advance)
     simulated = {name: interval_between(name, ends) for name in METRICS}
-    kind = {"described": world.is_described, "alone": world.is_alone}
-    errors = of_others(shipped(), world.scenario, world.run, **kind)
+    errors = of_others(
+        shipped(),
+        world.scenario,
+        world.run,
+        described=world.is_described,
+        company=company_of(world.setup),
+    )
     other = _of_a_kernel(world, own, simulated, errors)
     rules = version if version and version != world.rules else "these rules"
     verdicts = {}

@@ -22,12 +22,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .world.world_setup import Setup
 
 LEVEL = 0.90
 Interval = tuple[float, float, float]
 _FILE = "known_errors.json"
+# Who shares the path with a flow with BBR, and by what errors such a run is judged: those of its
+# like. Of several flows with BBR there are too few to judge by, and they take all. What a flow
+# holds against others that it does not show is no matter of errors without them.
+ALONE, WITH_BBR, WITH_UNSEEN = "alone", "with BBR", "with unseen"
+_JUDGED_BY = {
+    ALONE: (ALONE,),
+    WITH_BBR: (ALONE, WITH_BBR, WITH_UNSEEN),
+    WITH_UNSEEN: (WITH_UNSEEN,),
+}
 _LEAST = 1e-6
 
 
@@ -71,16 +84,24 @@ class Predicted:
 class KnownError:
     """One pair of kernels' recordings: `run` predicted from `source`, in the same scenario.
 
-    `described`: the path came from the manifest's set-up, not from the recording alone. `alone`:
-    one flow with BBR had the path, or shared it with none that has BBR.
+    `described`: the path came from the manifest's set-up, not from the recording alone. `company`:
+    ALONE: one flow with BBR had the path, or all others are in the sums; WITH_BBR: there were
+    several; WITH_UNSEEN: others that no row shows took a share of it.
     """
 
     scenario: str
     source: str
     run: str
     described: bool
-    alone: bool
+    company: str
     predicted: Mapping[str, Predicted]
+
+
+def company_of(setup: Setup) -> str:
+    """Who shares a world's path, as `company` of KnownError."""
+    if any(flow.unseen for flow in setup.flows):
+        return WITH_UNSEEN
+    return ALONE if sum(flow.version is not None for flow in setup.flows) == 1 else WITH_BBR
 
 
 def as_json(errors: Sequence[KnownError]) -> str:
@@ -103,22 +124,23 @@ def _known_error(row: dict[str, object]) -> KnownError:
         for name, one in values.items()
     }
     words = str(row["scenario"]), str(row["source"]), str(row["run"])
-    return KnownError(*words, bool(row["described"]), bool(row["alone"]), predicted)
+    return KnownError(*words, bool(row["described"]), str(row["company"]), predicted)
 
 
 def of_others(
-    errors: Sequence[KnownError], scenario: str, run: str, *, described: bool, alone: bool
+    errors: Sequence[KnownError], scenario: str, run: str, *, described: bool, company: str
 ) -> list[KnownError]:
     """Errors to judge a recording by: of paths known as well as its own, and of other scenarios.
 
-    Where flows with BBR share a path, errors are others than where one is alone: that one is
-    judged by its like. Of shared paths there are too few to judge by; they take all.
+    `company` as of KnownError; there may be none.
     """
     left_out = {scenario} | {e.scenario for e in errors if run in (e.source, e.run)}
     return [
         e
         for e in errors
-        if e.described == described and e.alone >= alone and e.scenario not in left_out
+        if e.described == described
+        and e.company in _JUDGED_BY[company]
+        and e.scenario not in left_out
     ]
 
 
@@ -157,7 +179,7 @@ def is_measured(name: str, recorded: float, own: float, errors: Sequence[KnownEr
     a recording whose own rules come out further off nothing is known. Arguments as of `expected`.
     """
     known = (error.predicted[name] for error in errors)
-    most = max((_own_error(name, one.recorded, one.own) for one in known), default=math.inf)
+    most = max((_own_error(name, one.recorded, one.own) for one in known), default=-math.inf)
     return _own_error(name, recorded, own) <= most
 
 

@@ -18,7 +18,7 @@ from .closed_loop import (
     under,
 )
 from .fidelity import REACHED, ComparedColumn
-from .known_errors import Interval, KnownError, Predicted, expected, of_others
+from .known_errors import Interval, KnownError, Predicted, company_of, expected, of_others
 from .recorded_world import METRICS, RecordedWorld, recorded_world
 from .verdicts import Coverage, coverage
 
@@ -75,7 +75,7 @@ def known_errors(
             name: _rounded(run.recorded[name], source.recorded[name], own[key][name], other[name])
             for name in METRICS
         }
-        how = source.is_described, source.is_alone
+        how = source.is_described, company_of(source.setup)
         yield KnownError(source.scenario, source.run, run.run, *how, predicted)
 
 
@@ -93,7 +93,7 @@ def as_markdown(errors: Sequence[KnownError], known: Sequence[KnownError]) -> st
     lines = [f"| predicted from | path | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
     for error in errors:
         others = of_others(
-            known, error.scenario, error.source, described=error.described, alone=error.alone
+            known, error.scenario, error.source, described=error.described, company=error.company
         )
         cells = [_cell(column, error, others) for column in REACHED]
         lines.append(f"| {_pair_words(error)} | {' | '.join(cells)} |")

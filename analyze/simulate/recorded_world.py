@@ -88,11 +88,6 @@ class RecordedWorld:
         """Paths that the recording does not tell from the set-up's, see path_ends.py."""
         return self.fit.ends if self.fit else ()
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether one flow with BBR has the path."""
-        return sum(flow.version is not None for flow in self.setup.flows) == 1
-
 
 def recorded_world(
     con: duckdb.DuckDBPyConnection, info: RunInfo, *, alone: bool = False

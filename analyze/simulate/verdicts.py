@@ -34,8 +34,8 @@ _DOUBTS = {
     OWN_RULES: "its own rules, simulated, come out as far from what was recorded",
     ENGINE: "predictions of kernels are known to be as far off",
     FIT: "the recording shows what its fitted path does not have",
-    FAR: "its own rules, simulated, come out further from what was recorded than where predictions"
-    " were measured",
+    FAR: "no prediction was measured of a run like this: with the same company on the path, and"
+    " whose own rules, simulated, come out as far from what was recorded",
 }
 # What the values of an interval that leaves a doubt are, beside what was recorded.
 _ALL = (-1, 0, 1)
@@ -64,7 +64,7 @@ class Told:
             so do the worlds that the recording does not tell apart; OWN_RULES: the recorded rules
             come out as far from what was recorded; ENGINE: so do predictions of kernels. FIT: there
             is one, of a path that is not the run's. FAR: what the interval leaves out may be
-            true, since none of the errors that it was made from is of such a run. Empty: there is
+            true, since none of the known errors is of such a run. Empty: there is
             one.
     """
 
@@ -166,7 +166,7 @@ def coverage(name: str, errors: Sequence[KnownError], known: Sequence[KnownError
     counted: Counter[str] = Counter()
     for error in errors:
         others = of_others(
-            known, error.scenario, error.source, described=error.described, alone=error.alone
+            known, error.scenario, error.source, described=error.described, company=error.company
         )
         counted.update(_judged(name, error.predicted[name], others))
     return Coverage(

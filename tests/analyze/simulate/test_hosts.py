@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bbrscope.analyze.simulate.simulation import check_cwnd, simulate
 from bbrscope.analyze.simulate.world.receiver import (
     _ack_snd_check,
     _adjust_space,
+    _cleanup_rbuf,
     _grow_window,
     _read,
     _time_window,
@@ -117,6 +119,38 @@ def test_segments_of_one_burst_are_read_together() -> None:
     memory.world["now"] = 100 * _MS
     _read(memory.sim, 0)
     assert (flow["rcv_copied"][0], flow["rcv_space_time"][0]) == (12, 99 * _MS + 20_000)
+
+
+@pytest.mark.parametrize(
+    ("cc", "over_200_us", "beyond_us"), [("v1", 0.348, 356), ("v2", 0.348, 356), ("v3", 0.052, 247)]
+)
+def test_what_comes_right_behind_is_read_when_the_recorder_lets_go(
+    cc: str, over_200_us: float, beyond_us: float
+) -> None:
+    """As in 583 (6.1) and 705 (6.12) such segments of the captures, where ACKs take 19 us."""
+    setup = Setup(replace(_PATH, busy_every_us=60_000, busy_us=400), (FlowSetup(cc, 0, _S),), _S)
+    memory = arrays(setup, record=False)
+    flow = memory.parts["flows"]
+    flow["rcv_nxt"], flow["pushed"] = 1, 1
+    waits = []
+    for _ in range(4000):
+        memory.world["heap_size"] = 0
+        _cleanup_rbuf(memory.sim, 0, True)
+        waits.append(19 + flow["delack_ns"][0] / 1000)
+    late = [wait - 200 for wait in waits if wait > 200]
+    assert min(waits) == pytest.approx(74, abs=1)
+    assert len(late) / len(waits) == pytest.approx(over_200_us, abs=0.025)
+    assert sum(late) / len(late) == pytest.approx(beyond_us, rel=0.1)
+
+
+@pytest.mark.parametrize(("busy_every_us", "behind"), [(60_000, False), (0, True)])
+def test_else_what_has_psh_is_read_and_answered_at_once(busy_every_us: int, behind: bool) -> None:
+    setup = Setup(replace(_PATH, busy_every_us=busy_every_us), (FlowSetup("v1", 0, _S),), _S)
+    memory = arrays(setup, record=False)
+    flow = memory.parts["flows"]
+    flow["rcv_nxt"], flow["pushed"] = 1, 1
+    _cleanup_rbuf(memory.sim, 0, behind)
+    assert flow["rcv_wup"][0] == 1
 
 
 def test_a_run_begins_at_any_point_of_a_timestamps_millisecond() -> None:

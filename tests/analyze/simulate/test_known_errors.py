@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bbrscope.analyze.simulate.closed_loop import intervals, outcomes_of, question_about, under
 from bbrscope.analyze.simulate.known_errors import (
+    ALONE,
     LEVEL,
     TOLERANCES,
+    WITH_UNSEEN,
     KnownError,
     Predicted,
+    company_of,
     expected,
+    is_measured,
+    of_others,
     shipped,
 )
 from bbrscope.analyze.simulate.verdicts import coverage
+from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.views.store_with_views import open_store
 
 
@@ -52,7 +59,7 @@ def _made_up(rng: np.random.Generator, scenario: int) -> KnownError:
     low, mid, high = map(float, seeds)
     one = Predicted(kernel, middle, middle * float(np.exp(0.01)), (low, mid, high))
     return KnownError(
-        str(scenario), f"a{scenario}", f"b{scenario}", True, True, {"goodput_mbps": one}
+        str(scenario), f"a{scenario}", f"b{scenario}", True, ALONE, {"goodput_mbps": one}
     )
 
 
@@ -69,6 +76,23 @@ def test_intervals_hold_nine_tenths_whatever_the_errors_are() -> None:
     assert expected("goodput_mbps", one.simulated, 10, 10, []) == pytest.approx(one.simulated)
     wide = expected("goodput_mbps", one.simulated, 10, 12, [])
     assert wide[0] == pytest.approx(one.simulated[1] / 1.2)
+
+
+def test_shares_of_a_path_are_judged_by_shares_alone() -> None:
+    """What a flow holds against others is another matter than what it carries without them."""
+    others = FlowSetup("cubic", 0, 10**7, unseen=True)
+    setup = Setup(PathSetup(10_000_000, 40_000, 66), (FlowSetup("v1", 0, 10**7), others), 10**7)
+    kind = company_of(setup)
+    assert kind == WITH_UNSEEN
+    assert company_of(replace(setup, flows=setup.flows[:1])) == ALONE
+    like = [error for error in shipped() if error.company == kind]
+    assert like
+    assert of_others(shipped(), "mine", "run", described=False, company=kind) == like
+    # Those that are known are of one scenario, which is not judged by itself: nothing is sure.
+    one = like[0]
+    known = of_others(shipped(), one.scenario, one.source, described=False, company=kind)
+    assert not known
+    assert not is_measured("goodput_mbps", 10.0, 10.0, known)
 
 
 def test_errors_that_are_shipped_are_this_engines(shipped_path: Path) -> None:
