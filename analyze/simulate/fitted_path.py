@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 # TCP_RTO_MIN: two timeouts in a row last it three times, and a round trip each.
 _RTO_MIN_US = 200_000
+_TWO_TIMEOUTS_US = 3 * _RTO_MIN_US
+# TCP_DELACK_MIN, for which an ACK may wait; packets out that a delayed one is not for.
+_DELACK_US, _SOME_OUT = 40_000, 8
 # A queue that never ends: a tenth of its RTTs at most lie below this share of the longest.
 # BBR alone would have probed for the RTT in the meantime, which takes 10 s.
 _STANDING, _PROBED_US = 0.3, 11_000_000
@@ -140,7 +143,7 @@ def fitted_path(
     )
     uncovered = [*_not_even(every, path, packet_us)]
     if is_one:
-        changes += [*_outages(every, base_us), *((s.at_us, "rtt", s.rtt_us) for s in steps)]
+        changes += [*_outages(every, base_us, path), *((s.at_us, "rtt", s.rtt_us) for s in steps)]
         uncovered += _uncovered(every, base_us, others_us, limited_bps, steps)
     path = replace(path, changes=tuple(sorted(changes[1:])))
     least = 0 if buffer.is_full else buffer.packets
@@ -264,14 +267,33 @@ def _others_since_us(every: Columns, changes: Sequence[Change], base_us: float) 
     return None
 
 
+def _silent_us(every: Columns) -> Array:
+    """How long before each ACK there was none, with packets on their way; else 0."""
+    return np.where(every["out"] > 0, np.nan_to_num(every["silent_us"]), 0.0)
+
+
 def _silences(every: Columns, base_us: float) -> Array:
     """Which ACKs end a silence with packets on their way that outlasts two timeouts."""
-    silent = np.where(every["out"] > 0, np.nan_to_num(every["silent_us"]), 0.0)
-    return np.flatnonzero(silent > 3 * _RTO_MIN_US + 2 * base_us)
+    return np.flatnonzero(_silent_us(every) > _TWO_TIMEOUTS_US + 2 * base_us)
 
 
-def _outages(every: Columns, base_us: float) -> Iterator[Change]:
-    """What was lost in each silence: all, or the ACKs.
+def _lost_acks(every: Columns, base_us: float) -> Iterator[Change]:
+    """Where ACKs were lost for less than timeouts need: the first after it is for all, none lost.
+
+    None came through that was made before what this acknowledges last was sent.
+    """
+    silent = _silent_us(every)
+    is_short = (silent > base_us + _DELACK_US) & (silent <= _TWO_TIMEOUTS_US + 2 * base_us)
+    for_all = (every["out"] >= _SOME_OUT) & (every["acked"] >= every["out"])
+    whole = (every["lost"] == 0) & (every["sacked"] == 0) & (every["rtt_us"] > 0)
+    for place in np.flatnonzero(is_short & for_all & whole):
+        begun = every["t_us"][place] - silent[place]
+        lasted = silent[place] + base_us - every["rtt_us"][place]
+        yield max(0, int(begun - base_us)), "acks", float(lasted)
+
+
+def _outages(every: Columns, base_us: float, path: PathSetup) -> Iterator[Change]:
+    """What was lost in each silence: all, or the ACKs; in a short one no more than these.
 
     Where the first ACK after it is for all of them, data arrived: ACKs alone were lost, from the
     round trip before on, in which the last that arrived was made.
@@ -283,6 +305,8 @@ def _outages(every: Columns, base_us: float) -> Iterator[Change]:
             yield max(0, int(begun - base_us)), "acks", lasted
         else:
             yield max(0, int(begun)), "down", lasted
+    if not path.aggregation_us:
+        yield from _lost_acks(every, base_us)
 
 
 def _limited_bps(every: Columns, mss: int) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from bbrscope.analyze.bbr.records import MAIN
 from bbrscope.analyze.replay.run_info import run_info
 from bbrscope.analyze.simulate.closed_loop import check_fit, intervals, outcomes_of
 from bbrscope.analyze.simulate.path_ends import untold
 from bbrscope.analyze.simulate.recorded_rates import _fastest, _Window
 from bbrscope.analyze.simulate.recorded_reordering import wait_us
 from bbrscope.analyze.simulate.recorded_world import RecordedWorld, recorded_world
+from bbrscope.analyze.simulate.simulation import simulate
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
 from bbrscope.analyze.views.store_with_views import open_store
@@ -129,6 +132,40 @@ def test_how_a_flow_began_is_found(tmp_path: Path) -> None:
         True,
         pytest.approx(1.5 * PLAIN.rtt_us, abs=1000),
     )
+
+
+def _silences_ms(path: PathSetup, flow: FlowSetup) -> list[float]:
+    """How long no ACK came, each time that it was for longer than a round trip and a half."""
+    times: list[Any] = []
+
+    def take(events: Any, _states: Any, out: Any) -> None:
+        times.append(out["ns"][events["ctl"]["kind"] == MAIN])
+
+    simulate(Setup(path, (flow,), flow.stop_us), take)
+    gaps = np.diff(np.concatenate(times)[10:]) / 1e6
+    return [float(gap) for gap in gaps if gap > 1.5 * path.rtt_us / 1000]
+
+
+@pytest.mark.parametrize("cc", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("lost_us", [70_000, 110_000])
+def test_acks_that_were_lost_for_less_than_a_timeout_are_found(
+    cc: str, lost_us: int, tmp_path: Path
+) -> None:
+    """How long tells only what the sender has on its way: if it waits for ACKs, till it probes."""
+    flow = FlowSetup(cc, 0, 6_000_000)
+    path = replace(PLAIN, changes=((2_500_000, "acks", lost_us), (4_000_000, "acks", lost_us)))
+    found = fitted(path, tmp_path, flow).setup.path
+    assert [what for _, what, _ in found.changes] == ["acks", "acks"]
+    for (at, _, lasted), (true, _, _) in zip(found.changes, path.changes, strict=True):
+        assert at == pytest.approx(true, abs=6000)
+        assert lasted > lost_us - 20_000
+    assert len(_silences_ms(path, flow)) == 2
+    assert _silences_ms(found, flow) == pytest.approx(_silences_ms(path, flow), rel=0.2)
+
+
+def test_a_silence_of_which_a_delayed_ack_tells_is_no_loss_of_acks(tmp_path: Path) -> None:
+    slow = FlowSetup("v2", 0, 6_000_000, kind="on-off", on_us=50_000, off_us=150_000)
+    assert not fitted(PLAIN, tmp_path, slow).setup.path.changes
 
 
 def test_timeouts_where_acks_alone_were_lost_say_nothing_of_the_buffer(tmp_path: Path) -> None:
