@@ -68,18 +68,24 @@ FROM these_others LEFT JOIN these_seconds USING (run_id) GROUP BY run_id, known
 
 # A PROBE_RTT, and the least RTT that came back in it (NULL: none): a flow that is alone empties the
 # queue then, so that this is the path's. around_us is the least one of the five seconds before and
-# after, which is v3's window of PROBE_RTT. Events are looked for by the second, so that each is
-# compared with the probes around it only.
+# after, which is v3's window of PROBE_RTT. after_us is the median of those after, of a flow with a
+# tenth or more of what all recorded ones carried: so much of a queue would be its own. Events are
+# looked for by the second, so that each is compared with the probes around it only.
 PROBES = """
 WITH probes AS (
   SELECT run_id, flow, seq, start_ns, end_ns, unnest(generate_series(
     (start_ns - 5000000000) // 1000000000, (end_ns + 5000000000) // 1000000000)) AS second
   FROM these_phases WHERE phase = 'PROBE_RTT'
+), shares AS (
+  SELECT run_id, flow, acked_bytes / nullif(sum(acked_bytes) OVER (PARTITION BY run_id), 0) AS part
+  FROM these_flows
 )
 SELECT p.run_id, p.flow, p.seq, p.start_ns, p.end_ns,
   min(e.rtt_us) FILTER (e.ns BETWEEN p.start_ns AND p.end_ns) AS least_us,
-  min(e.rtt_us) FILTER (e.mode <> 'PROBE_RTT') AS around_us
-FROM probes p LEFT JOIN these_events e ON e.run_id = p.run_id AND e.flow = p.flow
+  min(e.rtt_us) FILTER (e.mode <> 'PROBE_RTT') AS around_us,
+  median(e.rtt_us) FILTER (e.mode <> 'PROBE_RTT' AND e.ns > p.end_ns AND s.part >= 0.1) AS after_us
+FROM probes p JOIN shares s USING (run_id, flow)
+LEFT JOIN these_events e ON e.run_id = p.run_id AND e.flow = p.flow
   AND e.ns // 1000000000 = p.second
   AND e.ns BETWEEN p.start_ns - 5000000000 AND p.end_ns + 5000000000
 GROUP BY ALL

@@ -41,14 +41,17 @@ RULE_MACROS = (
     ),
     Macro(
         "is_path",
-        ("wait_us", "alone", "probe_us", "around_us", "most_us"),
+        ("wait_us", "alone", "probe_us", "around_us", "after_us", "most_us"),
         "",
         "an RTT above most_us is the path's: no queue was sampled, and a flow that is alone, which"
         " empties the queue in PROBE_RTT, saw no less than that then (probe_us). Where it is not"
         " known whether it was alone (NULL), its drains before and after went down to the same RTT"
-        " (around_us), which others' queues do not",
+        " (around_us), which others' queues do not. Or whoever else was there: half of its packets"
+        " took the same afterwards (after_us), to a fiftieth of the excess, and its own part of a"
+        " queue would be a tenth or more",
         "wait_us IS NULL AND coalesce(probe_us > most_us, false)"
-        " AND coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)",
+        " AND (coalesce(alone, around_us BETWEEN 0.95 * probe_us AND 1.05 * probe_us, false)"
+        " OR coalesce(abs(after_us - probe_us) <= 0.02 * (probe_us - most_us), false))",
     ),
     Macro(
         "is_outside",

@@ -289,12 +289,15 @@ class Flow:
 
         One of whole milliseconds is by a timestamp, and up to a millisecond short: the least of the
         others is the path's, unless it is further above than that. On a path that reorders, packets
-        that overtook others are no measure: a SACK tells of them.
+        that overtook others are no measure: a SACK tells of them, but not of a flight's first.
         """
         if self.reordered >= 10:
             whole = (pl.col("tp.sacked_out") == 0) & (pl.col("rs.is_retrans") == 0)
-            told = self.acks.filter(whole & (pl.col("rs.rtt_us") > 0))["rs.rtt_us"]
-            return float(told.min())  # type: ignore[arg-type]
+            told = self.acks.filter(whole & (pl.col("rs.rtt_us") > 0))
+            lows = told.group_by(pl.col("ns") // 10**9).agg(pl.col("rs.rtt_us").min())
+            least = sorted(lows["rs.rtt_us"])
+            # A packet that nothing was sent before cannot overtake: one second may have such.
+            return float(least[1 if len(least) > 2 else 0])
         believed = self.after_init["bbr.min_rtt_us"].drop_nulls()
         believed = believed.filter((believed > 0) & (believed < UNSET))
         measured = {*self.rtts, *believed}

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from tests.truth import raw
 from tests.truth.facts import PROBE_RTT, Flow, Numbers
 from tests.truth.limits import held_by
 from tests.truth.readers_shares import together
@@ -176,6 +177,12 @@ def receive_window_limited(flow: Flow) -> Numbers:
     window = int(held.filter(2 * pl.col("d").cum_sum() >= whole)["wnd"][0])
     srtt = float((held["srtt"] * held["d"]).sum()) / whole
     begins, short = int(held["ns"].min()), missing(flow, "receive_window")  # type: ignore[arg-type]
+    # A full window that carries all of the link misses nothing: by what the next row acknowledges.
+    una = flow.after_init["tp.snd_una"]
+    then = (una.shift(-1) - una).head(una.len() - 1) % raw.WRAP
+    full = held_by(flow).with_columns(then=then).filter(by="receive_window")
+    most = flow.rate * int(full["d"].sum()) / SECOND - int(full["then"].sum())
+    short = min(short, max(0.0, most))
     ends = int((held["ns"] + held["d"]).max())  # type: ignore[arg-type]
     return {
         "limited_s": whole / SECOND,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.collect.store.store import Store
 
@@ -17,6 +19,8 @@ def test_every_event_around_a_probe_counts_and_no_other(shipped: Store) -> None:
         phases = ask(
             "SELECT flow, seq, start_ns, end_ns FROM this_phases WHERE phase = 'PROBE_RTT'"
         ).fetchall()
+        carried = dict(ask("SELECT flow, acked_bytes FROM this_flows").fetchall())
+        all_carried = sum(carried.values())
         expected = []
         for flow, seq, start, end in phases:
             own = [(ns, rtt, mode) for of, ns, rtt, mode in events if of == flow]
@@ -29,7 +33,11 @@ def test_every_event_around_a_probe_counts_and_no_other(shipped: Store) -> None:
                 ),
                 default=None,
             )
-            expected.append((flow, seq, start, end, least, around))
+            later = [
+                rtt for ns, rtt, mode in own if end < ns <= end + _AROUND_NS and mode != "PROBE_RTT"
+            ]
+            after = median(later) if later and 10 * carried[flow] >= all_carried else None
+            expected.append((flow, seq, start, end, least, around, after))
         assert sorted(ask("FROM this_probes").fetchall()) == sorted(expected)
         seen += len(expected)
     assert seen > 3

@@ -79,6 +79,18 @@ CAPPED = PathSetup(32_000_000, 18 * MS, limit_bytes=864_000)
 APART_RTTS = PathSetup(16_000_000, 65 * MS, limit_bytes=117_000)
 RACK = PathSetup(50_000_000, 400, limit_bytes=60_000)
 RACK_HELD = PathSetup(50_000_000, 400, limit_bytes=60_000, aggregation_us=8 * MS)
+GROWS_FAR = ((4 * S, "rtt", 80 * MS),)
+SMALL_WINDOWS = PathSetup(
+    20_000_000, 30 * MS, limit_bytes=150_000, memory_bytes=60_000, changes=GROWS_FAR
+)
+FITS = PathSetup(
+    10_000_000,
+    40 * MS,
+    limit_bytes=60_000,
+    memory_bytes=48_000,
+    changes=((3_800 * MS, "outage", 1.0 * S),),
+)
+HASTY = PathSetup(20_000_000, 40 * MS, limit_bytes=600_000, reorder=0.15)
 RESTS = FlowSetup("v3", 0, 15 * S, kind="on-off", on_us=5 * S, off_us=8 * S)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
 BURSTS = FlowSetup("v3", 0, 8 * S, kind="on-off", on_us=60 * MS, off_us=300 * MS)
@@ -164,6 +176,9 @@ WORLDS = {
     "rack_held_v1": world(RACK_HELD, 2, flow("v1", 2)),
     "bears_2_v3": world(LOSES_3, 8, flow("v3", 8)),
     "bears_5_v3": world(LOSES_3, 8, FlowSetup("v3", 0, 8 * S, parameters=BEARS_5)),
+    "windows_v3": world(SMALL_WINDOWS, 11, flow("v3", 11), flow("v3", 11, 1)),
+    "fits_v1": world(FITS, 8, flow("v1", 8)),
+    "hasty_v1": world(HASTY, 6, flow("v1", 6), seed=1),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
 }
 # Those whose set-up is to say nothing of who else sends.
@@ -177,8 +192,9 @@ UNSTATED |= {
     "overtakes_v1": ("rate", "delay", "jitter", "reorder"),
 }
 UNSTATED |= {"bucket_v2": ("rate",)}
-NO_QUEUE = {"apart_rtts_v3"}
-UNSTATED |= dict.fromkeys(NO_QUEUE, ("rate",))
+NO_QUEUE = {"apart_rtts_v3", "windows_v3"}
+UNSTATED |= {"apart_rtts_v3": ("rate",), "windows_v3": ("rate", "delay", "n", "ccs", "starts")}
+UNSTATED |= {"hasty_v1": ("delay", "reorder")}
 
 
 def forget(bundle: Path, keys: tuple[str, ...]) -> None:
@@ -534,3 +550,27 @@ def test_a_policer_is_told_and_what_its_bucket_let_pass_is_no_price(
     assert one.values["queue"].endswith("by a policer.")
     assert one.cost_bytes is not None
     assert one.cost_bytes < 2_100_000 / 8 * 5
+
+
+def test_a_longer_path_of_two_small_windows_is_no_queue(made: dict[str, Diagnosis]) -> None:
+    """PROBE_RTT takes two thirds of a flow's packets out of it, and no round trip is shorter."""
+    named = {finding.rule.name for finding in made["windows_v3"].findings}
+    assert "receive_window_limited" in named
+    assert not named & {"standing_queue", "bufferbloat", "min_rtt_inflated"}
+
+
+def test_a_full_window_that_carries_all_of_the_link_costs_nothing(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Beside it the path was down for a second, which is no window's."""
+    costs = {finding.rule.name: finding.cost_s for finding in made["fits_v1"].findings}
+    assert costs["outage"] > 1
+    assert costs["receive_window_limited"] < 0.3
+
+
+def test_a_packet_that_none_was_sent_before_is_no_measure_of_a_path_that_reorders(
+    made: dict[str, Diagnosis],
+) -> None:
+    """A flow's first packet took half of the path's delay, and overtook nothing."""
+    values = found(made, "hasty_v1")["reordering"]
+    assert values["base_us"] == pytest.approx(40_000, rel=0.1)
