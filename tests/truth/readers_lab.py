@@ -13,7 +13,7 @@ from tests.truth import raw
 from tests.truth.facts import PROBE_RTT, Flow, Numbers
 from tests.truth.limits import held_by
 from tests.truth.readers_shares import together
-from tests.truth.seconds import SECOND, missing, of_flow, of_run
+from tests.truth.seconds import SECOND, missing, number, of_flow, of_run
 
 STARTUP = 0
 RECOVERY = 3
@@ -89,7 +89,11 @@ def spurious_loss(flow: Flow) -> Numbers:
     rows = flow.after_init.filter((pl.col("kind") == "U") & (pl.col("icsk_ca_state") == RECOVERY))
     undone = [flow.at(ns) for ns in rows["ns"]]
     seconds = {int(at) - back for at in undone for back in (0, 1)}
-    short = sum(it.short for number, it in of_flow(flow).items() if number in seconds)
+    its = [it for second, it in of_flow(flow).items() if second in seconds]
+    # As far as what was marked lost in these seconds had come.
+    told = flow.spans.filter(number(flow.of).is_in(sorted(seconds)))
+    marked, late = int(told["lost"].sum()), _late(flow)
+    short = sum(it.short for it in its) * (min(1.0, late / marked) if marked and late else 1.0)
     return {
         "undone_count": len(undone),
         "undone_at": undone,
@@ -99,6 +103,13 @@ def spurious_loss(flow: Flow) -> Numbers:
         "cost_bytes": short,
         "cost_s": short / flow.rate,
     }
+
+
+def _late(flow: Flow) -> int:
+    """Packets that were marked lost in recoveries that an undo took back."""
+    ns = pl.col("ns")
+    within = pl.any_horizontal([(ns > begin) & (ns < end) for begin, end in flow.undone])
+    return int(flow.spans.filter(within)["lost"].sum())
 
 
 def spans_in_probe_rtt(flows: list[Flow]) -> list[tuple[int, int, int]]:
@@ -120,7 +131,13 @@ def probe_rtt_synchronised(first: Flow) -> Numbers:
     """What the link carried while all flows that were there were in PROBE_RTT."""
     flows = first.of.flows
     together, any_ns = spans_in_probe_rtt(flows), _any_in_probe_rtt(flows)
-    rate = max(flow.rate for flow in flows)
+    rate = max(float(flow.carries.max() or 0) for flow in flows)  # type: ignore[arg-type]
+    if not rate:
+        best: dict[int, int] = {}
+        for flow in flows:
+            for second, its in of_flow(flow).items():
+                best[second] = best.get(second, 0) + its.bytes
+        rate = max(best.values())
     idle = 0.0
     for a, b, _ in together:
         carried = sum(
@@ -175,7 +192,7 @@ def receive_window_limited(flow: Flow) -> Numbers:
     held = held.filter(pl.col("d") > 0).join(rows.unique("ns", keep="last"), on="ns").sort("wnd")
     whole = int(held["d"].sum())
     window = int(held.filter(2 * pl.col("d").cum_sum() >= whole)["wnd"][0])
-    srtt = float((held["srtt"] * held["d"]).sum()) / whole
+    srtt = whole / float((held["d"] / held["srtt"]).sum())
     begins, short = int(held["ns"].min()), missing(flow, "receive_window")  # type: ignore[arg-type]
     # A full window that carries all of the link misses nothing: by what the next row acknowledges.
     una = flow.after_init["tp.snd_una"]

@@ -90,6 +90,18 @@ FITS = PathSetup(
     memory_bytes=48_000,
     changes=((3_800 * MS, "outage", 1.0 * S),),
 )
+LATE_OR_LOST = PathSetup(20_000_000, 22 * MS, limit_bytes=150_000, loss=0.15, reorder=0.06)
+OVERTAKEN_FURTHER = PathSetup(
+    10_000_000, 30 * MS, limit_bytes=200_000, reorder=0.03, changes=((3 * S, "rtt", 60 * MS),)
+)
+DEEP_FOR_FOUR = PathSetup(12_800_000, 59 * MS, limit_bytes=470_000)
+STRETCHED = PathSetup(
+    40_000_000,
+    20 * MS,
+    limit_bytes=200_000,
+    memory_bytes=100_000,
+    changes=((3 * S, "rtt", 60 * MS),),
+)
 HASTY = PathSetup(20_000_000, 40 * MS, limit_bytes=600_000, reorder=0.15)
 RESTS = FlowSetup("v3", 0, 15 * S, kind="on-off", on_us=5 * S, off_us=8 * S)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
@@ -177,6 +189,11 @@ WORLDS = {
     "bears_2_v3": world(LOSES_3, 8, flow("v3", 8)),
     "bears_5_v3": world(LOSES_3, 8, FlowSetup("v3", 0, 8 * S, parameters=BEARS_5)),
     "windows_v3": world(SMALL_WINDOWS, 11, flow("v3", 11), flow("v3", 11, 1)),
+    "late_or_lost_v3": world(LATE_OR_LOST, 6, flow("v3", 6)),
+    "overtaken_further_v1": world(OVERTAKEN_FURTHER, 9, flow("v1", 9)),
+    "four_v2": world(DEEP_FOR_FOUR, 17, *[flow("v2", 17) for _ in range(4)]),
+    "unstated_policed_v1": world(POLICED, 12, flow("v1", 12)),
+    "stretched_v3": world(STRETCHED, 6, flow("v3", 6)),
     "fits_v1": world(FITS, 8, flow("v1", 8)),
     "hasty_v1": world(HASTY, 6, flow("v1", 6), seed=1),
     "states_cubic_v2": world(DEEPER, 12, flow("v2", 12), flow("cubic", 12)),
@@ -192,7 +209,8 @@ UNSTATED |= {
     "overtakes_v1": ("rate", "delay", "jitter", "reorder"),
 }
 UNSTATED |= {"bucket_v2": ("rate",)}
-NO_QUEUE = {"apart_rtts_v3", "windows_v3"}
+NO_QUEUE = {"apart_rtts_v3", "windows_v3", "four_v2"}
+UNSTATED |= {"four_v2": ("rate",), "unstated_policed_v1": ("rate",)}
 UNSTATED |= {"apart_rtts_v3": ("rate",), "windows_v3": ("rate", "delay", "n", "ccs", "starts")}
 UNSTATED |= {"hasty_v1": ("delay", "reorder")}
 
@@ -574,3 +592,42 @@ def test_a_packet_that_none_was_sent_before_is_no_measure_of_a_path_that_reorder
     """A flow's first packet took half of the path's delay, and overtook nothing."""
     values = found(made, "hasty_v1")["reordering"]
     assert values["base_us"] == pytest.approx(40_000, rel=0.1)
+
+
+def test_a_window_on_a_path_that_changes_carried_what_each_of_its_round_trips_let_it(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Three of four round trips are the shorter ones: by their mean length it would be less."""
+    values = found(made, "stretched_v3")["receive_window_limited"]
+    assert values["limited_share"] > 0.9
+    assert values["window_bps"] >= values["goodput_bps"]
+
+
+def test_samples_of_a_policer_tell_it_without_the_links_rate(made: dict[str, Diagnosis]) -> None:
+    values = found(made, "unstated_policed_v1")["policer"]
+    assert values["verdict"].endswith("at any sample: a policer.")
+
+
+def test_what_recoveries_that_were_undone_cost_is_not_what_losses_did(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Of the seconds with an undo most is missing, and nearly all that was marked was lost."""
+    (diagnosis,) = [f for f in made["late_or_lost_v3"].findings if f.rule.name == "spurious_loss"]
+    assert diagnosis.values["undone_count"] >= 3
+    assert diagnosis.severity == "minor"
+
+
+def test_a_window_is_compared_with_what_the_path_holds_then(made: dict[str, Diagnosis]) -> None:
+    """Packets that nothing overtook take 30 ms, and 75 ms after the change, the others half of the
+    path's first delay less; min_rtt follows after ten seconds."""
+    values = found(made, "overtaken_further_v1")["reordering"]
+    assert values["base_us"] == pytest.approx(30_000, rel=0.05)
+    assert values["window_ratio"] < 0.8
+
+
+def test_a_link_of_unknown_rate_carries_what_all_had_in_their_best_second(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Three PROBE_RTTs of 200 ms, all four at once: the most that one flow believed in is less."""
+    values = found(made, "four_v2")["probe_rtt_synchronised"]
+    assert 0.2 < values["idle_s"] < values["together_s"]
