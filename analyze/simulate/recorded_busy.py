@@ -40,6 +40,7 @@ SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS
   tp_sacked_out AS sacked, tp_mss_cache AS mss, coalesce(tp_delivered_ce, 0) AS marked
 FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 """
+_SIMULATED_SQL = "SELECT 1 FROM host_facts WHERE run_id = ? AND scope = 'simulated' LIMIT 1"
 
 
 def with_busy_hosts(
@@ -47,8 +48,11 @@ def with_busy_hosts(
 ) -> PathSetup:
     """The path with hosts as busy as these flows' ACKs show; too few ACKs: as in most recordings.
 
+    Where something recorded them, their receivers' applications are late readers.
+
     `origin` is when the path's times begin [ns, CLOCK_MONOTONIC].
     """
+    path = replace(path, late_readers=not _is_simulated(con, run_id))
     pieces = [np.zeros(0)]
     for flow in flows:
         columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
@@ -58,6 +62,11 @@ def with_busy_hosts(
         }
         pieces.append(lateness_us(filled, path))
     return with_lateness(path, np.concatenate(pieces))
+
+
+def _is_simulated(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    """Whether no recorder was on a host, since there was none."""
+    return bool(con.execute(_SIMULATED_SQL, [run_id]).fetchall())
 
 
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:

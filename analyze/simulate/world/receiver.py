@@ -1,8 +1,7 @@
 """The receiver: when it acknowledges, what it SACKs, and how its window grows.
 
 __tcp_ack_snd_check(), tcp_event_data_recv(), tcp_grow_window(), tcp_rcv_space_adjust() and the
-list of SACK blocks, of net/ipv4/tcp_input.c. The application reads at once, but where a recording's
-hosts are known to be busy.
+list of SACK blocks, of net/ipv4/tcp_input.c. The application reads at once, but for `late_readers`.
 """
 
 from __future__ import annotations
@@ -322,7 +321,7 @@ def _cleanup_rbuf(s: Sim, i: int, behind: bool) -> None:
     f, w = flow_of(s, i), world_of(s)
     if f.rcv_nxt == f.rcv_wup or not f.pushed:
         return
-    if not (behind and w.busy_every_ns):
+    if not (behind and w.late_readers):
         send_ack(s, i)
         return
     f.delack_ns = w.now + _READ_BEHIND_NS

@@ -158,6 +158,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "timestamp_phase_ns": random.Random(setup.seed).randrange(1_000_000),
         "busy_ns": path.busy_us * US,
         "busy_every_ns": path.busy_every_us * US,
+        "late_readers": int(path.late_readers),
     }
     for name, value in values.items():
         world[name] = value

@@ -89,6 +89,7 @@ class World(Protocol):
     busy_ns: int  # how long hosts are busy with something else, on average
     busy_every_ns: int  # and after how long they are again, on average; 0: as usual
     busy_until: int
+    late_readers: int
     # the recording
     recorded: int
     record: int

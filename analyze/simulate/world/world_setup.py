@@ -48,9 +48,9 @@ class PathSetup:
     the share of packets that overtake others: these wait `reorder_us` of the round trip (0: half of
     it); `reorder_again` is that of what follows one of these (0: as any), as with a correlation in
     netem. `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do
-    something else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). A
-    full segment has `mss` bytes after `headers` bytes on the wire. `unresolved`: the first packet
-    waits for ARP.
+    something else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). With
+    `late_readers` a recorder has the receiver's CPU, too, see receiver.py. A full segment has `mss`
+    bytes after `headers` bytes on the wire. `unresolved`: the first packet waits for ARP.
     """
 
     rate_bps: int
@@ -75,6 +75,7 @@ class PathSetup:
     headers: int = rec.HEADERS
     busy_every_us: int = 0
     busy_us: int = 0
+    late_readers: bool = False
     changes: tuple[tuple[int, str, float], ...] = ()
 
     @property

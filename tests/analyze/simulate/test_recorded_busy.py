@@ -26,7 +26,7 @@ def _lateness(path: PathSetup, flow: FlowSetup = _V1) -> Any:
         more = (tp[name] for name in ("sacked_out", "mss_cache", "delivered_ce"))
         rows.append(np.stack([*columns, *more]).astype(float))
 
-    simulate(Setup(path, (flow,), flow.stop_us), take)
+    simulate(Setup(path, (flow,), _US), take)
     names = ("t_us", "delivered", "rtt_us", "sacked", "mss", "marked")
     return lateness_us(dict(zip(names, np.concatenate(rows, axis=1), strict=True)), path)
 
@@ -45,9 +45,7 @@ def test_acks_that_a_change_of_marks_sends_are_no_late_ones() -> None:
     """dctcp_ece_ack_update() sends them a packet's time later than they were due: 2 ms here."""
     path = PathSetup(6_000_000, 20_000, limit_packets=200, marks_us=10_000, ecn=True)
     path = replace(path, busy_every_us=60_000, busy_us=400)
-    # Of the ACKs of 20 s 20 are late.
-    us = 20 * _US
-    found = with_lateness(path, _lateness(path, FlowSetup("v3", 0, us, ecn_low=True)))
+    found = with_lateness(path, _lateness(path, FlowSetup("v3", 0, _US, ecn_low=True)))
     assert found.busy_every_us == pytest.approx(60_000, rel=0.3)
     assert found.busy_us == pytest.approx(400, rel=0.25)
 
