@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from .captures.side_captures import SideCaptures
 from .host import clocks, loading
 from .host.survey import survey
 from .output import check
-from .output.folder import RecordingFolder
+from .output.folder import RecordingFolder, way_out
 from .output.live_rows import LiveRows
 from .output.manifest import ManifestWriter
 from .plan import RecordingPlan
@@ -208,7 +207,9 @@ def run(
             recording.stop()
             recording.folder.discard()
             if isinstance(error, OSError):
-                raise HostError(f"cannot record: {error}", way_out(error)) from error
+                raise HostError(
+                    f"cannot record: {error}", way_out(error, "bbrscope doctor")
+                ) from error
             raise
         try:
             recording.watch()
@@ -216,13 +217,6 @@ def run(
             manifest = finished(recording)
         recording.show_end()
     return plan.output, manifest
-
-
-def way_out(error: OSError) -> str:
-    """What to do about what the kernel refused."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return "ulimit -n 1024 lets this shell's programs open more files"
-    return "bbrscope doctor"
 
 
 def finished(recording: Recording) -> dict[str, Any]:

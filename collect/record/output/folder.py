@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +52,18 @@ class RecordingFolder:
                 f"cannot write {error.filename or self.path}: {error.strerror}",
                 "choose an --output in a folder that can be written",
             ) from error
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = -1
         try:
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._reserve()
         except OSError as error:
             self.discard()
             raise HostError(
                 f"cannot keep {RESERVE_BYTES >> 20} MB free for the end of the recording in"
                 f" {self.path}: {error.strerror}",
-                "make room there, or choose an --output on another file system",
+                way_out(error, "make room there, or choose an --output on another file system"),
             ) from error
 
     def _left_behind(self) -> HostError:
@@ -116,9 +116,19 @@ class RecordingFolder:
         (self.path / RESERVE).unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Remove a folder in which nothing was recorded."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove a folder in which nothing was recorded.
+
+        The lock's descriptor may be the last one to be had, and is enough; without even a lock
+        there are no files.
+        """
+        names = []
         self.close()
+        with contextlib.suppress(OSError):
+            names = os.listdir(self.path)
+        with contextlib.suppress(OSError):
+            for name in names:
+                os.unlink(self.path / name)
+            self.path.rmdir()
 
     def publish(self) -> Path:
         """Give the bundle its name, and to the user who called sudo.
@@ -144,6 +154,13 @@ class RecordingFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def way_out(error: OSError, otherwise: str) -> str:
+    """What to do about what the kernel refused: `otherwise`, but for a limit of open files."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "ulimit -n 1024 lets this shell's programs open more files"
+    return otherwise
 
 
 def private(path: str, flags: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -183,4 +185,26 @@ def test_a_full_disk_is_told_before_a_recording_begins(
     with pytest.raises(HostError, match=r"cannot keep 2 MB free .* No space left") as told:
         RecordingFolder(tmp_path / "run")
     assert "make room there" in told.value.way_out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_limit_of_open_files_is_told_and_leaves_no_folder(spare: int, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(taken[0]))
+        for _ in range(spare):
+            os.close(taken.pop())
+        with pytest.raises(HostError) as told:
+            RecordingFolder(tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+    assert "Too many open files" in str(told.value)
+    assert "ulimit -n" in told.value.way_out
     assert list(tmp_path.iterdir()) == []
