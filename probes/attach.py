@@ -100,6 +100,14 @@ class Attach:
         """The expression of a function's argument: kprobes know it by its register only."""
         return f"arg{position}" if self.rung == "kprobe" else f"{self.argument}{name}"
 
+    def members_of(self, name: str) -> str:
+        """What the members of the struct are read from that the argument `name` points to.
+
+        From 0.22 on, bpftrace loads members of fentry's own arguments; of a variable of the same
+        value it copies each by a call of bpf_probe_read_kernel().
+        """
+        return f"{self.argument}{name}" if self.rung == "fentry" else f"${name}"
+
     def trace(self, name: str) -> tuple[str, str, str]:
         """(attach point, socket, skb) of a TCP tracepoint.
 

@@ -36,6 +36,8 @@ TEXT_WORDS = 3
 
 # Groups of fields whose struct a kernel may have without the field.
 _STRUCTS = {"tp": "tcp_sock", "sk": "sock", "rs": "rate_sample"}
+# Groups of fields whose struct is an argument of what is probed, under the group's name.
+_ARGUMENTS = ("sk", "rs")
 # Variables that are not called like the group of fields that they hold.
 _VARIABLES = {"skb": "cb"}
 
@@ -66,6 +68,8 @@ def expression(name: str, attach: Attach) -> str:
         return f"$bbr->{flat(member)}"
     if group == "params":
         return f"$bbr->{flat(name)}"
+    if group in _ARGUMENTS:
+        return f"{attach.members_of(group)}->{FIELDS[name].path}"
     return f"${_VARIABLES.get(group, group)}->{FIELDS[name].path}"
 
 

@@ -189,9 +189,10 @@ class Program:
         """main(): the rate sample, the socket and the state."""
         position = list(self.attach.parameters).index("rs")
         start, *rest = self.introduce()
+        rs = f"  $rs = (struct rate_sample *){self.attach.read_argument('rs', position)};"
         body = [
             *self.read_entry("M"),
-            f"  $rs = (struct rate_sample *){self.attach.read_argument('rs', position)};",
+            *([rs] if self.attach.members_of("rs") == "$rs" else []),
             *self.keep_call(),
             *self.take_number(),
             start,

@@ -37,41 +37,26 @@ sk_pacing_shift, sk_gso_max_size), and two follow from others (rs.delivered is t
 rs.prior_delivered, tp.tcp_mstamp is tp.tcp_clock_cache in us): by 0.17 us a read that is 1.2 of 22
 us, 4.2 for 4.5 times one line, and what proves the others right would be gone.
 
-On trixie (bpftrace 0.23, which prints main()'s entry as two rows) by the kernel's own run times:
-one line 3.9 us a run; entry 16.0 us and exit 1.8 us, together 4.5 times one line. From variants of
-the entry, in us: one row without values 6.1; two rows of 38 constants 6.8, so that the second row
-costs next to nothing and the reads are what is left, 9.2; struct bbr and the rate sample as two
-buf() and no other value 6.8; the fields of tcp_sock alone 10.0; struct bbr as buf() and the rest as
-today 14.2; args.rs->FIELD in place of a cast pointer 14.0, as this bpftrace loads these fields
-directly. bpftrace itself takes 209 us a call (one line: 35), with one buf() 712 us, with two
-1,139 us: what the kernel saves is lost there many times over. A row longer than 256 bytes is not to
-be had on the stack, and a copy of struct bbr in a map beside it exceeds the stack.
+On trixie (Linux 6.12, bpftrace 0.23, which prints main()'s entry as two rows) by the kernel's own
+run times, variants attached side by side in one boot to the same paced loopback flow of 3 Mbit/s,
+3,753 calls each, in us of entry and exit, their sum as a multiple of one line (4.6), and us of
+bpftrace in user space (one line: 29):
+
+    fields read through variables                            16.7   1.8   4.0   189
+    the same without @seq, @attempted and @over              15.2   1.5   3.6   189
+    args.rs->FIELD and args.sk->FIELD, loaded without a call 14.2   1.8   3.5   189
+    the same, struct bbr as an array of words in a tuple     12.8   1.8   3.2   221
+    struct bbr and the rate sample as two arrays in a tuple  12.7   1.8   3.2   226
+
+The third is what the program does; its last rows were those of the first. The last two print
+print(("M2", $at, (uint64)$sk, $words->w, $rs->w)) beside a printf() of the rest; void *w[13]
+is printed in hexadecimal, exact. They are not built: they cost bpftrace a sixth more, need rows of
+another form, and are not three times one line. With two ranges of tcp_sock as arrays in a second
+tuple the program exceeds the stack of 512 bytes. In another flow, where each ran alone, two arrays
+took 13.3 us, 2.8 times one line. buf() takes bpftrace 712 to 1,139 us a call. A row longer than 256
+bytes is not to be had on the stack, and a copy of struct bbr in a map beside it exceeds the stack.
+The fields of a variable $rs = args.rs or $sk = args.sk without a cast cost what they cost with one.
 Attaching takes 10 to 13 virtual seconds there, of a CPU of 500 MIPS.
-
-What would win there, in one boot, paced loopback at 3 Mbit/s, in us of entry and exit together and
-of bpftrace in user space: one line 4.7 and 30; today 18.5 and 193, 3.9 times one line; struct bbr
-as an array of words in a printed tuple, print(("M2", $at, (uint64)$sk, $words->w)), which is one
-read into the row itself, 16.6 and 180; struct bbr and the rate sample as two such arrays in one
-tuple 13.3 and 173, 2.8 times one line; neither of them 12.9 and 106. (The run with both arrays had
-347 calls, that with today's rows 1,503.) It is not built: bpftrace writes such rows in decimals and
-brackets, "(M2, 1, 2, [3, 4])", which `collect` would have to turn into rows of events.csv. 0.17
-compiles arrays in tuples, too, but has both the tuple and the row on its stack of 512 bytes, and
-pays for each row. The fields of a variable $rs = args.rs or $sk = args.sk without a cast cost what
-they cost with one: 18.4.
-
-Tried since, in another boot: struct bbr and the rate sample as two such arrays in one tuple, the
-other fields in a printf() before it, 20 values. 31 calls of the arrays, 33 of today's rows, 69 of
-one line, too few to trust the last digits: entry 10.2 us for 13.2, exit 1.8 for 1.8, one line 2.9.
-So 4.1 times one line for 5.2: a fifth less in the kernel, and three times is not shown. struct bbr
-alone as an array, in a boot before that: entry 10.8 us for 12.2. In user space 645 us
-for 909; in the boot before, with struct bbr alone, 1,111 for 741: so few calls say nothing of it.
-As arrays of pointers, void *w[13], the words are printed in hexadecimal, "[0x3,0x4]", all 64 bits
-exact, so that no number need be converted: brackets, spaces and 0x go, and packed columns read the
-rest. Such recordings of a paced loopback flow on trixie, 51 events by fentry with --port and 52 by
-kprobe with --port and --max-cpu, lost nothing, had every exit and replayed exactly in both modes.
-It is not built: not tried are v2's and v3's longer structs and cgroups beside them on the stack of
-512 bytes, where a row of arrays lies twice, and other versions than bpftrace 0.23; a program that
-does not fit would attach nowhere.
 """
 
 from __future__ import annotations

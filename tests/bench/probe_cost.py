@@ -72,6 +72,9 @@ class AtTracepoint(Attach):
     def read_argument(self, _name: str, _position: int) -> str:
         return self.trace("tcp_probe")[1]
 
+    def members_of(self, name: str) -> str:
+        return f"${name}"
+
 
 class MainOnly(Program):
     """What runs on an ACK."""

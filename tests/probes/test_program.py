@@ -214,7 +214,7 @@ def test_rows_of_the_patched_kernels_structs_fit_the_stack_of_this_bpftrace(
     state = Host(struct_bbr, 40).layout.columns
     names = [*state, *bbr_versions.VERSIONS["v1"].socket] if words else state[:VALUES_ON_STACK]
     attach = Attach(
-        "fentry",
+        "tcp_probe",
         clock="nsecs",
         values_per_row=VALUES_ON_STACK,
         words_per_row=words,

@@ -47,7 +47,7 @@ def program(version: str) -> tuple[list[str], str]:
     def has(struct: str, member: str) -> bool:
         return types.member_offset(struct, member) is not None
 
-    attach = Attach("fentry", jiffies="", clock="nsecs", values_per_row=VALUES_ON_STACK)
+    attach = Attach("tcp_probe", jiffies="", clock="nsecs", values_per_row=VALUES_ON_STACK)
     attach = replace(attach, words_per_row=WORDS_ON_STACK)
     printer = RowPrinter(Host(layout, 0, has), attach)
     names = [*fields.rate_sample, *fields.socket, *layout.columns]
