@@ -160,7 +160,10 @@ def test_acks_that_were_lost_for_less_than_a_timeout_are_found(
         assert at == pytest.approx(true, abs=6000)
         assert lasted > lost_us - 20_000
     assert len(_silences_ms(path, flow)) == 2
-    assert _silences_ms(found, flow) == pytest.approx(_silences_ms(path, flow), rel=0.2)
+    # It ends a packet's queue earlier, or when a probe goes, two RTTs with their queues later.
+    queue_ms = PLAIN.limit_packets * 1514 * 8e3 / PLAIN.rate_bps
+    again = _silences_ms(found, flow)
+    assert again == pytest.approx(_silences_ms(path, flow), abs=2 * queue_ms)
 
 
 def test_a_silence_of_which_a_delayed_ack_tells_is_no_loss_of_acks(tmp_path: Path) -> None:
