@@ -611,14 +611,17 @@ class Flow:
         for ns, us in self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows():
             came.setdefault(us, []).append(ns)
         waited: list[float | None] = []
-        sets, bases, found, before, set_ns = [], [], [], None, 0
+        sets, bases, found, before, set_ns, base_set = [], [], [], None, 0, 0.0
         changed = bool(self.of.changed("rtt"))
         then = self.spans.select("ns", "bbr.min_rtt_us", base=self.base_then)
         known, path, then_us = None, self.base_us, self.base_us
         for ns, rtt, base in then.iter_rows():
-            set_ns, before = ns if rtt != before else set_ns, rtt
+            if rtt != before or not bases:
+                set_ns = ns if rtt != before else set_ns
+                base_set = self.other_in((set_ns - self.zero) // 1_000_000_000, self.base_us)
+            before = rtt
             sets.append(set_ns)
-            bases.append(self.other_in((set_ns - self.zero) // 1_000_000_000, self.base_us))
+            bases.append(base_set)
             waited.append(None)
             if rtt != known:  # it is compared with the path of the time when it was measured
                 known, then_us = rtt, base
@@ -773,7 +776,7 @@ class Flow:
             if name.startswith("bbr.extra_acked[")
         )
 
-    @property
+    @cached_property
     def segment_sizes(self) -> list[int]:
         return sorted(set(self.after_init["tp.mss_cache"].to_list()))
 
