@@ -62,7 +62,8 @@ def command(
     comes from a rule, which is SQL over the recording, and has the numbers that show it, times in
     seconds since the first flow began, the decisions behind it, its usual cause, what to try, and
     who described it. Below the findings stands which rules were checked, and which could not be for
-    lack of data. Of many runs a summary is printed: findings by their cost over all runs, and the
+    lack of data: a recording by tcp_probe tells less than one by fentry or kprobe, one by inet_diag
+    nothing that rules ask for. Of many runs a summary is printed: findings by their cost over all runs, and the
     worst run of each.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
