@@ -63,8 +63,8 @@ def command(
     seconds since the first flow began, the decisions behind it, its usual cause, what to try, and
     who described it. Below the findings stands which rules were checked, and which could not be for
     lack of data: a recording by tcp_probe tells less than one by fentry or kprobe, one by inet_diag
-    nothing that rules ask for. Of many runs a summary is printed: findings by their cost over all runs, and the
-    worst run of each.
+    nothing that rules ask for. Of many runs a summary is printed: findings by their cost over all
+    runs, and the worst run of each.
 
     json is one object per run, in a list: findings (sentence, evidence, values as the rule computed
     them, cost_s, cost_bytes, severity, confidence, t0_s, t1_s), checks (found, clear, not
