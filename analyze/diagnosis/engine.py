@@ -108,9 +108,9 @@ class Diagnosis:
     compared: int
     exact: int
     completeness: RunCompleteness
-    sampled: bool = False
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    sampled: bool = False
 
     @property
     def duration_s(self) -> float:
