@@ -196,13 +196,13 @@ def diagnose_together(
     con: duckdb.DuckDBPyConnection,
     run_ids: Sequence[int],
     chosen: Sequence[Rule] | None = None,
-    at_tables: Callable[[], object] = bool,
+    at_tables: Callable[[], object] = lambda: None,
 ) -> list[Diagnosis]:
     """Run rules (None: all) over runs, each rule over all of them at once.
 
     Flows that send in opposite directions share nothing: where a run has them, its ways are
     diagnosed one by one. `at_tables` is called for each way, while the tables of `tables.TABLES`
-    are about its flows; in the end they are about those of the first way of these runs.
+    are about its flows.
     """
     asked = rules() if chosen is None else tuple(chosen)
     codes = sorted({code for rule in asked for code in rule.codes})
@@ -216,8 +216,6 @@ def diagnose_together(
             told = diagnoses.get(run_id)
             diagnoses[run_id] = both_ways(told, made) if told else made
         at_tables()
-    if len(ways) > 1:
-        prepare(con, run_ids, codes)
     return [diagnoses[run_id] for run_id in run_ids]
 
 
@@ -226,10 +224,11 @@ def _of_way(tables: Prepared, asked: Sequence[Rule]) -> dict[int, Diagnosis]:
     subjects = _subjects(tables.con, tables.run_ids)
     missing = lacking(tables)
     findings: dict[int, list[Finding]] = {run_id: [] for run_id in subjects}
+    for run_id, diagnosis in subjects.items():
+        diagnosis.sampled = "callbacks" in missing[run_id]
     for rule in asked:
         applies = {}
         for run_id, diagnosis in subjects.items():
-            diagnosis.sampled = "callbacks" in missing[run_id]
             why = _not_asked(rule, diagnosis, missing[run_id])
             if why:
                 diagnosis.checks.append(Check(rule, *why))

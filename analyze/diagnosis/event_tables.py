@@ -28,7 +28,7 @@ def _growth(column: str) -> str:
 
 
 # capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
-# bw what BBR believes (its filter, or bw_lo below it), gap_s how long nothing was heard before.
+# silent_ns how long nothing was heard before.
 EVENTS = f"""
 WITH counted AS (
   SELECT run_id, flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind,
@@ -53,8 +53,8 @@ WITH counted AS (
     rs_is_app_limited = 1 AS app_limited_sample,
     {_growth("tp_delivered")} AS delivered, {_growth("tp_lost")} AS lost,
     {_growth("tp_delivered_ce")} AS ce, {_growth("tp_snd_una")} AS acked_bytes,
-    CASE WHEN kind = '{SAMPLE}' THEN {_growth("tp_delivered")}
-      ELSE coalesce(rs_acked_sacked, 0) END::BIGINT AS acked_sacked,
+    CASE WHEN kind = '{SAMPLE}' THEN delivered ELSE coalesce(rs_acked_sacked, 0) END::BIGINT
+      AS acked_sacked,
     {_after("greatest(bbr_extra_acked_0, bbr_extra_acked_1)")}::BIGINT AS extra_acked,
     icsk_ca_state AS ca_state, tp_snd_wnd::BIGINT AS snd_wnd, tp_srtt_us / 8.0 AS srtt_us,
     CASE WHEN kind = '{SAMPLE}' THEN nullif(lead(icsk_ca_state) OVER w, icsk_ca_state)

@@ -47,11 +47,20 @@ ASOF LEFT JOIN (SELECT run_id, flow, bytes, min(seq) AS seq FROM acked GROUP BY 
   ON r.run_id = f.run_id AND r.flow = f.flow AND f.sent_bytes <= r.bytes
 """
 
-# Packets that a D-SACK tells to have come twice, by the ACK that brought it: what was sent again in
-# vain had not been lost. tp.delivered counts them (tcp_dsack_seen()), beside what is acknowledged
-# for the first time, by which snd_una and sacked_out grow. Segments of less than a full size would
-# be more packets than their bytes make: such ACKs tell nothing. Those of what an undo took back or
-# a timer marked, until a round trip after its repair, are not among them: no more are those marks.
+# What each event marked lost, but by a timeout or in its repair, or where an undo took it back.
+MARKS = """
+SELECT run_id, flow, seq, ns, lost, srtt_us FROM these_events e WHERE lost > 0
+  AND NOT EXISTS (FROM these_timeouts t WHERE t.run_id = e.run_id AND t.flow = e.flow
+    AND e.seq > t.after_seq AND e.seq < t.until_seq)
+  AND NOT EXISTS (FROM these_undone u WHERE u.run_id = e.run_id AND u.flow = e.flow
+    AND e.ns > u.from_ns AND e.ns < u.to_ns)
+"""
+
+# How many packets of a flow D-SACKs tell to have come twice: what was sent again in vain had not
+# been lost. tp.delivered counts them (tcp_dsack_seen()), beside what is acknowledged for the first
+# time, by which snd_una and sacked_out grow. Segments of less than a full size would be more
+# packets than their bytes make: such ACKs tell nothing. D-SACKs of what an undo took back or a
+# timer marked, until a round trip after its repair, do not count, as such marks are not in MARKS.
 TWICE = """
 WITH acks AS (
   SELECT run_id, flow, ns::BIGINT AS ns, min(tp_mss_cache) OVER (PARTITION BY run_id, flow)::BIGINT
@@ -68,32 +77,27 @@ WITH acks AS (
     AND e.seq BETWEEN t.seq AND t.until_seq GROUP BY t.run_id, t.flow, t.ns
   UNION ALL SELECT run_id, flow, from_ns, to_ns FROM these_undone
 )
-SELECT run_id, flow, ns, least(delivered, delivered - sacked - bytes // size)::BIGINT AS packets
+SELECT run_id, flow, sum(least(delivered, delivered - sacked - bytes // size))::BIGINT AS packets
 FROM acks a WHERE bytes % size = 0 AND delivered > 0 AND delivered - sacked > bytes // size
   AND NOT EXISTS (FROM repaired r WHERE r.run_id = a.run_id AND r.flow = a.flow
     AND a.ns BETWEEN r.from_ns AND r.to_ns)
+GROUP BY run_id, flow
 """
 
-# The most packets that a flow marked lost within one round trip, but by timeouts, in their repair
-# or where an undo took it back; and the longest time without an ACK that delivered something which
-# ended then or up to a round trip before. Of one call of main, what it marks comes first.
+# The most packets of MARKS that a flow marked lost within one round trip; and the longest time
+# without an ACK that delivered something which ended then or up to a round trip before. Of one call
+# of main, what it marks comes first.
 BURSTS = """
-WITH marks AS (
-  SELECT run_id, flow, ns, lost, srtt_us FROM these_events e WHERE lost > 0
-    AND NOT EXISTS (FROM these_timeouts t WHERE t.run_id = e.run_id AND t.flow = e.flow
-      AND e.seq > t.after_seq AND e.seq < t.until_seq)
-    AND NOT EXISTS (FROM these_undone u WHERE u.run_id = e.run_id AND u.flow = e.flow
-      AND e.ns > u.from_ns AND e.ns < u.to_ns)
-), sums AS (
+WITH sums AS (
   SELECT run_id, flow, ns, lost, srtt_us, sum(lost) OVER w AS packets, max(ns) OVER w AS last_ns
-  FROM marks WINDOW w AS (PARTITION BY run_id, flow ORDER BY ns
+  FROM these_marks WINDOW w AS (PARTITION BY run_id, flow ORDER BY ns
     RANGE BETWEEN CURRENT ROW AND (1000 * srtt_us)::BIGINT FOLLOWING)
 ), most AS (
   SELECT *, sum(lost) OVER (PARTITION BY run_id, flow) AS marked FROM sums
   QUALIFY row_number() OVER (PARTITION BY run_id, flow ORDER BY packets DESC, ns) = 1
 ), heard AS (
   SELECT run_id, flow, ns, lag(ns) OVER (PARTITION BY run_id, flow ORDER BY seq) AS before_ns
-  FROM these_events SEMI JOIN marks USING (run_id, flow) WHERE acked_sacked > 0
+  FROM these_events SEMI JOIN these_marks USING (run_id, flow) WHERE acked_sacked > 0
 )
 SELECT m.run_id, m.flow, m.ns, any_value(m.packets)::BIGINT AS packets,
   any_value(m.packets / m.marked) AS share,

@@ -23,7 +23,7 @@ from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
 from .event_tables import EVENTS
-from .loss_tables import BURSTS, LATE, TIMEOUTS, TWICE, UNDONE
+from .loss_tables import BURSTS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
@@ -208,6 +208,7 @@ TABLES = {
     "undone": UNDONE,
     "late": LATE,
     "timeouts": TIMEOUTS,
+    "marks": MARKS,
     "twice": TWICE,
     "bursts": BURSTS,
     "seen": SEEN,
