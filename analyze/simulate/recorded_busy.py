@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..story.completeness import simulated_of_many
 from .world.world_setup import PathSetup
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS
   tp_sacked_out AS sacked, tp_mss_cache AS mss, coalesce(tp_delivered_ce, 0) AS marked
 FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 """
-_SIMULATED_SQL = "SELECT 1 FROM host_facts WHERE run_id = ? AND scope = 'simulated' LIMIT 1"
 
 
 def with_busy_hosts(
@@ -52,7 +52,7 @@ def with_busy_hosts(
 
     `origin` is when the path's times begin [ns, CLOCK_MONOTONIC].
     """
-    path = replace(path, late_readers=not _is_simulated(con, run_id))
+    path = replace(path, late_readers=run_id not in simulated_of_many(con, [run_id]))
     pieces = [np.zeros(0)]
     for flow in flows:
         columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
@@ -62,11 +62,6 @@ def with_busy_hosts(
         }
         pieces.append(lateness_us(filled, path))
     return with_lateness(path, np.concatenate(pieces))
-
-
-def _is_simulated(con: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    """Whether no recorder was on a host, since there was none."""
-    return bool(con.execute(_SIMULATED_SQL, [run_id]).fetchall())
 
 
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:
