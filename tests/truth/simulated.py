@@ -12,6 +12,7 @@ from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.lab import scenario
 from bbrscope.collect.lab.scenario import Scenario
+from bbrscope.collect.store.store import Store
 from bbrscope.reports.lab.lab_simulated import _simulate
 
 
@@ -24,12 +25,18 @@ def first_point(of: Scenario, folder: Path) -> Path:
     return _simulate(next(scenario.points(of)), folder, False)
 
 
+def loaded(store: Store, bundles: Sequence[Path]) -> list[int]:
+    """Load and replay bundles; return the run_id of each."""
+    for bundle in bundles:
+        ingest(store, bundle)
+    ids = [store.run_id(bundle.name) for bundle in bundles]
+    for flows in session.replay_runs(store.con, ids):
+        results.keep(store, flows)
+    return ids
+
+
 def diagnosed(bundles: Sequence[Path], folder: Path) -> Iterator[tuple[Path, Diagnosis]]:
     """Load and replay bundles in a store of the folder; yield each with what is found in it."""
     with open_store(folder / "s.duckdb") as store:
-        for bundle in bundles:
-            ingest(store, bundle)
-        ids = [store.run_id(bundle.name) for bundle in bundles]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
+        ids = loaded(store, bundles)
         yield from zip(bundles, diagnose_many(store.con, ids), strict=True)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bbrscope.analyze.bbr import params
-from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
-from bbrscope.analyze.replay import keep_results as results
-from bbrscope.analyze.replay import replay_runs as session
+from bbrscope.analyze.diagnosis.engine import Diagnosis
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
-from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.ingest.ingest import ingest
+
+from tests.truth.simulated import diagnosed
 
 MS, S = 1_000, 1_000_000
 
@@ -78,18 +75,15 @@ def hide(bundle: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Diagnosis]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     folder = tmp_path_factory.mktemp("causes")
-    with open_store(folder / "s.duckdb") as store:
-        for name, setup in WORLDS.items():
-            write_bundle(setup, folder / name)
-            if name.startswith(("longer", "unsampled")):
-                hide(folder / name)
-            ingest(store, folder / name)
-        ids = [store.run_id(name) for name in WORLDS]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        yield dict(zip(WORLDS, diagnose_many(store.con, ids), strict=True))
+    for name, setup in WORLDS.items():
+        write_bundle(setup, folder / name)
+        if name.startswith(("longer", "unsampled")):
+            hide(folder / name)
+    return {
+        bundle.name: found for bundle, found in diagnosed([*map(folder.joinpath, WORLDS)], folder)
+    }
 
 
 def found(made: dict[str, Diagnosis], run: str) -> dict[str, dict[str, Any]]:

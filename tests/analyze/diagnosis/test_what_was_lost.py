@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
-from bbrscope.analyze.replay import keep_results as results
-from bbrscope.analyze.replay import replay_runs as session
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.collect.ingest.ingest import ingest
+
+from tests.truth.simulated import loaded
 
 MS, S = 1_000, 1_000_000
 # Nothing is lost but what the queue drops; packets overtake others by 12 ms.
@@ -54,22 +52,18 @@ FROM this_flows
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Found]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     folder = tmp_path_factory.mktemp("lost")
+    for name, setup in WORLDS.items():
+        write_bundle(setup, folder / name)
+    (folder / "unsampled_v3" / "queue.csv.zst").unlink()
+    told = {}
     with open_store(folder / "s.duckdb") as store:
-        for name, setup in WORLDS.items():
-            write_bundle(setup, folder / name)
-            if name == "unsampled_v3":
-                (folder / name / "queue.csv.zst").unlink()
-            ingest(store, folder / name)
-        ids = [store.run_id(name) for name in WORLDS]
-        for flows in session.replay_runs(store.con, ids):
-            results.keep(store, flows)
-        told = {}
+        ids = loaded(store, [folder / name for name in WORLDS])
         for name, run_id in zip(WORLDS, ids, strict=True):
             made = diagnose(store.con, run_id)
             told[name] = Found(made, *store.con.sql(COUNTS).fetchall()[0])
-        yield told
+    return told
 
 
 def test_what_was_sent_again_in_vain_is_no_loss(found: dict[str, Found]) -> None:
