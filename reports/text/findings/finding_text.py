@@ -165,7 +165,7 @@ def _replayed(diagnosis: Diagnosis) -> tuple[str, str]:
     if diagnosis.sampled:
         return (
             "soft",
-            "Samples of the state, no calls of BBR: no finding is more than medium sure.",
+            "Recorded as samples, without calls of BBR: findings have medium confidence at most.",
         )
     if not diagnosis.compared:
         return "bad", "Not replayed: rules that ask for decisions could not be checked."

@@ -168,7 +168,7 @@ def test_the_report_of_samples_of_ss_draws_them(command: Command, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("run", "said"),
-    [(RUN, "no finding is more than medium sure"), ("ss_alone", "No rule could be checked")],
+    [(RUN, "findings have medium confidence at most"), ("ss_alone", "No rule could be checked")],
 )
 def test_diagnose_does_not_call_a_run_of_samples_healthy(
     command: Command, run: str, said: str
