@@ -154,7 +154,7 @@ def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
     cuts.sort()
     return {
         "used_share": flow.goodput / 8 / flow.rate,
-        "buffer_share": flow.of.lab["buffer_bytes"] / (flow.rate * flow.base_us / 1e6),
+        "buffer_share": flow.of.lab["buffer_bytes"] * 8e6 / flow.of.rates[0][1] / flow.base_us,
         "cuts_count": len(cuts),
         "cuts_at": [flow.at(ns) for ns in cuts],
         "bound_s": held(flow, *names),

@@ -6,29 +6,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tests.truth import raw
 from tests.truth.facts import PROBE_BW, PROBE_RTT, Flow, Numbers
 from tests.truth.limits import LEAST_CWND
 from tests.truth.readers_bounds import priced
 from tests.truth.readers_loss import probe_spans, resent
 from tests.truth.readers_shares import together
 from tests.truth.seconds import SECOND, of_flow, of_run
-
-
-def largest_backlog(flow: Flow) -> int:
-    """The most bytes that the queue held at a sample of the run."""
-    ends = flow.of.flows[0].zero, max(int(one.rows["ns"][-1]) for one in flow.of.flows)
-    held = [
-        int(row["backlog_bytes"])
-        for uptime_s, row in raw.queue(flow.of.folder)
-        if ends[0] <= round(uptime_s * 1e9) - flow.of.ahead_ns <= ends[1]
-    ]
-    return max(held)
-
-
-def buffer_share(flow: Flow) -> float:
-    """Of the path's product, the queue's bytes counted as they are on the wire."""
-    return largest_backlog(flow) / (flow.rate * flow.base_us / 1e6)
 
 
 def overruns_shallow_buffer(flow: Flow) -> Numbers:
@@ -49,7 +32,7 @@ def overruns_shallow_buffer(flow: Flow) -> Numbers:
     with_loss = {(ns - flow.zero) // SECOND for ns in lossy} & set(seconds)
     return {
         "loss_share": lost / (lost + int(inside["delivered"].sum())),
-        "buffer_share": buffer_share(flow),
+        "buffer_share": max(us for _, us in flow.of.waits_of_run) / flow.base_us,
         "dropped_packets": flow.of.dropped(),
         "lost_packets": lost,
         "t0_at": flow.at(begins),
