@@ -7,6 +7,7 @@ looked at. A table as those of `tables`, of which it is a part.
 from __future__ import annotations
 
 from ...collect.store.schema.recorded_tables import SAMPLE
+from ..views.view_parts import growth_by_event
 
 
 def _after(column: str) -> str:
@@ -17,14 +18,8 @@ def _after(column: str) -> str:
 
 
 def _growth(column: str) -> str:
-    """By how much an event's ACK made a 32-bit counter grow; 0 if it fell back.
-
-    A callback finds what its ACK did, a sample is taken before: the next one finds it.
-    """
-    return (
-        f"CASE WHEN kind = '{SAMPLE}' THEN coalesce(growth32(lead({column}) OVER w, {column}), 0)"
-        f" ELSE growth32({column}, lag({column}) OVER w) END"
-    )
+    """By how much it grew; 0 where nothing is known, too: rules need what they ask of."""
+    return f"coalesce({growth_by_event(column)}, 0)"
 
 
 # capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...collect.store.query import Row, rows
+from ...collect.store.schema.recorded_tables import SAMPLE
 from ..bbr.kernel_units import U32_MAX
 from ..bbr.records import CA_EVENT_TX_START, TCP_CA_LOSS, TCP_CA_RECOVERY
+from ..views.view_parts import growth_by_event
 from .changes import Change
 from .event_flows import EventFlow
 from .facts import LossEpisode, Span, Stall
@@ -21,34 +23,32 @@ QUIET_NS, QUIET_RTTS = 1_000_000_000, 3
 STALL_NS, STALL_RTTS = 500_000_000, 4
 TIMEOUTS = ("CORE_RTO_COLLAPSE", "TIMEOUT", "TIMEOUT_AGAIN")
 
-_GREW = "increase32({0}, lag({0}) OVER w)"
 _BAD = f"({TCP_CA_RECOVERY}, {TCP_CA_LOSS})"
 _EPISODES = f"""
 WITH e AS (
-  SELECT seq, ns::BIGINT AS ns, kind, new_state, icsk_ca_state AS state, tp_mss_cache AS mss,
-    coalesce({_GREW.format("tp_lost")}, 0) AS lost,
-    coalesce({_GREW.format("tp_delivered")}, 0) AS delivered,
+  SELECT seq, ns::BIGINT AS ns, kind, icsk_ca_state AS state, tp_mss_cache AS mss,
+    -- A sample is taken before its ACK may change it.
+    CASE kind WHEN 'set_state' THEN new_state
+      WHEN '{SAMPLE}' THEN nullif(lead(icsk_ca_state) OVER w, icsk_ca_state) END AS next_state,
+    coalesce({growth_by_event("tp_lost")}, 0) AS lost,
+    coalesce({growth_by_event("tp_delivered")}, 0) AS delivered,
     -- TCP stays in its state until the next event.
-    CASE WHEN coalesce(new_state, icsk_ca_state) IN {_BAD} THEN coalesce(lead(ns) OVER w, ns)
+    CASE WHEN coalesce(next_state, state) IN {_BAD} THEN coalesce(lead(ns) OVER w, ns)
       ELSE ns END::BIGINT AS until_ns
   FROM events WHERE run_id = $run_id AND flow = $flow AND seq >= $pre_init
   WINDOW w AS (ORDER BY seq)
 ), bad AS (
   SELECT *, coalesce((ns - lag(until_ns) OVER (ORDER BY seq) > $quiet_ns)::INTEGER, 1)
       AS begins FROM e
-  WHERE (lost BETWEEN 1 AND 2147483647) OR state IN {_BAD}
-    OR (kind = 'set_state' AND new_state IN {_BAD})
+  WHERE lost > 0 OR state IN {_BAD} OR next_state IN {_BAD}
 ), numbered AS (SELECT *, sum(begins) OVER (ORDER BY seq) AS episode FROM bad),
 episodes AS (
   SELECT episode, min(ns) AS start_ns, max(until_ns) AS end_ns,
-    count(*) FILTER (kind = 'set_state' AND new_state = {TCP_CA_RECOVERY}
-      AND state <> {TCP_CA_RECOVERY}) AS recoveries,
+    count(*) FILTER (next_state = {TCP_CA_RECOVERY} AND state <> {TCP_CA_RECOVERY}) AS recoveries,
     count(*) FILTER (kind = 'undo_cwnd') AS undone
   FROM numbered GROUP BY episode
 ), carried AS (
-  SELECT episode, sum(lost) FILTER (lost < 2147483648) AS lost,
-    sum(delivered) FILTER (delivered < 2147483648) AS delivered,
-    sum(delivered * mss) FILTER (delivered < 2147483648) AS bytes
+  SELECT episode, sum(lost) AS lost, sum(delivered) AS delivered, sum(delivered * mss) AS bytes
   FROM e JOIN episodes ON e.ns BETWEEN start_ns AND end_ns GROUP BY episode
 ), held AS (
   SELECT episode, sum(least(b.ns + duration_ns, end_ns) - b.ns) AS held_ns

@@ -8,6 +8,7 @@ filtered by it cheaply: windows are partitioned by run, so that DuckDB reads tha
 
 from __future__ import annotations
 
+from ...collect.store.schema.recorded_tables import SAMPLE
 from ...collect.store.schema.table import Column
 
 RUN = Column("run", "VARCHAR", "", "the run's name, see runs")
@@ -30,6 +31,20 @@ def grown(now: str, before: str) -> str:
     """
     return (
         f"CASE WHEN {now} < {before} THEN {now}::BIGINT ELSE {now}::BIGINT - {before}::BIGINT END"
+    )
+
+
+def growth_by_event(column: str, kind: str = "kind") -> str:
+    """SQL of how much an event's ACK made a 32-bit counter grow, over the flow's events as `w`.
+
+    A callback finds what its ACK did; a sample is taken before, and the next one finds it. 0 where
+    the counter fell back; NULL where the recording does not have it: nothing is known then, which
+    is not none.
+    """
+    return (
+        f"CASE WHEN {column} IS NULL THEN NULL"
+        f" WHEN {kind} = '{SAMPLE}' THEN growth32(lead({column}) OVER w, {column})"
+        f" ELSE growth32({column}, lag({column}) OVER w) END"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE
 from ....collect.store.schema.table import Column
 from ..view import View
-from ..view_parts import IN_FLIGHT, PHASE
+from ..view_parts import IN_FLIGHT, PHASE, growth_by_event, lead
 
 
 def _increase(column: str) -> str:
@@ -29,20 +29,18 @@ def _printed(column: str) -> str:
     return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) END"
 
 
-def _growth(column: str) -> str:
-    """By how much a 32-bit counter grew since the flow's event before; 0 if it fell back.
-
-    NULL where the recording does not have it: nothing is known then, which is not none.
-    """
-    return f"CASE WHEN {column} IS NOT NULL THEN growth32({column}, lag({column}) OVER w) END"
+def _next_sample(column: str) -> str:
+    """What a sample's ACK left, which the next one finds; NULL: no sample."""
+    return f"CASE WHEN e.kind = '{SAMPLE}' THEN {lead(column)} END"
 
 
 # A callback is called with what happened before it: packets were acknowledged and marked lost, and
 # only then may it change the phase. So that belongs to the phase that the event found.
 FLOW_STEPS = View(
     "flow_steps",
-    "What each event (of flows without any: each sample) brought since the one before it, in the "
-    "phase that it found, and what held from it until the next. Events before init are left out.",
+    "What each event (of flows without any: each sample) brought since the one before it (of kind "
+    "sample: what its ACK brought, as the next one finds it), in the phase that it found, and what "
+    "held from it until the next. Events before init are left out.",
     (
         RUN_ID,
         FLOW,
@@ -75,19 +73,20 @@ FLOW_STEPS = View(
     f"""
 SELECT e.run_id, e.flow, e.seq, e.ns::BIGINT AS ns, e.kind = 'main' AS is_ack, {PHASE} AS phase,
   e.tp_mss_cache::BIGINT AS mss, frame_bytes(e.tp_mss_cache::BIGINT, f.remote_address) AS frame,
-  {_growth("e.tp_snd_una")} AS acked_bytes,
-  {_growth("e.tp_delivered")} AS delivered, {_growth("e.tp_lost")} AS lost,
-  {_growth("e.tp_delivered_ce")} AS ce,
+  {growth_by_event("e.tp_snd_una", "e.kind")} AS acked_bytes,
+  {growth_by_event("e.tp_delivered", "e.kind")} AS delivered,
+  {growth_by_event("e.tp_lost", "e.kind")} AS lost,
+  {growth_by_event("e.tp_delivered_ce", "e.kind")} AS ce,
   CASE WHEN e.kind = 'main' AND e.rs_rtt_us > 0 THEN e.rs_rtt_us
-    WHEN e.kind = '{SAMPLE}' THEN rtt_given(e.tp_srtt_us, lag(e.tp_srtt_us) OVER w) END::BIGINT
+    WHEN e.kind = '{SAMPLE}' THEN rtt_given({lead("e.tp_srtt_us")}, e.tp_srtt_us) END::BIGINT
     AS rtt_us,
   CASE WHEN e.kind = 'main' AND e.rs_delivered > 0 AND e.rs_interval_us > 0
     THEN e.rs_delivered::DOUBLE * e.tp_mss_cache * 8 / e.rs_interval_us END AS rate_mbps,
   (lead(e.ns) OVER w - e.ns)::DOUBLE AS held_ns, {IN_FLIGHT} AS in_flight,
-  coalesce(e.exit_snd_cwnd, e.tp_snd_cwnd)::DOUBLE AS cwnd,
-  coalesce(e.exit_sk_pacing_rate, e.sk_pacing_rate)::DOUBLE AS pacing, NULL::DOUBLE
-    AS app_limited_ns, NULL::DOUBLE AS rwnd_limited_ns, NULL::DOUBLE AS sndbuf_limited_ns,
-  NULL::DOUBLE AS sampled_ns
+  coalesce(e.exit_snd_cwnd, {_next_sample("e.tp_snd_cwnd")}, e.tp_snd_cwnd)::DOUBLE AS cwnd,
+  coalesce(e.exit_sk_pacing_rate, {_next_sample("e.sk_pacing_rate")}, e.sk_pacing_rate)::DOUBLE
+    AS pacing, NULL::DOUBLE AS app_limited_ns, NULL::DOUBLE AS rwnd_limited_ns,
+  NULL::DOUBLE AS sndbuf_limited_ns, NULL::DOUBLE AS sampled_ns
 FROM events e JOIN runs r USING (run_id)
 JOIN flows f ON f.run_id = e.run_id AND f.flow = e.flow AND e.seq >= f.pre_init
 WINDOW w AS (PARTITION BY e.run_id, e.flow ORDER BY e.seq)

@@ -10,6 +10,7 @@ from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding, diagnose_toget
 from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.analyze.replay.keep_results import keep
 from bbrscope.analyze.replay.replay_runs import replay_runs
+from bbrscope.analyze.story.flow_stories import flows_of, story_of
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
@@ -95,8 +96,12 @@ def test_what_samples_cannot_tell_is_said_not_to_be_checked(
     assert "replay" not in check.why
 
 
-def test_round_trips_are_found_in_what_the_kernel_made_of_them(tmp_path: Path) -> None:
-    """tcp_rtt_estimator() keeps eighths; what an ACK brought is found by the sample after it."""
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Iterator[Store]:
+    """Return a recording of a sample each 10 ms, whose every second ACK has a packet marked lost.
+
+    tcp_rtt_estimator() keeps eighths of the round trips RTTS_US.
+    """
     rows, srtt, una = [], 8 * RTTS_US[0], 1
     for number, rtt in enumerate((*RTTS_US[1:], 0)):
         values = (
@@ -106,7 +111,7 @@ def test_round_trips_are_found_in_what_the_kernel_made_of_them(tmp_path: Path) -
             una + 20_000,
             srtt,
             10,
-            20,
+            20 + number,
             1448,
             65_535,
             0,
@@ -125,15 +130,26 @@ def test_round_trips_are_found_in_what_the_kernel_made_of_them(tmp_path: Path) -
     ]
     with open_store(tmp_path / "runs.duckdb") as store:
         ingest(store, write_bundle(tmp_path / "hand", lines, rung="tcp_probe", bbr="v1"))
-        prepare(store.con, [store.run_id("hand")], [])
-        found = store.con.execute(
-            "SELECT rtt_us, delivered, lost, acked_bytes, acked_sacked FROM this_events"
-            " ORDER BY seq"
-        ).fetchall()
+        yield store
+
+
+@pytest.mark.parametrize("table", ["this_events", "flow_steps"])
+def test_what_an_ack_brought_is_found_by_the_sample_after_it(by_hand: Store, table: str) -> None:
+    prepare(by_hand.con, [by_hand.run_id("hand")], [])
+    found = by_hand.con.execute(
+        f"SELECT rtt_us, delivered, lost, acked_bytes, cwnd FROM {table} ORDER BY seq"
+    ).fetchall()
     assert [row[0] for row in found[:-1]] == list(RTTS_US[1:])
-    lost = [number % 2 for number in range(len(RTTS_US) - 1)]
-    assert [row[1:] for row in found[:-1]] == [(1, one, 1448, 1) for one in lost]
-    assert found[-1] == (None, 0, 0, 0, 0)
+    last = len(RTTS_US) - 1
+    assert [row[1:] for row in found[:-1]] == [(1, n % 2, 1448, 21 + n) for n in range(last)]
+    assert found[-1] == (None, 0, 0, 0, 20 + last)
+
+
+def test_a_loss_is_dated_by_the_ack_that_brought_it(by_hand: Store) -> None:
+    (flow,) = flows_of(by_hand.con, by_hand.run_id("hand"))
+    (episode,) = story_of(by_hand.con, flow).facts.losses
+    assert episode.span.start_ns == 20_000_000
+    assert episode.lost_packets == (len(RTTS_US) - 1) // 2
 
 
 def test_samples_of_phase_changes_alone_are_not_diagnosed(store: Store) -> None:
