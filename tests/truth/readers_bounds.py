@@ -201,8 +201,9 @@ def by_marks() -> pl.Expr:
     """Whether an ACK's sample has marks on half of its packets, and no more lost than may be: what
     bbr_is_inflight_too_high() then goes by."""
     lost = pl.col("rs.lost") * 256 > 5 * pl.col("rs.tx_in_flight")
+    # The kernel rounds the half down.
     marked = (pl.col("rs.delivered_ce") > 0) & (
-        2 * pl.col("rs.delivered_ce") >= pl.col("rs.delivered")
+        pl.col("rs.delivered_ce") >= pl.col("rs.delivered") // 2
     )
     return (pl.col("kind") == "M") & marked & ~lost
 
