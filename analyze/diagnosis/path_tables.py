@@ -167,7 +167,35 @@ ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
 WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
 """
 
-# What a flow's path takes without a queue, by the second: base_rtt_us, or where the path became a
+# What the set-up says that a flow's path takes, where that changes: `us` from start_ns until
+# end_ns, and for packets on their way then for as long again. A run whose path stays has no row.
+STATED = """
+WITH changes AS (
+  SELECT run_id, TRY_CAST(c ->> '$.at_s' AS DOUBLE) AS at_s,
+    TRY_CAST(c ->> '$.value' AS DOUBLE) AS us
+  FROM lab_runs, unnest(TRY_CAST(changes AS JSON[])) AS t(c)
+  WHERE run_id IN {chosen} AND c ->> '$.what' = 'rtt'
+  UNION ALL
+  SELECT run_id, TRY_CAST(json_extract_string(value, '$.at_s') AS DOUBLE),
+    TRY_CAST(json_extract_string(value, '$.value') AS DOUBLE)
+  FROM host_facts WHERE run_id IN {chosen} AND scope = 'changes' AND json_valid(value)
+    AND json_extract_string(value, '$.what') = 'rtt' AND run_id NOT IN (SELECT run_id FROM lab_runs)
+), stated AS (
+  SELECT run_id, 0::BIGINT AS start_ns, coalesce(l.rtt_us,
+    1e3 * TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE)) AS us
+  FROM runs r LEFT JOIN lab_runs l USING (run_id) WHERE run_id IN (SELECT run_id FROM changes)
+  UNION ALL
+  SELECT run_id, (traffic_start_ns + 1e9 * at_s)::BIGINT, us FROM changes JOIN runs USING (run_id)
+)
+SELECT s.run_id, c.flow, s.start_ns, s.us + coalesce(f.extra_rtt_us, 0) AS us,
+  coalesce(lead(s.start_ns) OVER w, 9223372036854775807) AS end_ns
+FROM stated s JOIN these_chosen c USING (run_id) LEFT JOIN lab_flows f USING (run_id, flow)
+WHERE s.us > 0 AND s.start_ns IS NOT NULL
+WINDOW w AS (PARTITION BY s.run_id, c.flow ORDER BY s.start_ns)
+"""
+
+# What a flow's path takes without a queue, by the second: what the set-up says, where it states
+# that the path changes (the longest in that second); else base_rtt_us, or where the path became a
 # quarter longer than that (less may be what no sample of the queue shows) or shorter, by whichever
 # of the waits around, what the trips of that second and those beside it took without the wait.
 # Waits are of whole packets: one of them may not have been there. A stated path is that of no
@@ -176,10 +204,18 @@ PATHS = """
 SELECT s.run_id, s.flow, s.second,
   1e6 * f.mss / s.full_rate AS packet_us,
   CASE WHEN f.base_is_known THEN packet_us ELSE 0 END AS sent_us, p.us - sent_us AS path_us,
-  CASE WHEN p.least_us - sent_us > 1.25 * f.base_rtt_us THEN path_us
+  CASE WHEN d.us IS NOT NULL THEN d.us
+    WHEN p.least_us - sent_us > 1.25 * f.base_rtt_us THEN path_us
     WHEN 1.25 * (p.most_us - sent_us + packet_us) < f.base_rtt_us THEN path_us
     ELSE f.base_rtt_us END AS base_us
 FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
+  SELECT s.run_id, s.flow, s.second, max(d.us) AS us
+  FROM these_seconds s JOIN these_run r USING (run_id) JOIN these_stated d
+    ON d.run_id = s.run_id AND d.flow = s.flow
+    AND d.start_ns < r.zero_ns + (s.second + 1) * 1000000000::BIGINT
+    AND d.end_ns + 1e3 * d.us > r.zero_ns + s.second * 1000000000::BIGINT
+  GROUP BY ALL
+) d USING (run_id, flow, second) LEFT JOIN (
   SELECT run_id, flow, second, median(us) OVER near AS us, median(least_us) OVER near AS least_us,
     median(most_us) OVER near AS most_us
   FROM (SELECT t.run_id, t.flow, (t.ns - r.zero_ns) // 1000000000 AS second,

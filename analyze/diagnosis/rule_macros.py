@@ -28,7 +28,7 @@ RULE_MACROS = (
         "",
         "whose a base RTT is: of a path that became longer or shorter, what it took then; the "
         "path's, as its set-up says; else the least one that was recorded",
-        "CASE WHEN other THEN 'that it took then, the wait in the queue taken off'"
+        "CASE WHEN other THEN 'that it took then without a queue'"
         " WHEN base_is_known THEN 'that the path takes' ELSE 'of its least round trip' END",
     ),
     Macro(

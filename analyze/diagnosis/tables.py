@@ -38,6 +38,7 @@ from .path_tables import (
     QUEUE,
     RIVALS,
     SMALLER,
+    STATED,
     TRENDS,
     TRIPS,
 )
@@ -204,6 +205,7 @@ TABLES = {
     "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
     "trips": TRIPS,
+    "stated": STATED,
     "paths": PATHS,
     "undone": UNDONE,
     "late": LATE,
