@@ -23,7 +23,7 @@ from ...collect.store.query import first_row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from .path_ends import FITTED_OF_SILENCE, UNTOLD_RATE, Change, PathEnd, path_ends
-from .random_loss import is_lost_in_skbs, is_uneven, random_loss
+from .random_loss import is_in_whole_skbs, is_lost_in_skbs, is_uneven, random_loss
 from .recorded_acks import Array, Columns, longest_rtt_us, recorded_acks, rtts_us
 from .recorded_bucket import recorded_bucket
 from .recorded_buffer import packet_times_us, recorded_buffer
@@ -145,7 +145,7 @@ def fitted_path(
     if is_one:
         changes += [*_outages(every, base_us, path), *((s.at_us, "rtt", s.rtt_us) for s in steps)]
         uncovered += _uncovered(every, base_us, others_us, limited_bps, steps)
-    path = replace(path, changes=tuple(sorted(changes[1:])))
+    path = replace(path, changes=tuple(sorted(changes[1:])), whole_skbs=is_in_whole_skbs(every))
     least = 0 if buffer.is_full else buffer.packets
     sharing = len(flows) + (others_us is not None)
     ends = path_ends(path, every, packet_us, least, sharing, is_told=rates.is_told)

@@ -14,6 +14,7 @@ _SHALLOW = 0.5
 # Fewer losses than this at other times are chance; a tenth of the run with most of them is a burst.
 LEAST_LOSSES, _TENTHS = 10, 10
 _BEYOND_CHANCE = 4
+_PAIR = 2  # segments of an skb (tcp_tso_autosize()), up to 20 Mbit/s and somewhat more
 
 
 def is_lost_in_skbs(every: Columns, base_us: float, packet_us: Array | float = 1.0) -> bool:
@@ -21,6 +22,16 @@ def is_lost_in_skbs(every: Columns, base_us: float, packet_us: Array | float = 1
     lost = every["lost"][_is_shallow(every, base_us, packet_us)]
     lost = lost[lost > 0]
     return len(lost) >= LEAST_LOSSES and bool(2 * np.sum(lost > 1) > len(lost))
+
+
+def is_in_whole_skbs(every: Columns) -> bool:
+    """Whether skbs come to the receiver in one piece, as with GSO on a path of virtual devices.
+
+    What comes first beyond a hole is acknowledged at once (tcp_sack_new_ofo_skb()): if its SACK is
+    for two segments, they came as one. Two are an skb's at rates of which more fill no bucket.
+    """
+    first = every["sacked"][every["hole"] == 1]
+    return len(first) >= LEAST_LOSSES and bool(2 * np.sum(first == _PAIR) > len(first))
 
 
 def _is_shallow(every: Columns, base_us: float, packet_us: Array | float) -> Array:

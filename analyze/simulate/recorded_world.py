@@ -23,7 +23,7 @@ from .described_path import BY_THE_LAB, described_path
 from .fitted_path import FittedPath, fitted_path
 from .lab_world import flows_of_the_lab
 from .path_ends import PathEnd, later
-from .random_loss import is_lost_in_skbs
+from .random_loss import is_in_whole_skbs, is_lost_in_skbs
 from .recorded_acks import recorded_acks
 from .recorded_busy import with_busy_hosts
 from .recorded_changes import changes_of, with_reordering
@@ -208,8 +208,9 @@ def _path(
         path, source = described
         path = replace(path, mss=mss, headers=headers)
         check_path(path)
+        acks = recorded_acks(con, info.run_id, busy, first_ns)
+        path = replace(path, whole_skbs=is_in_whole_skbs(acks))
         if path.loss:
-            acks = recorded_acks(con, info.run_id, busy, first_ns)
             path = replace(path, in_skbs=is_lost_in_skbs(acks, path.rtt_us + HOST_US))
         if words.get("reorder") and source != BY_THE_LAB:
             path = with_reordering(con, info, path, words["reorder"], busy[0])

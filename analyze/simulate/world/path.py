@@ -41,24 +41,28 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
     f.sent_segs += segments
     mask = (1 << w.bits) - 1
     base = i << w.bits
+    # tbf_enqueue(): what is larger than the bucket is segmented there.
+    whole = w.whole_skbs and segments * (w.headers + w.mss) <= w.burst_bytes
+    each = segments if whole else 1
     fate = _fate(s)
-    for seq in range(first, first + segments):
+    for seq in range(first, first + segments, each):
         if seq > first and not w.in_skbs:
             fate = _fate(s)
         if fate == _LOST:
-            f.dropped += 1
+            f.dropped += each
             continue
         k = take_packet(s)
         packet = packet_of(s, k)
         packet.flow = i
         packet.seq = seq
-        packet.size = w.headers + (w.mss if seq else COOKIE)
+        packet.segments = each
+        packet.size = each * (w.headers + w.mss) if seq else w.headers + COOKIE
         packet.stamp = w.now
         packet.echo = f.acked_stamp
         packet.ect = ect
         packet.ce = 0
         packet.cwr = cwr if seq == first else 0
-        packet.push = seg_of(s, base + (seq & mask)).push
+        packet.push = seg_of(s, base + ((seq + each - 1) & mask)).push
         if fate == _LATE:
             schedule(s, w.now + w.reorder_ns, EV_ENTER, k)
         else:
@@ -90,6 +94,7 @@ def send_syn(s: Sim, i: int) -> None:
     packet = packet_of(s, k)
     packet.flow = i
     packet.seq = SYN_SEQ
+    packet.segments = 1
     packet.size = w.headers + SYN_OPTIONS
     packet.stamp = w.now
     packet.ect = packet.ce = packet.cwr = 0
@@ -105,14 +110,14 @@ def enter_queue(s: Sim, k: int) -> None:
     w, packet = world_of(s), packet_of(s, k)
     if (w.down_until or w.resolved_at) and (is_cut_off(s, k) or _is_unresolved(s, k)):
         return
-    full = w.limit_packets and w.queue_packets >= w.limit_packets
+    full = w.limit_packets and w.queue_packets + packet.segments > w.limit_packets
     full = full or (w.limit_bytes and w.queue_bytes + packet.size > w.limit_bytes)
     if w.policer:
         full = w.queue_packets > 0 or _missing_tokens(s, packet.size) > 0
     if full:
         f = flow_of(s, packet.flow)
-        f.dropped += 1
-        w.dropped_packets += 1
+        f.dropped += packet.segments
+        w.dropped_packets += packet.segments
         free_packet(s, k)
         return
     packet.entered = w.now
@@ -123,7 +128,7 @@ def enter_queue(s: Sim, k: int) -> None:
     else:
         w.queue_head = k
     w.queue_tail = k
-    w.queue_packets += 1
+    w.queue_packets += packet.segments
     w.queue_bytes += packet.size
     if not w.link_waits:
         send_from_queue(s)
@@ -172,9 +177,9 @@ def send_from_queue(s: Sim) -> None:
         w.queue_head = packet.next
         if w.queue_head < 0:
             w.queue_tail = -1
-        w.queue_packets -= 1
+        w.queue_packets -= packet.segments
         w.queue_bytes -= packet.size
-        w.sent_packets += 1
+        w.sent_packets += packet.segments
         _mark(s, k)
         schedule(s, w.now, EV_ARRIVE, k)
 
@@ -187,7 +192,7 @@ def _empty_queue(s: Sim) -> None:
         k = w.queue_head
         packet = packet_of(s, k)
         f = flow_of(s, packet.flow)
-        f.dropped += 1
+        f.dropped += packet.segments
         w.queue_head = packet.next
         free_packet(s, k)
     w.queue_tail = -1
@@ -224,8 +229,8 @@ def change_path(s: Sim) -> None:
     change = change_of(s, w.next_change)
     what, value = change.what, change.value
     if what == CHANGE_RATE:
-        w.burst_ns = w.burst_ns * w.rate_bps // value
         w.rate_bps = value
+        w.burst_ns = w.burst_bytes * 8 * NS // value
         w.tokens_ns = min(w.tokens_ns, w.burst_ns)
     elif what == CHANGE_LOSS:
         w.loss_ppb = value

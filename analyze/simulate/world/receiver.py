@@ -1,7 +1,7 @@
 """The receiver: when it acknowledges, what it SACKs, and how its window grows.
 
-__tcp_ack_snd_check(), tcp_event_data_recv(), tcp_grow_window(), tcp_rcv_space_adjust() and the
-list of SACK blocks, of net/ipv4/tcp_input.c. The application reads at once, but for `late_readers`.
+__tcp_ack_snd_check(), tcp_event_data_recv(), tcp_grow_window() and tcp_rcv_space_adjust(), of
+net/ipv4/tcp_input.c. The application reads at once, but for `late_readers`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from ....probes.base.jit import jit
 from .coming import draw, draw_exponential, free_packet, schedule, take_packet
 from .path import ack_delay
-from .places import Sim, block_of, flow_of, got_of, packet_of, world_of
+from .places import Sim, block_of, flow_of, packet_of, world_of
+from .reassembly import add_block, hold, remove_blocks, take_in
 from .timestamps import timestamp_ms
 from .world_records import COOKIE, ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, SYN_SEQ, US
 
@@ -18,7 +19,6 @@ _ATO_NS = 40_000_000
 # net.ipv4.tcp_comp_sack_nr, _delay_ns and _slack_ns.
 _COMP_ACKS, _COMP_NS, _SLACK_NS = 44, 1_000_000, 100_000
 _DUP_THRESH = 3
-_MOST_BLOCKS = 4
 _WIRE_BLOCKS = 3  # with timestamps
 # How long it takes for the application to be woken up and to read.
 _READ_NS = 20_000
@@ -120,7 +120,7 @@ def _time_window(s: Sim, i: int) -> None:
 
 
 @jit
-def _data_recv(s: Sim, i: int, full: bool) -> None:
+def _data_recv(s: Sim, i: int, segments: int, full: bool) -> None:
     """tcp_event_data_recv(): the ACK timeout, quick ACKs, and growth of the window."""
     f, w = flow_of(s, i), world_of(s)
     _time_window(s, i)
@@ -131,7 +131,7 @@ def _data_recv(s: Sim, i: int, full: bool) -> None:
         f.quick = _QUICKACKS
     f.last_data_ns = w.now
     if full:
-        _grow_window(s, i)
+        _grow_window(s, i, segments)
 
 
 @jit
@@ -143,55 +143,13 @@ def _space(s: Sim, i: int) -> int:
 
 
 @jit
-def _grow_window(s: Sim, i: int) -> None:
+def _grow_window(s: Sim, i: int, segments: int) -> None:
     """tcp_grow_window(): up to the free space, which what waits for a hole takes from."""
     f, w = flow_of(s, i), world_of(s)
     room = _space(s, i) - f.rcv_ssthresh
     if room > 0:
-        f.rcv_ssthresh += min(room, 2 * w.mss)
+        f.rcv_ssthresh += min(room, 2 * segments * w.mss)
         f.quick |= 1
-
-
-@jit
-def _set_block(s: Sim, i: int, k: int, start: int, end: int) -> None:
-    block = block_of(s, i, k)
-    block.start = start
-    block.end = end
-
-
-@jit
-def _add_block(s: Sim, i: int, seq: int) -> None:
-    """tcp_sack_new_ofo_skb(): grow a block, or begin one, and put it first."""
-    f = flow_of(s, i)
-    start, end = seq, seq + 1
-    kept = 0
-    for k in range(f.ooo):  # take out what touches it
-        block = block_of(s, i, k)
-        b, e = block.start, block.end
-        if b <= end and start <= e:
-            start, end = min(start, b), max(end, e)
-        else:
-            _set_block(s, i, kept, b, e)
-            kept += 1
-    kept = min(kept, _MOST_BLOCKS - 1)
-    for k in range(kept, 0, -1):
-        block = block_of(s, i, k - 1)
-        _set_block(s, i, k, block.start, block.end)
-    _set_block(s, i, 0, start, end)
-    f.ooo = kept + 1
-
-
-@jit
-def _remove_blocks(s: Sim, i: int) -> None:
-    """tcp_sack_remove(): blocks that rcv_nxt has passed."""
-    f = flow_of(s, i)
-    kept = 0
-    for k in range(f.ooo):
-        block = block_of(s, i, k)
-        if block.end > f.rcv_nxt:
-            _set_block(s, i, kept, block.start, block.end)
-            kept += 1
-    f.ooo = kept
 
 
 @jit
@@ -236,52 +194,45 @@ def _answer_syn(s: Sim, k: int) -> None:
 
 @jit
 def data_arrives(s: Sim, k: int) -> None:
-    """tcp_data_queue(): a segment in order, out of order, or known already."""
+    """tcp_data_queue(): an skb in order, out of order, or known already."""
     packet = packet_of(s, k)
     if packet.seq == SYN_SEQ:
         _answer_syn(s, k)
         return
     i, seq, ce, echo, stamp = packet.flow, packet.seq, packet.ce, packet.echo, packet.stamp
+    end = seq + packet.segments
     push, ect, cwr = packet.push, packet.ect, packet.cwr
     free_packet(s, k)
     f, w = flow_of(s, i), world_of(s)
     _read(s, i)
     if cwr:
         _accept_cwr(s, i)
-    mask = (1 << w.bits) - 1
-    base = i << w.bits
     _measure_rtt(s, i, echo, seq > 0)
-    if seq == f.rcv_nxt:
+    if seq <= f.rcv_nxt < end:
         _check_ecn(s, i, ect, ce)
         f.ack_stamp = stamp if f.rcv_nxt == f.rcv_wup else f.ack_stamp
-        f.rcv_nxt += 1
+        if seq < f.rcv_nxt:
+            f.d_s, f.d_e = seq, f.rcv_nxt
         had_holes = f.ooo > 0
-        while f.rcv_nxt <= f.rcv_high and got_of(s, base + (f.rcv_nxt & mask)).here:
-            got = got_of(s, base + (f.rcv_nxt & mask))
-            got.here = 0
-            f.rcv_held -= 1
-            f.rcv_nxt += 1
+        take_in(s, i, end)
         if had_holes:
-            _remove_blocks(s, i)
+            remove_blocks(s, i)
         behind = w.now - f.last_data_ns < _BEHIND_NS
-        _data_recv(s, i, seq > 0)
+        _data_recv(s, i, end - seq, seq > 0)
         f.pushed |= push
         if had_holes and f.ooo == 0:
             send_ack(s, i)  # RFC 5681 4.2: a gap is filled
             return
         _ack_snd_check(s, i)
         _cleanup_rbuf(s, i, behind)
-    elif seq > f.rcv_nxt and not got_of(s, base + (seq & mask)).here:
-        got = got_of(s, base + (seq & mask))
-        got.here = 1
-        f.rcv_held += 1
+    elif seq > f.rcv_nxt and hold(s, i, seq, end):
         _check_ecn(s, i, ect, ce)
-        f.rcv_high = max(f.rcv_high, seq)
-        _add_block(s, i, seq)
-        _grow_window(s, i)
+        f.rcv_high = max(f.rcv_high, end - 1)
+        add_block(s, i, seq, end)
+        _grow_window(s, i, end - seq)
         _ack_snd_check(s, i)
     else:
-        f.d_s, f.d_e = seq, seq + 1
+        f.d_s, f.d_e = seq, end
         f.quick = _QUICKACKS
         send_ack(s, i)
 

@@ -126,12 +126,14 @@ def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
 
 
 def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
-    burst_ns = max(path.burst_bytes, path.mss + path.headers) * 8 * NS // path.rate_bps
+    burst_bytes = max(path.burst_bytes, path.mss + path.headers)
+    burst_ns = burst_bytes * 8 * NS // path.rate_bps
     wait_us = path.reorder_us or path.rtt_us // 2
     values = {
         "random": (setup.seed * 0x5DEECE66D + 0x1234ABCD) & 0xFFFFFFFFFFFF,
         "end_ns": setup.duration_us * US,
         "rate_bps": path.rate_bps,
+        "burst_bytes": burst_bytes,
         "burst_ns": burst_ns,
         "tokens_ns": burst_ns,
         "limit_packets": path.limit_packets,
@@ -141,6 +143,7 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "rtt_ns": (path.rtt_us - (wait_us if path.reorder else 0)) * US,
         "loss_ppb": round(path.loss * _PPB),
         "in_skbs": int(path.in_skbs),
+        "whole_skbs": int(path.whole_skbs),
         "jitter_ns": path.jitter_us * US,
         "reorder_ppb": round(_after_waiting(path) * _PPB),
         "reorder_again_ppb": round((path.reorder_again or path.reorder) * _PPB),

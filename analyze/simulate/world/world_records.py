@@ -1,9 +1,8 @@
 """What the engine works on: the world, its flows, segments, packets, and the arrays that hold them.
 
-Sequence numbers count segments from 0 and never wrap: segment 0 is the runt that iperf3 sends
-first, its cookie; all others are full. Times are nanoseconds since the world began. What Linux
-keeps in struct tcp_sock and BBR reads stands in the flow's `Event` (analyze/bbr/records.py), so
-that the estimator is handed the sender's own memory.
+Sequence numbers count segments from 0 and never wrap: 0 is the runt that iperf3 sends first, its
+cookie; all others are full. Times are nanoseconds since the world began. What BBR reads of struct
+tcp_sock stands in the flow's `Event` (analyze/bbr/records.py), which the estimator is handed.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class World(Protocol):
     end_ns: int
     free: int  # head of the list of free packets, -1: none
     overflow: int  # 1: an array was too small; the run stops
-    # the path
     rate_bps: int
-    burst_ns: int  # token bucket in time at the present rate
+    burst_bytes: int  # token bucket
+    burst_ns: int  # and in time at the present rate
     tokens_ns: int
     token_clock: int
     limit_packets: int  # 0: none
@@ -67,6 +66,7 @@ class World(Protocol):
     rtt_ns: int
     loss_ppb: int  # share of packets, or of skbs, in 1e-9
     in_skbs: int  # 1: packets of an skb are lost, or overtaken, together
+    whole_skbs: int  # 1: an skb that the bucket has room for goes in one piece
     outage_until: int  # the sender's skbs are lost
     down_until: int  # the link is down: queue, data and delayed ACKs are lost
     acks_until: int  # ACKs made before are lost
@@ -307,7 +307,8 @@ class Packet(Protocol):
     """A packet on the path: a data segment, or an ACK."""
 
     flow: int
-    seq: int
+    seq: int  # of the first segment
+    segments: int  # more than 1: an skb in one piece
     size: int  # bytes on the wire
     entered: int  # when the queue was entered; -1: it is no longer measured
     stamp: int  # timestamp option: when it was sent, ns

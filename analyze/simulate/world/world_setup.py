@@ -47,8 +47,10 @@ class PathSetup:
     (0: none); with `peeks` that ends when a packet is the first, else when it leaves. `reorder` is
     the share of packets that overtake others: these wait `reorder_us` of the round trip (0: half of
     it); `reorder_again` is that of what follows one of these (0: as any), as with a correlation in
-    netem. `in_skbs`: packets of one skb share their fate, as in a sender's netem. Hosts do
-    something else every `busy_every_us` for `busy_us` on average (0: as world_loop.py has it). With
+    netem. `in_skbs`: packets of one skb share their fate, as in a sender's netem; `whole_skbs`: it
+    comes to the receiver in one piece where the bucket has room for it, as with GSO on a path of
+    virtual devices. Hosts do something else every `busy_every_us` for `busy_us` on average (0: as
+    world_loop.py has it). With
     `late_readers` a recorder has the receiver's CPU, too, see receiver.py. A full segment has `mss`
     bytes after `headers` bytes on the wire. `unresolved`: the first packet waits for ARP.
     """
@@ -60,6 +62,7 @@ class PathSetup:
     burst_bytes: int = 3028
     loss: float = 0.0
     in_skbs: bool = False
+    whole_skbs: bool = False
     jitter_us: int = 0
     reorder: float = 0.0
     reorder_us: int = 0

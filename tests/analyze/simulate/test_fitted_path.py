@@ -40,6 +40,8 @@ def fitted(path: PathSetup, folder: Path, *flows: FlowSetup) -> RecordedWorld:
     [
         ("v1", replace(PLAIN, loss=0.01)),
         ("v1", replace(PLAIN, loss=0.01, in_skbs=True)),
+        ("v2", replace(PLAIN, loss=0.01, in_skbs=True, whole_skbs=True)),
+        ("v3", replace(PLAIN, loss=0.01, in_skbs=True, whole_skbs=True)),
         ("v2", replace(PLAIN, limit_packets=20, loss=0.02)),
         ("v3", replace(PLAIN, loss=0.01, aggregation_us=8000)),
         ("v3", OVERTAKING),
@@ -73,6 +75,7 @@ def test_what_a_path_does_is_found(cc: str, path: PathSetup, tmp_path: Path) -> 
     else:
         assert world.fit.least_packets <= path.limit_packets
     assert found.in_skbs == path.in_skbs
+    assert found.whole_skbs == path.whole_skbs
     assert found.loss == pytest.approx(path.loss, rel=0.4)
     assert found.aggregation_us == path.aggregation_us
     assert found.reorder_us == pytest.approx(path.reorder_us, abs=500)

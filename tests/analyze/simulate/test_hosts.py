@@ -74,15 +74,17 @@ def test_a_window_does_not_grow_into_what_waits_for_a_hole() -> None:
     memory = _world("v1")
     flow = memory.parts["flows"]
     flow["rcv_clamp"], flow["rcv_ssthresh"], flow["rcv_held"] = 340_000, 237_000, 87
-    _grow_window(memory.sim, 0)
+    _grow_window(memory.sim, 0, 1)
     space = 340_000 - 87 * 2344 // 2
     assert flow["rcv_ssthresh"][0] == space
     flow["quick"], flow["rcv_held"] = 16, 200
     send_ack(memory.sim, 0)
     assert flow["quick"][0] == 0  # less than half is free
     flow["rcv_held"] = 0
-    _grow_window(memory.sim, 0)
+    _grow_window(memory.sim, 0, 1)
     assert flow["rcv_ssthresh"][0] == space + 2 * 1448
+    _grow_window(memory.sim, 0, 2)  # an skb in one piece: twice its length
+    assert flow["rcv_ssthresh"][0] == space + 6 * 1448
 
 
 def test_a_receivers_round_trip_is_the_shortest_until_timestamps_say_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,27 @@ def test_bursts_are_as_long_as_the_pacing_rate_says() -> None:
         events, _ = _run(path, FlowSetup("v3", 0, 3 * _S), 3)
         lost = events[events["ctl"]["kind"] == SKB_MARKED_LOST]["skb"]["gso_segs"]
         assert lost.max() in (longest - 1, longest), rate
+
+
+def test_an_skb_that_the_bucket_has_room_for_is_acknowledged_as_one() -> None:
+    """v2_x_gso2 and v3_x_gso2: while the window grows ACKs are for two segments each, and the first
+    SACK beyond a hole is."""
+    path = _path(rate_bps=20_000_000, loss=0.01, in_skbs=True, **_IDLE)
+    said = []
+    for whole in (False, True):
+        events, _ = _run(replace(path, whole_skbs=whole), FlowSetup("v2", 0, 5 * _S), 5)
+        main = events[events["ctl"]["kind"] == MAIN]
+        sacked = main["tp"]["sacked_out"].astype(int)
+        first = sacked[1:][(sacked[:-1] == 0) & (sacked[1:] > 0)]
+        said.append((int(np.median(main["rs"]["acked_sacked"][1:9])), int(np.median(first))))
+    assert said == [(1, 1), (2, 2)]
+
+
+def test_a_bucket_of_one_packet_covers_it_at_any_rate() -> None:
+    """Its time for a packet is what the packet needs: rounded down twice, it never came to that."""
+    changes = ((_S, "rate", 7_300_001.0), (2 * _S, "rate", 3_100_003.0))
+    path = _path(burst_bytes=1514, changes=changes)
+    assert goodput_mbps(_alone(path, FlowSetup("v1", 0, 4 * _S), 4))[0] > 4
 
 
 def test_the_last_skb_waits_for_more_data_as_the_kernels_does() -> None:
