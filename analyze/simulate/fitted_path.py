@@ -120,8 +120,8 @@ def fitted_path(
     others_us = _others_since_us(every, changes, base_us)
     if others_us is not None:
         changes = changes[:1]
-    elif is_one and not (together_us or steps or reordered):
-        changes, burst_bytes = _bucketed(every, changes, base_us, frame)
+    if is_one and not (together_us or steps or reordered):
+        changes, burst_bytes = _bucketed(_before(every, others_us), changes, base_us, frame)
     packet_us = packet_times_us(every, changes, frame, WINDOW_US)
     at_random = random_loss(every, base_us, packet_us)
     silences = _silences(every, base_us)
@@ -162,6 +162,14 @@ def _policed(every: Columns, base_us: float, frame: int) -> FittedPath | None:
     link = round(policer.rate_bps), round(base_us)
     path = PathSetup(*link, policer=True, burst_bytes=round(policer.burst_bytes))
     return FittedPath(path, 0, None)
+
+
+def _before(every: Columns, others_us: int | None) -> Columns:
+    """The ACKs of the time for which the flow surely had the path alone; None: of all of it."""
+    if others_us is None:
+        return every
+    alone = every["t_us"] < others_us - WINDOW_US
+    return {name: values[alone] for name, values in every.items()}
 
 
 def _bucketed(

@@ -43,10 +43,11 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
     base = i << w.bits
     # tbf_enqueue(): what is larger than the bucket is segmented there.
     whole = w.whole_skbs and segments * (w.headers + w.mss) <= w.burst_bytes
-    each = segments if whole else 1
+    each, pieces = (segments, 1) if whole else (1, segments)
     fate = _fate(s)
-    for seq in range(first, first + segments, each):
-        if seq > first and not w.in_skbs:
+    for piece in range(pieces):
+        seq = first + piece
+        if piece > 0 and not w.in_skbs:
             fate = _fate(s)
         if fate == _LOST:
             f.dropped += each

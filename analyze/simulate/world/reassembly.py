@@ -56,6 +56,9 @@ def remove_blocks(s: Sim, i: int) -> None:
 def take_in(s: Sim, i: int, end: int) -> None:
     """tcp_queue_rcv() up to `end`, and tcp_ofo_queue(): what waited for it follows."""
     f, w = flow_of(s, i), world_of(s)
+    if f.rcv_held == 0:
+        f.rcv_nxt = end
+        return
     base, mask = i << w.bits, (1 << w.bits) - 1
     while f.rcv_nxt < end or f.rcv_nxt <= f.rcv_high:
         got = got_of(s, base + (f.rcv_nxt & mask))

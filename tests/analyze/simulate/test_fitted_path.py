@@ -107,6 +107,17 @@ def test_what_a_bucket_lets_through_at_once_is_found(
     assert found.rtt_us == pytest.approx(path.rtt_us, abs=20)
 
 
+@pytest.mark.parametrize("cc", ["v1", "v3"])
+def test_a_bucket_is_found_from_the_time_before_others_came(cc: str, tmp_path: Path) -> None:
+    path = replace(PLAIN, limit_packets=100, burst_bytes=32_000)
+    flows = FlowSetup(cc, 0, 20_000_000), FlowSetup("cubic", 6_000_000, 20_000_000)
+    setup = fitted(path, tmp_path, *flows).setup
+    assert setup.path.burst_bytes == pytest.approx(path.burst_bytes, rel=0.05)
+    assert setup.path.rate_bps == pytest.approx(path.rate_bps, rel=0.02)
+    (others,) = (flow for flow in setup.flows if flow.unseen)
+    assert others.start_us == pytest.approx(6_000_000, abs=1_000_000)
+
+
 def test_a_path_that_hardly_queues_at_first_is_not_taken_for_the_sender(tmp_path: Path) -> None:
     """v3 has a queue only while it probes; when the rate rose it shows as it probes again."""
     path = replace(PLAIN, changes=((3_000_000, "rate", 45e6),))
