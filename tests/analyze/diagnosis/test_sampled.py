@@ -133,16 +133,20 @@ def by_hand(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("table", ["this_events", "flow_steps"])
-def test_what_an_ack_brought_is_found_by_the_sample_after_it(by_hand: Store, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "packets"), [("this_events", "acked_sacked"), ("flow_steps", "delivered")]
+)
+def test_what_an_ack_brought_is_found_by_the_sample_after_it(
+    by_hand: Store, table: str, packets: str
+) -> None:
     prepare(by_hand.con, [by_hand.run_id("hand")], [])
     found = by_hand.con.execute(
-        f"SELECT rtt_us, delivered, lost, acked_bytes, cwnd FROM {table} ORDER BY seq"
+        f"SELECT rtt_us, delivered, lost, acked_bytes, {packets}, cwnd FROM {table} ORDER BY seq"
     ).fetchall()
     assert [row[0] for row in found[:-1]] == list(RTTS_US[1:])
     last = len(RTTS_US) - 1
-    assert [row[1:] for row in found[:-1]] == [(1, n % 2, 1448, 21 + n) for n in range(last)]
-    assert found[-1] == (None, 0, 0, 0, 20 + last)
+    assert [row[1:] for row in found[:-1]] == [(1, n % 2, 1448, 1, 21 + n) for n in range(last)]
+    assert found[-1] == (None, 0, 0, 0, 0, 20 + last)
 
 
 def test_a_loss_is_dated_by_the_ack_that_brought_it(by_hand: Store) -> None:
