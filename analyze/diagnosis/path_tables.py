@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..views.packets.bypass_views import POLICERS
 from ..views.runs.sender_views import LEAST_SHARE
-from ..views.view_parts import grown
+from ..views.view_parts import grown, stated_changes
 
 # The flows that carry data, of which packets alone tell.
 OTHER_SENDERS = "SELECT run_id, stream FROM senders WHERE flow IS NULL AND counts"
@@ -167,25 +167,17 @@ ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
 WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
 """
 
-# What the set-up says that a flow's path takes, where that changes: `us` from start_ns until
-# end_ns, and for packets on their way then for as long again. A run whose path stays has no row.
-STATED = """
+# What the set-up says that a flow's path takes, where it states that this changes: `us` from
+# start_ns until end_ns. A run whose path stays has no row.
+STATED = f"""
 WITH changes AS (
-  SELECT run_id, TRY_CAST(c ->> '$.at_s' AS DOUBLE) AS at_s,
-    TRY_CAST(c ->> '$.value' AS DOUBLE) AS us
-  FROM lab_runs, unnest(TRY_CAST(changes AS JSON[])) AS t(c)
-  WHERE run_id IN {chosen} AND c ->> '$.what' = 'rtt'
-  UNION ALL
-  SELECT run_id, TRY_CAST(json_extract_string(value, '$.at_s') AS DOUBLE),
-    TRY_CAST(json_extract_string(value, '$.value') AS DOUBLE)
-  FROM host_facts WHERE run_id IN {chosen} AND scope = 'changes' AND json_valid(value)
-    AND json_extract_string(value, '$.what') = 'rtt' AND run_id NOT IN (SELECT run_id FROM lab_runs)
+  SELECT run_id, start_ns, value AS us FROM ({stated_changes("rtt")}) WHERE run_id IN {{chosen}}
 ), stated AS (
+  FROM changes
+  UNION ALL
   SELECT run_id, 0::BIGINT AS start_ns, coalesce(l.rtt_us,
     1e3 * TRY_CAST(json_extract_string(r.setup, '$.delay') AS DOUBLE)) AS us
   FROM runs r LEFT JOIN lab_runs l USING (run_id) WHERE run_id IN (SELECT run_id FROM changes)
-  UNION ALL
-  SELECT run_id, (traffic_start_ns + 1e9 * at_s)::BIGINT, us FROM changes JOIN runs USING (run_id)
 )
 SELECT s.run_id, c.flow, s.start_ns, s.us + coalesce(f.extra_rtt_us, 0) AS us,
   coalesce(lead(s.start_ns) OVER w, 9223372036854775807) AS end_ns
@@ -213,6 +205,7 @@ FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
   FROM these_seconds s JOIN these_run r USING (run_id) JOIN these_stated d
     ON d.run_id = s.run_id AND d.flow = s.flow
     AND d.start_ns < r.zero_ns + (s.second + 1) * 1000000000::BIGINT
+    -- A packet that is on its way when the path changes takes the old one.
     AND d.end_ns + 1e3 * d.us > r.zero_ns + s.second * 1000000000::BIGINT
   GROUP BY ALL
 ) d USING (run_id, flow, second) LEFT JOIN (

@@ -48,6 +48,28 @@ def growth_by_event(column: str, kind: str = "kind") -> str:
     )
 
 
+def stated_changes(what: str) -> str:
+    """SQL of a path's changes that a run's lab or simulation states: run_id, start_ns, value.
+
+    `what` is one of those that a scenario names (`lab_points.CHANGES`), with the unit of its value.
+    """
+    value = "json_extract_string({0}, '$.{1}')"
+
+    def of(change: str) -> str:
+        number = f"TRY_CAST({value.format(change, 'value')} AS DOUBLE) AS value"
+        at_s = f"TRY_CAST({value.format(change, 'at_s')} AS DOUBLE)"
+        return f"(r.traffic_start_ns + 1e9 * {at_s})::BIGINT AS start_ns, {number}"
+
+    return f"""
+  SELECT l.run_id, {of("c")} FROM lab_runs l JOIN runs r USING (run_id),
+    unnest(TRY_CAST(l.changes AS JSON[])) AS t(c)
+  WHERE {value.format("c", "what")} = '{what}'
+  UNION ALL
+  SELECT h.run_id, {of("h.value")} FROM host_facts h JOIN runs r USING (run_id)
+  WHERE h.scope = 'changes' AND json_valid(h.value) AND {value.format("h.value", "what")} = '{what}'
+    AND h.run_id NOT IN (SELECT run_id FROM lab_runs)"""
+
+
 # How columns of 32 bits say that the kernel has no value: macro unset().
 UNSET = "4294967295"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....collect.store.schema.recorded_tables import RUN_ID
 from ....collect.store.schema.table import Column
 from ..view import View
-from ..view_parts import RUN, grown
+from ..view_parts import RUN, grown, stated_changes
 from .measured_rates import MEASURED
 
 _UNITS = (
@@ -44,26 +44,13 @@ WITH boot AS (
     coalesce(l.rate_bps, {_bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
   FROM runs LEFT JOIN lab_runs l USING (run_id)
   UNION ALL
-  SELECT l.run_id,
-    (r.traffic_start_ns + 1e9 * TRY_CAST(c ->> '$.at_s' AS DOUBLE))::BIGINT,
-    TRY_CAST(c ->> '$.value' AS DOUBLE)
-  FROM lab_runs l JOIN runs r USING (run_id), unnest(TRY_CAST(l.changes AS JSON[])) AS t(c)
-  WHERE c ->> '$.what' = 'rate'
+{stated_changes("rate")}
   UNION ALL
   SELECT h.run_id,
     ((TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9) - b.ahead)::BIGINT,
     {_bits("json_extract_string(h.value, '$.rate')")}
   FROM host_facts h JOIN boot b USING (run_id)
   WHERE h.scope = 'changes' AND json_valid(h.value)
-  UNION ALL
-  -- A simulation's changes count from its beginning.
-  SELECT h.run_id,
-    (r.traffic_start_ns + 1e9 * TRY_CAST(json_extract_string(h.value, '$.at_s') AS DOUBLE))::BIGINT,
-    TRY_CAST(json_extract_string(h.value, '$.value') AS DOUBLE)
-  FROM host_facts h JOIN runs r USING (run_id)
-  WHERE h.scope = 'changes' AND json_valid(h.value)
-    AND json_extract_string(h.value, '$.what') = 'rate'
-    AND h.run_id NOT IN (SELECT run_id FROM lab_runs)
 ), stated AS (
   FROM told WHERE bits_per_s > 0 AND start_ns IS NOT NULL
 ), {MEASURED}
