@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,16 @@ NUMBAS = frozenset(
     }
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-MODULES = {
-    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
-    for room in ROOMS
-    for path in sorted((ROOT / room).rglob("*.py"))
-}
+
+
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the product by its path: read by who asks, not whenever tests are listed."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+    }
 
 
 def functions(module: ast.Module) -> Iterator[Function]:
@@ -75,8 +81,8 @@ def places(names: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def test_no_module_but_tables_is_long() -> None:
-    assert len(MODULES) > 200
-    lines = {path: len((ROOT / path).read_text().splitlines()) for path in MODULES}
+    assert len(modules()) > 200
+    lines = {path: len((ROOT / path).read_text().splitlines()) for path in modules()}
     long = {path for path, count in lines.items() if count > LONGEST_MODULE}
     assert long - TABLES == set()
 
@@ -84,7 +90,7 @@ def test_no_module_but_tables_is_long() -> None:
 def test_every_public_name_has_a_docstring() -> None:
     without = {
         f"{path} {name}"
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         for name, node in public(module.body, "")
         if not ast.get_docstring(node)
     }
@@ -94,7 +100,7 @@ def test_every_public_name_has_a_docstring() -> None:
 def test_parameters_have_types_but_where_numba_gives_them() -> None:
     untyped = {
         path
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         for function in functions(module)
         for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "Any"
@@ -105,7 +111,7 @@ def test_parameters_have_types_but_where_numba_gives_them() -> None:
 def test_no_class_has_the_name_of_another() -> None:
     names = (
         (node.name, path)
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
@@ -114,17 +120,17 @@ def test_no_class_has_the_name_of_another() -> None:
 
 def test_no_file_has_the_name_of_another_but_those_of_commands() -> None:
     # The command line loads a command by its file; its room may have a file of the same name.
-    commands = [path for path in MODULES if path.startswith("reports/commands/")]
+    commands = [path for path in modules() if path.startswith("reports/commands/")]
     without = [
         path
         for path in commands
         if not path.endswith("__.py")
-        and not any(isinstance(n, Function) and n.name == "command" for n in MODULES[path].body)
+        and not any(isinstance(n, Function) and n.name == "command" for n in modules()[path].body)
     ]
     assert without == []
     names = (
         (Path(path).name, path)
-        for path in MODULES
+        for path in modules()
         if not Path(path).name.startswith("__") and not path.startswith("reports/commands/")
     )
     assert places(names) == {}
@@ -135,7 +141,7 @@ def test_imports_flow_from_recording_to_reports(room: str) -> None:
     later = ROOMS[ROOMS.index(room) + 1 :]
     backward = [
         f"{path}:{line} imports {target}"
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         if path.startswith(f"{room}/")
         for line, target in imported_rooms(path, module)
         if target in later
@@ -146,7 +152,7 @@ def test_imports_flow_from_recording_to_reports(room: str) -> None:
 def test_the_ground_floor_imports_nothing_above_it() -> None:
     upward = [
         f"{path}:{node.lineno}"
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         if path.startswith("probes/base/")
         for node in ast.walk(module)
         if isinstance(node, ast.ImportFrom) and node.level > 1
@@ -177,7 +183,7 @@ def size(function: Function) -> int:
 def test_functions_are_short() -> None:
     sizes = {
         f"{path}:{node.lineno} {node.name}": size(node)
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         for node in functions(module)
     }
     assert len(sizes) > 3_000
@@ -190,7 +196,7 @@ def test_no_result_is_left_open() -> None:
     """collect/store/query.py says what fetchone() leaves behind."""
     found = [
         f"{path}:{node.lineno}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "fetchone"
     ]
