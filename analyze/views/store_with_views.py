@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -55,10 +56,15 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
 
 
 @contextmanager
-def open_for_loading(path: Path) -> Iterator[Store]:
+def open_for_loading(path: Path, views_at_end: bool = False) -> Iterator[Store]:
     """Open or create a store; one that was created and then got no run is removed again.
 
     Runs that had materialized rows, and got more data, have them stored anew at the end.
+
+    Args:
+        path: the store's file.
+        views_at_end: a store that is created has views and tables of results at the end, not
+            before: making them, which takes as long as loading ten bundles, goes on meanwhile.
 
     Raises:
         StoreError: it is a lake, or as `open_store`.
@@ -68,12 +74,28 @@ def open_for_loading(path: Path) -> Iterator[Store]:
             f"{path} is a lake, not a store's file", "fill it with `bbrscope lake add`"
         )
     with recorded.open_for_loading(path) as store:
+        if views_at_end and store.created is not None:
+            with _installing(store):
+                yield store
+            return
         install(store)
         had_rows = materialize.runs_with_rows(store.con)
         yield store
         # Without stored rows the views say the same, only later: no reason to fail.
         with suppress(StoreError):
             materialize.materialize_replayed(store, had_rows)
+
+
+@contextmanager
+def _installing(store: Store) -> Iterator[None]:
+    """Install over a connection of its own, in a thread of its own, until the end at the latest."""
+    with ThreadPoolExecutor(1) as pool, store.beside() as own:
+        installed = pool.submit(install, own)
+        try:
+            yield
+        finally:
+            wait([installed])
+        installed.result()
 
 
 def install(store: Store) -> None:

@@ -322,11 +322,15 @@ def quoted(text: str) -> str:
 @contextmanager
 def open_for_loading(path: Path) -> Iterator[Store]:
     """Open or create a store; one that was created and then got no run is removed again."""
+    import duckdb
+
     created = None
     try:
         with open_store(path) as store:
             created = store.created
             yield store
+            with suppress(duckdb.ConnectionException):  # whoever loaded has closed it
+                created = None if store.runs() else created
     finally:
         if created is not None:
             _remove_if_empty(path, created)

@@ -39,7 +39,7 @@ def ingest(
     from ...analyze.views.store_with_views import open_for_loading
     from ...collect.ingest.ingest import ingest as load
 
-    with open_for_loading(Path(store)) as opened:
+    with open_for_loading(Path(store), views_at_end=True) as opened:
         for bundle in bundles:
             load(opened, Path(bundle), salvage=salvage, packets=packets)
     return Recordings(Path(store))

@@ -103,7 +103,7 @@ def command(request: IngestRequest) -> None:
     bundles = request.bundles
     if request.name is not None and len(bundles) > 1:
         raise click.UsageError("--as names one run: give one BUNDLE with it")
-    with open_for_loading(request.store) as opened:
+    with open_for_loading(request.store, views_at_end=True) as opened:
         if len(bundles) == 1:
             outcome = _ingest(opened, bundles[0], request.name, request.options())
             say(describe(outcome, opened.path))

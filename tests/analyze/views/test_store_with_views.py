@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from threading import Event
 
 import duckdb
 import pytest
 from bbrscope import fixtures
-from bbrscope.analyze.views import materialize
+from bbrscope.analyze.views import materialize, store_with_views
 from bbrscope.analyze.views.registry import TABLES, VIEWS
 from bbrscope.analyze.views.store_with_views import open_for_loading, open_store
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store import store as recorded
+from bbrscope.collect.store.store import Store
 from bbrscope.probes.base.errors import StoreError
 
 pytestmark = pytest.mark.usefixtures("stores_from_scratch")
@@ -28,6 +30,53 @@ def test_views_stay_in_the_file_for_any_duckdb_shell(tmp_path: Path) -> None:
     path = tmp_path / "new.duckdb"
     with open_store(path):
         pass
+    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+
+
+def test_views_of_a_new_store_are_made_while_bundles_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, loaded = tmp_path / "new.duckdb", Event()
+    install, opened = store_with_views.install, []
+    monkeypatch.setattr(
+        store_with_views, "install", lambda store: (loaded.wait(60), install(store))
+    )
+    connect = recorded.connect
+    monkeypatch.setattr(
+        recorded, "connect", lambda file, *rest: (opened.append(file), connect(file, *rest))[1]
+    )
+    with open_for_loading(path, views_at_end=True) as store:
+        ingest(store, fixtures.path("v2_x_spur"), packets=False)
+        loaded.set()
+    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+    assert opened.count(path) == 1  # not once more, to see whether it got a run
+    with open_store(path, read_only=True) as store:
+        assert store.runs() == ["v2_x_spur"]
+
+
+def test_views_that_cannot_be_made_meanwhile_are_told_and_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, empty = tmp_path / "new.duckdb", tmp_path / "empty.duckdb"
+
+    def fail(store: Store) -> None:
+        raise StoreError("no views", "free some space")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(store_with_views, "install", fail)
+        with (
+            pytest.raises(StoreError, match="no views"),
+            open_for_loading(path, views_at_end=True) as store,
+        ):
+            ingest(store, fixtures.path("v2_x_spur"), packets=False)
+        with (
+            pytest.raises(ZeroDivisionError),
+            open_for_loading(empty, views_at_end=True),
+        ):
+            raise ZeroDivisionError
+    assert not empty.exists()
+    with open_for_loading(path, views_at_end=True) as store:
+        assert store.runs() == ["v2_x_spur"]
     assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
 
 
