@@ -49,22 +49,26 @@ WITH s AS (
       lag(CASE WHEN e.kind = 'main' THEN e.tp_delivered_ce END IGNORE NULLS) OVER w) END AS ce,
     e.tp_mss_cache AS mss, CASE WHEN e.rs_rtt_us > 0 THEN e.rs_rtt_us END AS rtt,
     bw_of_sample(e.rs_delivered, e.rs_interval_us) AS bw,
-    (e.kind = 'main' AND {after("e.bbr_round_start")} = 1)::INTEGER AS starts
+    e.kind = 'main' AND {after("e.bbr_round_start")} = 1 AS starts
   {SOURCE} {FLOW_WINDOW}
-), numbered AS (
-  SELECT *, sum(starts) OVER (PARTITION BY run_id, run, flow ORDER BY seq) AS round FROM s
+), placed AS (
+  -- A round is told by the event that begins it: to count them up to each event takes four times
+  -- as long as to look the last one up.
+  SELECT *, last_value(CASE WHEN starts THEN seq END IGNORE NULLS) OVER (
+    PARTITION BY run_id, run, flow ORDER BY seq ROWS UNBOUNDED PRECEDING) AS begun_at FROM s
 ), grouped AS (
-  SELECT run_id, run, flow, round::INTEGER AS round, min(seq) AS seq, min(ns) AS start_ns,
+  SELECT run_id, run, flow, begun_at AS seq, min(ns) AS start_ns,
     min(first_ns) AS first_ns, min(last_ns) AS last_ns, arg_min(phase, seq) AS phase,
     coalesce(sum(acked), 0)::BIGINT AS delivered, arg_min(lost, seq) AS lost_first,
     arg_max(lost, seq) AS lost_last, sum(ce)::BIGINT AS ce,
     min(rtt) AS rtt_min_us, avg(rtt) AS rtt_mean_us,
     max(bw) AS bw, sum(acked::BIGINT * mss) AS bytes, count_if(gap)::BIGINT AS gaps
-  FROM numbered WHERE round > 0 GROUP BY run_id, run, flow, round
+  FROM placed WHERE begun_at IS NOT NULL GROUP BY run_id, run, flow, begun_at
 ), timed AS (
-  SELECT *, (coalesce(lead(start_ns) OVER w, last_ns) - start_ns)::BIGINT AS duration_ns,
+  SELECT *, (row_number() OVER w)::INTEGER AS round,
+    (coalesce(lead(start_ns) OVER w, last_ns) - start_ns)::BIGINT AS duration_ns,
     increase32(coalesce(lead(lost_first) OVER w, lost_last), lost_first) AS lost
-  FROM grouped WINDOW w AS (PARTITION BY run_id, run, flow ORDER BY round)
+  FROM grouped WINDOW w AS (PARTITION BY run_id, run, flow ORDER BY seq)
 )
 SELECT run_id, run, flow, round, seq, start_ns, {times("start_ns", "first_ns")},
   duration_ns, phase, delivered, lost, lost / nullif(lost + delivered, 0) AS loss_rate, ce,

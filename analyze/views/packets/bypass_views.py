@@ -65,7 +65,8 @@ WITH grew AS (
     AND run_id IN (SELECT run_id FROM queue_samples)
 ), places AS (
   SELECT run_id, flow, ns, lead(ns) OVER w AS next_ns,
-    sum(bytes) OVER (w ROWS UNBOUNDED PRECEDING) AS acked,
+    -- As DOUBLE in half the time: exact below 2**53, which is 9 PB.
+    (sum(bytes::DOUBLE) OVER (w ROWS UNBOUNDED PRECEDING))::BIGINT AS acked,
     acked + coalesce(lead(bytes) OVER w + lead(flight) OVER w, flight) AS sent
   FROM progress WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), at_samples AS (

@@ -56,6 +56,7 @@ WITH boot AS (
 ), {MEASURED}
 SELECT *, false AS measured FROM stated UNION ALL SELECT *, true FROM measured
 """,
+    shared=True,
 )
 
 

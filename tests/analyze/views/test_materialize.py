@@ -19,7 +19,7 @@ from bbrscope.analyze.views.materialize import (
 )
 from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
-from bbrscope.analyze.views.view import View
+from bbrscope.analyze.views.view import View, words_of
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 
@@ -53,6 +53,17 @@ def test_stored_rows_are_those_that_the_query_finds(shipped: Store, view: View) 
     # No shipped recording has two flows at once, or one that did not pass the queue.
     assert rows > 0 or view.name in ("sharing", "rtt_fairness", "queue_bypasses")
     assert _differences(shipped, view) == 0
+
+
+def test_what_stored_views_read_is_found_once() -> None:
+    kept = [view for view in VIEWS if view.materialized or view.shared]
+    again = {
+        view.name: readers
+        for view in VIEWS
+        if view not in kept
+        and len(readers := [one.name for one in kept if view.name in words_of(one.sql)]) > 1
+    }
+    assert again == {}
 
 
 def test_views_of_a_forgotten_run_find_their_rows_beside_stored_ones(copied: Path) -> None:
