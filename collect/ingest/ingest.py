@@ -25,7 +25,6 @@ from ..packets.packet_run import add_packets, load_capture, load_packets
 from ..samples.queue_samples import queue_rows
 from ..samples.sample_run import cut_off, load_log, load_recorded
 from ..store.arrow import registered, streamed
-from ..store.limits import write_as_it_fills
 from ..store.store import Store
 from . import run_facts as facts
 from .event_totals import RecordedTotals
@@ -181,7 +180,6 @@ class _Loader:
                 f"{reader.shown} has no whole event",
                 "record again while BBR connections are sending",
             )
-        write_as_it_fills(self.con)
         with streamed(self.con, "incoming_events", first.schema, chain([first], batches)):
             self.con.execute(
                 "INSERT INTO events BY NAME "

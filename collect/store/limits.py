@@ -89,12 +89,3 @@ def _at(
             refused = suppress(duckdb.OutOfMemoryException, duckdb.ConnectionException)
             with refused, con.cursor() as other:
                 other.execute(f"SET {name} = '{now}'")
-
-
-def write_as_it_fills(con: duckdb.DuckDBPyConnection) -> None:
-    """Make DuckDB write each row group when it is full, and keep none in memory."""
-    import duckdb
-
-    # Older versions, without this setting, do that anyway.
-    with suppress(duckdb.CatalogException):
-        con.execute("SET write_buffer_row_group_count = 1")
