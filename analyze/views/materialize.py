@@ -26,6 +26,7 @@ from ...probes.base.errors import StoreError
 from .registry import TABLES as OTHER_TABLES
 from .registry import VIEWS, has_runs
 from .view import View, words_of
+from .view_parts import with_next
 
 if TYPE_CHECKING:
     import duckdb
@@ -221,7 +222,8 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     for view in VIEWS:
         if view.materialized:
             target = materialized_name(view)
-            con.execute(f'INSERT INTO "{target}" {narrowed(view, chosen, stored)}')
+            query = with_next(narrowed(view, chosen, stored))
+            con.execute(f'INSERT INTO "{target}" {query}')
         elif view.shared:
             target = f"shared_{view.name}"
             columns = ", ".join(view.shared_columns) or "*"

@@ -8,6 +8,8 @@ filtered by it cheaply: windows are partitioned by run, so that DuckDB reads tha
 
 from __future__ import annotations
 
+import re
+
 from ...collect.store.schema.recorded_tables import SAMPLE
 from ...collect.store.schema.table import Column
 
@@ -97,9 +99,35 @@ def times(ns: str, first_ns: str = "f.first_ns") -> str:
     return f"{ns}::BIGINT - k.zero_ns AS t_ns, ({ns} - {first_ns})::BIGINT AS flow_t_ns"
 
 
+# What `lead` gave, and the same of the next event as `n`: NULL if there is none.
+_OF_NEXT: dict[str, str] = {}
+_NEXT_EVENT = " LEFT JOIN events n ON n.run_id = e.run_id AND n.flow = e.flow AND n.seq = e.seq + 1"
+
+
 def lead(expression: str) -> str:
     """SQL of what the flow's next event found, over the window FLOW_WINDOW."""
-    return f"lead({expression}) OVER w"
+    of_next = re.sub(r"\be\.", "n.", expression)
+    if not re.fullmatch(r"n\.\w+", of_next):
+        of_next = f"CASE WHEN n.seq IS NOT NULL THEN {of_next} END"
+    found = f"lead({expression}) OVER w"
+    _OF_NEXT[found] = of_next
+    return found
+
+
+def with_next(query: str) -> str:
+    """Return a query with a join of each flow's next event in place of FLOW_WINDOW.
+
+    It finds the same rows, for a flow's events are numbered from 0 without holes, in less time: two
+    thirds of it with as many `lead` as in `binding`. A filter on the run's name would not reach the
+    events joined, so that it is for runs that are chosen. A query that asks the window for more
+    than `lead` is returned as it is.
+    """
+    joined = query
+    for found, of_next in _OF_NEXT.items():
+        joined = joined.replace(found, of_next)
+    if FLOW_WINDOW not in query or "OVER w" in joined:
+        return query
+    return joined.replace(SOURCE, SOURCE + _NEXT_EVENT).replace(FLOW_WINDOW, "")
 
 
 def after(expression: str) -> str:

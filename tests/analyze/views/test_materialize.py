@@ -20,6 +20,7 @@ from bbrscope.analyze.views.materialize import (
 from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.analyze.views.view import View, words_of
+from bbrscope.analyze.views.view_parts import FLOW_WINDOW, with_next
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.store.store import Store
 
@@ -53,6 +54,17 @@ def test_stored_rows_are_those_that_the_query_finds(shipped: Store, view: View) 
     # No shipped recording has two flows at once, or one that did not pass the queue.
     assert rows > 0 or view.name in ("sharing", "rtt_fairness", "queue_bypasses")
     assert _differences(shipped, view) == 0
+
+
+def test_views_that_ask_for_a_next_event_join_it_where_their_rows_are_stored() -> None:
+    """The rows are those of the window: test_stored_rows_are_those_that_the_query_finds."""
+    joined = {view.name: with_next(view.sql) for view in VIEWS if FLOW_WINDOW in view.sql}
+    kept = {view.name for view in VIEWS if joined.get(view.name) == view.sql}
+    assert kept == {"rounds"}  # it asks the window for more
+    assert joined.keys() - kept >= {"states", "transitions", "flow_summary", "binding"}
+    for name in joined.keys() - kept:
+        assert "OVER w" not in joined[name]
+        assert "JOIN events n" in joined[name]
 
 
 def test_what_stored_views_read_is_found_once() -> None:
