@@ -116,8 +116,24 @@ def _sim(world: Array, parts: dict[str, Any], callbacks: tuple[Any, ...]) -> Any
 def _changes(path: PathSetup) -> Any:
     changes = np.zeros(len(path.changes), rec.CHANGE)
     for row, change in enumerate(sorted(path.changes)):
-        changes["at"][row], changes["what"][row], changes["value"][row] = _change(*change)
+        at_us, what, value = change
+        if what == "rtt":
+            value = _ack_us(path, value)
+        changes["at"][row], changes["what"][row], changes["value"][row] = _change(
+            at_us, what, value
+        )
     return changes
+
+
+def _waits_us(path: PathSetup) -> int:
+    """What packets wait so that others can overtake them."""
+    return path.reorder_us or path.rtt_us // 2
+
+
+def _ack_us(path: PathSetup, rtt_us: float) -> float:
+    """What of a round trip ACKs take: where packets overtake, the others have waited for the rest,
+    which stays as it is when the round trip changes."""
+    return max(rtt_us - (_waits_us(path) if path.reorder else 0), 0)
 
 
 def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
@@ -128,7 +144,6 @@ def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
 def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
     burst_bytes = max(path.burst_bytes, path.mss + path.headers)
     burst_ns = burst_bytes * 8 * NS // path.rate_bps
-    wait_us = path.reorder_us or path.rtt_us // 2
     values = {
         "random": (setup.seed * 0x5DEECE66D + 0x1234ABCD) & 0xFFFFFFFFFFFF,
         "end_ns": setup.duration_us * US,
@@ -140,14 +155,14 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "limit_bytes": path.limit_bytes,
         "queue_head": -1,
         "queue_tail": -1,
-        "rtt_ns": (path.rtt_us - (wait_us if path.reorder else 0)) * US,
+        "rtt_ns": round(_ack_us(path, path.rtt_us)) * US,
         "loss_ppb": round(path.loss * _PPB),
         "in_skbs": int(path.in_skbs),
         "whole_skbs": int(path.whole_skbs),
         "jitter_ns": path.jitter_us * US,
         "reorder_ppb": round(_after_waiting(path) * _PPB),
         "reorder_again_ppb": round((path.reorder_again or path.reorder) * _PPB),
-        "reorder_ns": wait_us * US,
+        "reorder_ns": _waits_us(path) * US,
         "mss": path.mss,
         "headers": path.headers,
         "policer": int(path.policer),

@@ -127,6 +127,18 @@ def test_a_round_trip_that_grows_at_once_is_a_spurious_timeout_that_f_rto_undoes
     assert (events["ctl"]["kind"] == UNDO_CWND).sum() == 1
 
 
+def test_a_round_trip_changes_to_what_is_said_where_packets_overtake_others() -> None:
+    """Half of the first 40 ms is what packets wait so that others can overtake them."""
+    path = _path(reorder=0.02, changes=((2 * _S, "rtt", 60_000),))
+    slow = FlowSetup("v3", 0, 4 * _S, kind="rate-limited", rate_bps=1_000_000)
+    events, at = _run(path, slow, 4)
+    took = events["rs"]["rtt_us"]
+    before, after = at < 2 * _S * 1000, at > 2.2 * _S * 1000
+    usual = [float(np.median(took[its & (took > 0)])) for its in (before, after)]
+    # The rest is what a packet or two take to be sent.
+    assert usual == pytest.approx([40_000, 60_000], abs=3_000)
+
+
 def test_bursts_begin_anew_after_a_pause_and_tail_loss_probes_repair_their_ends() -> None:
     flow = FlowSetup("v3", 0, 30 * _S, kind="on-off", on_us=50_000, off_us=400_000)
     events, _ = _run(_path(limit_packets=100, loss=0.02), flow, 30, seed=1)
