@@ -65,11 +65,12 @@ def ecn_ignored(flow: Flow) -> Numbers:
 
 
 def ecn_without_marks(flow: Flow) -> Numbers:
-    lossy = flow.spans.filter(pl.col("lost") > 0)["ns"]
+    lossy = flow.marked_lost.filter(pl.col("lost") > 0)["ns"]
     first, last = flow.at(lossy[0]), flow.at(lossy[-1])
+    marked, delivered = flow.without_timeouts()
     return {
-        "delivered_packets": flow.total("tp.delivered"),
-        "lost_packets": flow.total("tp.lost"),
+        "delivered_packets": delivered,
+        "lost_packets": max(0, marked - flow.came_twice),
         "srtt_us": flow.spans.filter(kind="M")["srtt"].mean(),
         "base_us": flow.base_us,
         "t0_at": first,

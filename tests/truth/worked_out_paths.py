@@ -124,7 +124,8 @@ def marks_unanswered(flow: Flow) -> Note:
 
 
 def unmarked(flow: Flow) -> Note:
-    lost = flow.total("tp.lost")
+    """Without what timeouts marked, and what came after all."""
+    lost = flow.without_timeouts()[0] - flow.came_twice
     there = flow.answers_marks and not flow.total("tp.delivered_ce") and lost >= 10
     return f"{lost} lost, no mark" if there else None
 

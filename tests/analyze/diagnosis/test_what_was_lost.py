@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from bbrscope.analyze.bbr import params
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -21,11 +22,22 @@ OVERTAKE = PathSetup(
 # Down for 200 ms, less than a timeout; apart from that the queue drops one packet in 200.
 DOWN = PathSetup(50_000_000, 100 * MS, limit_bytes=600_000, changes=((3 * S, "outage", 0.2 * S),))
 LOSSY = PathSetup(12_000_000, 60 * MS, limit_bytes=180_000, loss=0.04)
+# Queues that mark what waits for longer than any packet does. The first holds all that comes; of
+# that, 0.4 % overtake the others by half a round trip, which the sender takes for losses at first.
+ROOMY = PathSetup(
+    60_000_000, 130 * MS, limit_bytes=4_000_000, reorder=0.004, marks_us=S, peeks=True, ecn=True
+)
+SMALL = PathSetup(60_000_000, 130 * MS, limit_bytes=60_000, marks_us=S, peeks=True, ecn=True)
+HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
+SENDS = FlowSetup("v2", 0, 6 * S, parameters=HEEDS)
+SHORT = replace(SENDS, kind="fixed-size", size_bytes=1_600_000)
 WORLDS = {
     "overtake_v2": Setup(OVERTAKE, (FlowSetup("v2", 0, 12 * S),), 12 * S, 4),
     "down_v3": Setup(DOWN, (FlowSetup("v3", 0, 6 * S),), 6 * S, 7),
     "unsampled_v3": Setup(DOWN, (FlowSetup("v3", 0, 6 * S),), 6 * S, 7),
     "lossy_v3": Setup(LOSSY, (FlowSetup("v3", 0, 8 * S),), 8 * S, 7),
+    "roomy_v2": Setup(ROOMY, (SHORT,), 6 * S, 7),
+    "small_v2": Setup(SMALL, (SENDS,), 6 * S, 7),
 }
 
 
@@ -97,3 +109,10 @@ def test_losses_at_all_times_are_none_at_one_time(found: dict[str, Found]) -> No
     values = found["lossy_v3"].values("loss_outside_bottleneck")
     assert values["burst_share"] < 0.1
     assert values["silence"] == "."
+
+
+def test_what_was_marked_lost_in_vain_could_not_have_been_a_mark(found: dict[str, Found]) -> None:
+    assert found["roomy_v2"].dropped == 0
+    assert found["roomy_v2"].marked > 10
+    assert not found["roomy_v2"].values("ecn_without_marks")
+    assert found["small_v2"].values("ecn_without_marks")["lost_packets"] > 10
