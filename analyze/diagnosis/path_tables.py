@@ -153,18 +153,30 @@ ORDER BY run_id, p.flow, ns
 
 # What a flow's path took without the queue, at a sample of it: a packet that came then left after
 # the wait that the sample shows, so that of the next ACK's round trip (`rtt_us`, at `ns`) the queue
-# had about that: of a packet that came until the next sample, as much as one of both shows.
-# Where ACKs pause for longer than a round trip, nothing tells.
+# had about that. But that ACK is of a packet that may have passed the queue any time in its round
+# trip, before what the way back takes: it waited for no less than the least of the samples around
+# that time show, and no more than the most. Where ACKs pause for longer than a round trip, nothing
+# tells.
 TRIPS = """
-SELECT q.run_id, e.flow, e.ns, e.rtt_us, 1e6 * q.wait_s AS wait_us,
-  e.rtt_us - 1e6 * q.wait_s AS path_us, e.rtt_us - 1e6 * greatest(q.wait_s, q.next_s) AS least_us,
-  e.rtt_us - 1e6 * least(q.wait_s, q.next_s) AS most_us
-FROM (SELECT run_id, flow, wait_s, ns + (1e9 * wait_s)::BIGINT AS left_ns,
-    lead(wait_s) OVER (PARTITION BY run_id, flow ORDER BY ns) AS next_s
-  FROM these_queue) q
-ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
-  ON e.run_id = q.run_id AND e.flow = q.flow AND e.ns >= q.left_ns
-WHERE e.ns - q.left_ns <= 1000 * e.rtt_us::BIGINT
+WITH samples AS (
+  SELECT run_id, flow, ns, ns + held_ns AS until_ns, wait_s,
+    coalesce(lead(wait_s) OVER (PARTITION BY run_id, flow ORDER BY ns), wait_s) AS next_s
+  FROM these_queue
+), trips AS (
+  SELECT q.run_id, e.flow, q.ns AS sample_ns, e.ns, e.ns - 1000 * e.rtt_us::BIGINT AS sent_ns,
+    e.rtt_us, q.wait_s
+  FROM (SELECT *, ns + (1e9 * wait_s)::BIGINT AS left_ns FROM samples) q
+  ASOF JOIN (SELECT run_id, flow, ns, rtt_us FROM these_events WHERE rtt_us > 0) e
+    ON e.run_id = q.run_id AND e.flow = q.flow AND e.ns >= q.left_ns
+  WHERE q.left_ns >= sent_ns
+)
+SELECT t.run_id, t.flow, t.ns, t.rtt_us, 1e6 * t.wait_s AS wait_us,
+  t.rtt_us - 1e6 * t.wait_s AS path_us,
+  t.rtt_us - 1e6 * max(greatest(q.wait_s, q.next_s)) AS least_us,
+  t.rtt_us - 1e6 * min(least(q.wait_s, q.next_s)) AS most_us
+FROM trips t JOIN samples q ON q.run_id = t.run_id AND q.flow = t.flow
+  AND q.ns <= t.ns AND q.until_ns >= least(t.sent_ns, t.sample_ns)
+GROUP BY t.run_id, t.flow, t.sample_ns, t.ns, t.sent_ns, t.rtt_us, t.wait_s
 """
 
 # What the set-up says that a flow's path takes, where it states that this changes: `us` from

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -492,19 +492,21 @@ class Flow:
     @cached_property
     def unqueued(self) -> dict[int, list[float]]:
         """Each second's median of round trips less the wait that a sample of the queue shows, less
-        that or the next sample's, whichever is more, and whichever is less: of the first ACK after
-        a packet that came with the sample left, within a round trip [us]."""
+        the most of those around that round trip and itself, and less the least: of the first ACK
+        after a packet that came with the sample left, within a round trip [us]."""
         acks = self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
         times, found = [ns for ns, _ in acks], dict[int, list[tuple[float, float, float]]]()
         samples = self.of.waits_of_run
-        after = [us for _, us in samples[1:]] + [us for _, us in samples[-1:]]
-        for (at, wait), then in zip(samples, after, strict=True):
+        sampled, waits = [at for at, _ in samples], [us for _, us in samples]
+        for at, wait in samples:
             left = at + 1000 * wait
             place = bisect_left(times, left)
             if place < len(acks) and times[place] - left <= 1000 * acks[place][1]:
-                second, rtt = (times[place] - self.zero) // 1_000_000_000, acks[place][1]
-                trips = found.setdefault(second, [])
-                trips.append((rtt - wait, rtt - max(wait, then), rtt - min(wait, then)))
+                ns, rtt = acks[place]
+                first = max(0, bisect_left(sampled, min(ns - 1000 * rtt, at)) - 1)
+                seen = waits[first : bisect_right(sampled, ns) + 1]
+                trips = found.setdefault((ns - self.zero) // 1_000_000_000, [])
+                trips.append((rtt - wait, rtt - max(seen), rtt - min(seen)))
         return {
             second: [statistics.median(us) for us in zip(*trips, strict=True)]
             for second, trips in found.items()
