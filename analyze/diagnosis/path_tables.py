@@ -211,7 +211,8 @@ SELECT s.run_id, s.flow, s.second,
   CASE WHEN d.us IS NOT NULL THEN d.us
     WHEN p.least_us - sent_us > 1.25 * f.base_rtt_us THEN path_us
     WHEN 1.25 * (p.most_us - sent_us + packet_us) < f.base_rtt_us THEN path_us
-    ELSE f.base_rtt_us END AS base_us
+    ELSE f.base_rtt_us END AS base_us,
+  d.us IS NOT NULL OR f.base_is_known AND base_us = f.base_rtt_us AS is_stated
 FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
   SELECT s.run_id, s.flow, s.second, max(d.us) AS us
   FROM these_seconds s JOIN these_run r USING (run_id) JOIN these_stated d

@@ -15,12 +15,14 @@ RULE_MACROS = (
     ),
     Macro(
         "wait_words",
-        ("wait_us", "before", "after"),
+        ("wait_us", "before", "after", "is_stated"),
         "",
-        "a sentence with a wait in the queue; where none is known (NULL), that it is not",
+        "a sentence with a wait in the queue; where none is known (NULL), that it is not, and what"
+        " else it may be, beside a path that the set-up states or not",
         "coalesce(before || round(wait_us / 1e3, 1) || ' ms' || after, 'How long packets waited in"
-        " the queue is not known: the path itself may have become longer, or ACKs wait on their way"
-        " back.')",
+        " the queue is not known: ' || CASE WHEN is_stated THEN 'ACKs may have waited on their way"
+        " back, too.' ELSE 'the path itself may have become longer, or ACKs wait on their way"
+        " back.' END)",
     ),
     Macro(
         "shortest_words",

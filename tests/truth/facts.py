@@ -489,6 +489,10 @@ class Flow:
         packet = 1e6 * max(self.segment_sizes) / self.carries_in[second]
         return path if least > 1.25 * base or 1.25 * (most + packet) < base else base
 
+    def path_then(self, ns: int) -> float:
+        """The same of the second of a time [ns], beside the path's round trip."""
+        return self.other_in((int(ns) - self.zero) // 1_000_000_000, self.base_us)
+
     @cached_property
     def unqueued(self) -> dict[int, list[float]]:
         """Each second's median of round trips less the wait that a sample of the queue shows, less

@@ -283,6 +283,8 @@ def loss_above_threshold(flow: Flow) -> Numbers:
     late = int(late_rows["lost"].sum())
     sent_again = flow.total("tp.lost") * max(flow.segment_sizes)
     dropped = flow.of.dropped()
+    lows = flow.spans.select("ns", "bbr.inflight_hi", carries=flow.carries.fill_null(flow.rate))
+    lowest, _, carries = lows.sort("bbr.inflight_hi", "ns", nulls_last=True).row(0)
     return {
         "probes_count": len(probes),
         "cut_count": len(cut),
@@ -294,7 +296,7 @@ def loss_above_threshold(flow: Flow) -> Numbers:
         "threshold_share": 5 / 256,
         "undone": [packets for packets in (late, flow.came_twice) if packets],
         "lowest_packets": flow.after_init["bbr.inflight_hi"].min(),
-        "bdp_packets": flow.bdp,
+        "bdp_packets": carries * flow.path_then(lowest) / 1e6 / max(flow.segment_sizes),
         "queue": [] if dropped is None else [dropped],
         **priced(flow, missing(flow, *names) if flow.carries.count() else sent_again),
     }

@@ -80,7 +80,9 @@ def heavy_loss(flow: Flow) -> Numbers:
     return {
         "lost_packets": lost,
         "part_share": lost / (lost + delivered),
-        "base_us": flow.base_us,
+        "base_us": statistics.median_low(
+            flow.path_then(ns) for ns in marked.filter(pl.col("lost") > 0)["ns"]
+        ),
         "t0_at": flow.at(marked["ns"][0]),
         "t1_at": flow.at(marked["ns"][-1]),
         "worst_at": flow.at(worst["ns"][0]),
@@ -200,7 +202,7 @@ def initial_window_loss(flow: Flow) -> Numbers:
     return {
         "lost_packets": flow.lost_of_initial_window,
         "window_packets": first["tp.snd_cwnd"][0],
-        "base_us": flow.base_us,
+        "base_us": flow.path_then(begins),
         "t0_at": flow.at(begins),
         "t1_at": flow.at(ends),
         "begins_at": flow.at(begins),
@@ -215,16 +217,17 @@ def tail_loss(flow: Flow) -> Numbers:
     repairs = sorted([*probes, *timeouts])
     heard = [flow.at(ns) for ns in flow.acks["ns"]]
     waits = [at - max(ack for ack in heard if ack < at) for at in repairs]
+    paths = [flow.other_in(int(at), flow.base_us) for at in repairs]
     return {
         "probes_count": len(probes),
         "probes_at": probes,
         "timeouts_count": len(timeouts),
         "timeouts_at": timeouts,
         "tails_count": len(repairs),
-        "base_us": flow.base_us,
+        "base_us": min(paths),
         "begins_at": repairs[0],
         "ends_at": repairs[-1],
-        "cost_s": sum(max(0.0, wait - flow.base_us / 1e6) for wait in waits),
+        "cost_s": sum(max(0.0, wait - path / 1e6) for wait, path in zip(waits, paths, strict=True)),
     }
 
 

@@ -137,7 +137,7 @@ def startup_hi_starves(flow: Flow) -> Numbers:
         "t0_at": flow.at(ns),
         "begins_at": flow.at(ns),
         "ends_at": min(shared[-1] + 1, flow.ends),
-        "bdp_packets": part * flow.base_us / 1e6 / max(flow.segment_sizes),
+        "bdp_packets": part * flow.path_then(ns) / 1e6 / max(flow.segment_sizes),
         "most_packets": until["bbr.inflight_hi"].max(),
         "bound_s": bound / SECOND,
         "bound_share": bound / int(held["d"].sum()),

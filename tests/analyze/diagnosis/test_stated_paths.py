@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bbrscope.analyze.diagnosis.engine import Diagnosis
 from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.lab import scenario
 
-from tests.truth.simulated import first_point, loaded
+from tests.truth.simulated import diagnosed, first_point, loaded
 
 MS, S = 1_000, 1_000_000
 # CUBIC keeps a queue that hides the path of 80 ms, and later that of 30 ms, from the BBR flow.
@@ -19,6 +20,11 @@ PATH = PathSetup(10_000_000, 80 * MS, limit_bytes=200_000, changes=((5 * S, "rtt
 FLOWS = (FlowSetup("cubic", 0, 9 * S), FlowSetup("v1", 2 * S, 9 * S))
 # A queue of up to 800 ms, which PROBE_RTT nearly empties within a round trip.
 DEEP = PathSetup(15_250_000, 158_170, limit_bytes=2_100_000)
+# Half of the initial window does not fit, nor does any probe.
+TINY = PathSetup(10_000_000, 80 * MS, limit_bytes=9_000, changes=((5 * S, "rtt", 30 * MS),))
+LONGER = PathSetup(
+    12_000_000, 20 * MS, limit_bytes=180_000, loss=0.04, changes=((1 * S, "rtt", 60 * MS),)
+)
 MANY = tuple(FlowSetup("v2", round(at * S), 17 * S) for at in (0, 0.51, 1.53, 1.69))
 SCENARIO = """
 title = "a path that becomes shorter behind a queue"
@@ -79,3 +85,42 @@ def test_a_queue_that_fills_and_drains_within_a_round_trip_is_no_other_path(tmp_
         (longest,) = store.con.sql("SELECT max(wait_s) FROM this_queue").fetchall()[0]
     assert longest > 0.5
     assert bases == (DEEP.rtt_us,)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
+    """Paths whose set-up says all of them; of `unsampled`, no sample of the queue."""
+    folder = tmp_path_factory.mktemp("stated")
+    worlds = {
+        "tiny": Setup(TINY, (FlowSetup("v3", 0, 9 * S),), 9 * S, 7),
+        "longer": Setup(LONGER, (FlowSetup("v3", 0, 8 * S),), 8 * S, 7),
+        "unsampled": Setup(PATH, FLOWS, 9 * S, 7),
+    }
+    for name, setup in worlds.items():
+        write_bundle(setup, folder / name)
+    (folder / "unsampled" / "queue.csv.zst").unlink()
+    bundles = [folder / name for name in worlds]
+    return {bundle.name: found for bundle, found in diagnosed(bundles, folder)}
+
+
+def test_what_happened_is_told_beside_the_path_of_its_time(made: dict[str, Diagnosis]) -> None:
+    tiny, longer = (
+        {finding.rule.name: finding.values for finding in made[run].findings}
+        for run in ("tiny", "longer")
+    )
+    assert tiny["initial_window_loss"]["base_us"] == 80 * MS
+    assert tiny["initial_window_loss"]["least"] == "without a queue"
+    # A bound was lowest long after the path had become longer.
+    packets = 12_000_000 * 0.06 / 8 / 1514
+    assert longer["loss_above_threshold"]["bdp_packets"] == pytest.approx(packets, rel=1e-3)
+
+
+def test_a_stated_path_that_changes_is_no_longer_one_than_stated(
+    made: dict[str, Diagnosis],
+) -> None:
+    for finding in made["unsampled"].findings:
+        assert "had become longer" not in str(finding.values)
+        assert finding.confidence != "low", finding.rule.name
+    told = {finding.rule.name: finding.values for finding in made["unsampled"].findings}
+    assert told["standing_queue"]["saw"] == "saw a queue that stood"
+    assert told["standing_queue"]["shortest"] == "that it took then without a queue"
