@@ -39,6 +39,8 @@ SELDOM = PathSetup(12_000_000, 40 * MS, limit_bytes=60_000, reorder=0.003)
 LOSES = PathSetup(12_000_000, 50 * MS, limit_bytes=80_000, loss=0.015)
 MARKS = PathSetup(16_100_000, 210_100, limit_bytes=2_038_000, marks_us=1 * MS, peeks=True, ecn=True)
 SHRINKS = PathSetup(10_000_000, 80 * MS, limit_bytes=300_000, changes=((5 * S, "rtt", 30 * MS),))
+LATER = PathSetup(7_630_000, 39 * MS, limit_bytes=9_300, changes=((9 * S, "rtt", 101_550),))
+PAUSES = flow("v2", 24, kind="on-off", on_us=312 * MS, off_us=87 * MS)
 SMALL = PathSetup(1_000_000, 20 * MS, limit_bytes=60_000)
 HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
 HALF = flow("v3", 10, kind="rate-limited", rate_bps=6_000_000)
@@ -58,6 +60,7 @@ WORLDS = {
     "slowly_v3": world(12, DEEP, SLOWLY, flow("v3", 12)),
     "shrinks_v3": world(15, SHRINKS, flow("v3", 15), flow("cubic", 15)),
     "small_v3": world(15, SMALL, flow("v3", 15)),
+    "unsampled_pauses_v2": world(24, LATER, PAUSES),
     "inflated_v3": world(20, DEEP, flow("cubic", 20), flow("v3", 20, 2)),
 }
 
@@ -151,6 +154,15 @@ def test_a_single_short_round_trip_makes_no_path_shorter(made: dict[str, Diagnos
     """One second, 21, has a sample of 42 ms, others 53 ms and more; drains_v1 has a real one."""
     assert "path_shorter" not in found(made, "jitters_v3")
     assert "path_shorter" in found(made, "drains_v1")
+
+
+def test_a_min_rtt_that_follows_a_longer_path_late_is_no_queues(
+    made: dict[str, Diagnosis],
+) -> None:
+    """PROBE_RTT saw the longer path seconds before min_rtt's window ended, and not after that."""
+    assert "application_limited" in found(made, "unsampled_pauses_v2")
+    assert "min_rtt_inflated" not in found(made, "unsampled_pauses_v2")
+    assert "min_rtt_inflated" in found(made, "unsampled_v1")
 
 
 def test_what_packets_take_that_overtake_is_not_the_paths(
