@@ -41,6 +41,7 @@ MARKS = PathSetup(16_100_000, 210_100, limit_bytes=2_038_000, marks_us=1 * MS, p
 SHRINKS = PathSetup(10_000_000, 80 * MS, limit_bytes=300_000, changes=((5 * S, "rtt", 30 * MS),))
 LATER = PathSetup(7_630_000, 39 * MS, limit_bytes=9_300, changes=((9 * S, "rtt", 101_550),))
 PAUSES = flow("v2", 24, kind="on-off", on_us=312 * MS, off_us=87 * MS)
+TOGETHER = PathSetup(12_800_000, 59 * MS, limit_bytes=470_000)
 SMALL = PathSetup(1_000_000, 20 * MS, limit_bytes=60_000)
 HEEDS = dict(params.DEFAULTS["v2"]) | {"ecn_enable": 1, "ecn_max_rtt_us": 0}
 HALF = flow("v3", 10, kind="rate-limited", rate_bps=6_000_000)
@@ -61,6 +62,7 @@ WORLDS = {
     "shrinks_v3": world(15, SHRINKS, flow("v3", 15), flow("cubic", 15)),
     "small_v3": world(15, SMALL, flow("v3", 15)),
     "unsampled_pauses_v2": world(24, LATER, PAUSES),
+    "unsampled_four_v2": world(17, TOGETHER, *(flow("v2", 17) for _ in range(4))),
     "inflated_v3": world(20, DEEP, flow("cubic", 20), flow("v3", 20, 2)),
 }
 
@@ -163,6 +165,17 @@ def test_a_min_rtt_that_follows_a_longer_path_late_is_no_queues(
     assert "application_limited" in found(made, "unsampled_pauses_v2")
     assert "min_rtt_inflated" not in found(made, "unsampled_pauses_v2")
     assert "min_rtt_inflated" in found(made, "unsampled_v1")
+
+
+def test_a_link_that_others_may_have_used_is_not_surely_idle(made: dict[str, Diagnosis]) -> None:
+    """All four are in PROBE_RTT at once; no capture says that nobody else was there."""
+    (told,) = (
+        finding
+        for finding in made["unsampled_four_v2"].findings
+        if finding.rule.name == "probe_rtt_synchronised"
+    )
+    assert told.confidence == "low"
+    assert told.values["others"].startswith("Whether another sender used")
 
 
 def test_what_packets_take_that_overtake_is_not_the_paths(
