@@ -46,7 +46,7 @@ def _of_path(setup: Setup) -> list[str]:
         why.append("no recording with so much random loss was compared")
     if path.marks_us or path.ecn:
         why.append(
-            "with ECN marks the RTT's 95 % comes out up to 13 % low, and goodput up to 3 % high"
+            "with ECN marks the RTT's 95 % comes out up to 16 % low, and goodput up to 2 % high"
         )
     if path.jitter_us or path.aggregation_us or path.policer:
         why.append("jitter, ACK aggregation and policers were never compared")
@@ -67,7 +67,7 @@ def _of_path(setup: Setup) -> list[str]:
         )
     if "down" in changed:
         why.append(
-            "after an outage losses come out up to 13 % low, and RTTs 5 to 10 % low from"
+            "after an outage losses come out up to 15 % low, and RTTs 5 to 10 % low from"
             " a recording whose hosts were quieter than usual"
         )
     return why

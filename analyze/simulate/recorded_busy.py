@@ -42,6 +42,22 @@ SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS
 FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 """
 
+# How long the CPU works on an ACK in most recordings [us]; calls that are needed to say another.
+_ACK_US, _LEAST_CALLS = 51, 20
+# Calls further apart say nothing of it; of the others many an ACK came later than it could [us].
+_APART_US, _SHARE = 200, 0.1
+# An ACK for two packets, and each of them less than half of an ACK's time (world/processor.py).
+_ACKS_PER_PACKET = 1
+_CALLS = """
+SELECT (next - ns) / 1000 AS apart_us FROM (
+  SELECT ns::BIGINT AS ns, lead(ns::BIGINT) OVER w AS next, rs_acked_sacked AS acked,
+    tp_snd_nxt AS nxt, lead(tp_snd_nxt) OVER w AS next_nxt, tp_sacked_out AS sacked,
+    greatest(icsk_ca_state, lead(icsk_ca_state) OVER w) AS state
+  FROM events WHERE run_id = ? AND list_contains(?, flow::INTEGER) AND kind = 'main'
+  WINDOW w AS (PARTITION BY flow ORDER BY ns, seq))
+WHERE next - ns < 1000 * ? AND nxt = next_nxt AND acked > 0 AND sacked = 0 AND state = 0
+"""
+
 
 def with_busy_hosts(
     con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, origin: int, flows: Iterable[int]
@@ -52,7 +68,8 @@ def with_busy_hosts(
 
     `origin` is when the path's times begin [ns, CLOCK_MONOTONIC].
     """
-    path = replace(path, late_readers=run_id not in simulated_of_many(con, [run_id]))
+    if run_id not in simulated_of_many(con, [run_id]):
+        path = replace(path, late_readers=True, ack_us=_ack_us(con, run_id, path, list(flows)))
     pieces = [np.zeros(0)]
     for flow in flows:
         columns = con.execute(_SQL, [origin, run_id, flow]).fetchnumpy()
@@ -62,6 +79,20 @@ def with_busy_hosts(
         }
         pieces.append(lateness_us(filled, path))
     return with_lateness(path, np.concatenate(pieces))
+
+
+def _ack_us(con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, flows: list[int]) -> int:
+    """How long one CPU works on an ACK: what lies between calls that let nothing go.
+
+    0 where one CPU could not do that for all that the path carries: then there are several.
+    """
+    rows = con.execute(_CALLS, [run_id, flows, _APART_US]).fetchnumpy()["apart_us"]
+    told = np.ma.filled(np.ma.asarray(rows).astype(float), np.nan)
+    enough = len(told) >= _LEAST_CALLS
+    ack_us = round(float(np.quantile(told, _SHARE))) if enough else _ACK_US
+    rates = [path.rate_bps, *(value for _, what, value in path.changes if what == "rate")]
+    packet_us = (path.mss + path.headers) * 8e6 / max(rates)
+    return ack_us if ack_us * _ACKS_PER_PACKET < packet_us else 0
 
 
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:

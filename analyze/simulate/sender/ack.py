@@ -10,6 +10,7 @@ from ...bbr.records import (
 )
 from ..world.coming import free_packet
 from ..world.places import Sim, event_of, flow_of, packet_of, world_of
+from ..world.processor import work_before_sending
 from ..world.world_records import (
     APP_SIZE,
     CC_BBR,
@@ -122,6 +123,7 @@ def tcp_ack(s: Sim, k: int) -> None:
     tcp_rate_gen(s, i, delivered, lost)
     if f.cc == CC_BBR:
         call_main(s, i)
+        work_before_sending(s, f.version)
     else:
         loss_based_cong_control(s, i, delivered, lost)
     if f.rexmit != REXMIT_NONE:

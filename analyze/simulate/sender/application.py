@@ -6,6 +6,7 @@ from ....probes.base.jit import jit
 from ..world.coming import schedule
 from ..world.path import send_syn
 from ..world.places import Sim, event_of, flow_of, world_of
+from ..world.processor import writing_ns
 from ..world.world_records import (
     APP_BULK,
     APP_ON_OFF,
@@ -97,6 +98,7 @@ def application(s: Sim, i: int, kind: int) -> None:
     f.state = 2
     tcp_slow_start_after_idle_check(s, i)
     tcp_rate_check_app_limited(s, i)
+    is_first = f.app == APP_BULK and f.written < _ENDLESS
     if f.app == APP_BULK:
         f.written = _ENDLESS
     elif f.app == APP_SIZE:
@@ -110,6 +112,11 @@ def application(s: Sim, i: int, kind: int) -> None:
         f.is_on = 1 - f.is_on
         f.written = _ENDLESS if f.is_on else f.nxt
         schedule(s, w.now + (f.on_ns if f.is_on else f.off_ns), EV_APP, i)
+    if is_first and w.ack_ns:
+        # tcp_push_one(): two segments go as soon as an skb is full, the rest once the buffer is.
+        tcp_write_xmit(s, i, 1)
+        schedule(s, w.now + writing_ns(s, f.version), EV_APP, i)
+        return
     tcp_write_xmit(s, i, 0)
     if f.app == APP_BULK:
         begin_writing(s, i)

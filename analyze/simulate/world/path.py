@@ -8,7 +8,7 @@ are delayed and never lost.
 from __future__ import annotations
 
 from ....probes.base.jit import jit
-from .coming import draw, free_packet, schedule, take_packet
+from .coming import draw, draw_exponential, free_packet, schedule, take_packet
 from .places import Sim, change_of, flow_of, packet_of, seg_of, world_of
 from .world_records import (
     CHANGE_ACKS,
@@ -27,6 +27,9 @@ from .world_records import (
 )
 
 _PPB = 1_000_000_000
+# ACKs in the captures' guests come later than the earliest by so much on average, else evenly by up
+# to 10 us [ns].
+_LATER_6_1, _LATER_6_12, _LATER_AT_MOST = 17_000, 2_500, 10_000
 # What a hop does with a packet.
 _LOST, _LATE, _AT_ONCE = 0, 1, 2
 
@@ -256,7 +259,11 @@ def ack_delay(s: Sim, i: int, host_ns: int) -> int:
     `host_ns` is what hosts add.
     """
     w, f = world_of(s), flow_of(s, i)
-    at = w.now + w.rtt_ns + f.extra_ns + host_ns + draw(s, w.noise_ns)
+    at = w.now + w.rtt_ns + f.extra_ns + host_ns
+    if w.ack_ns:
+        at += draw_exponential(s, _LATER_6_12 if f.grows else _LATER_6_1)
+    else:
+        at += draw(s, _LATER_AT_MOST)
     if w.jitter_ns:
         at += draw(s, 2 * w.jitter_ns) - w.jitter_ns
     if w.aggregate_ns:

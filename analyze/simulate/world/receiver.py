@@ -13,12 +13,16 @@ from .places import Sim, block_of, flow_of, packet_of, world_of
 from .reassembly import add_block, hold, remove_blocks, take_in
 from .timestamps import timestamp_ms
 from .world_records import COOKIE, ECN_NONE, ECN_PRECISE, EV_ACK, EV_DELACK, EV_OPEN, SYN_SEQ, US
+from .world_setup import HOST_US
 
 _QUICKACKS, _FEW_QUICKACKS = 16, 2
 _ATO_NS = 40_000_000
 # net.ipv4.tcp_comp_sack_nr, _delay_ns and _slack_ns.
 _COMP_ACKS, _COMP_NS, _SLACK_NS = 44, 1_000_000, 100_000
 _DUP_THRESH = 3
+# What hosts add to the round trip of a full segment and a cookie where they were recorded, else to
+# both, and to a SYN's.
+_HOST_NS, _COOKIE_NS, _OTHER_HOST_NS, _SYN_HOST_NS = HOST_US * US, 36_000, 56_000, 40_000
 _WIRE_BLOCKS = 3  # with timestamps
 # How long it takes for the application to be woken up and to read.
 _READ_NS = 20_000
@@ -189,7 +193,7 @@ def _answer_syn(s: Sim, k: int) -> None:
     f = flow_of(s, i)
     f.syn_stamp = packet.stamp
     free_packet(s, k)
-    schedule(s, ack_delay(s, i, world_of(s).syn_host_ns), EV_OPEN, i)
+    schedule(s, ack_delay(s, i, _SYN_HOST_NS), EV_OPEN, i)
 
 
 @jit
@@ -318,7 +322,9 @@ def send_ack(s: Sim, i: int) -> None:
     if w.acks_until > w.now:
         free_packet(s, k)
     else:
-        schedule(s, ack_delay(s, i, w.host_ns), EV_ACK, k)
+        recorded = _COOKIE_NS if f.rcv_nxt == 1 else _HOST_NS
+        host_ns = recorded if w.ack_ns else _OTHER_HOST_NS
+        schedule(s, ack_delay(s, i, host_ns), EV_ACK, k)
 
 
 @jit

@@ -25,7 +25,6 @@ from .world_records import FLOW, NS, PACKET, US, WORLD
 from .world_setup import (
     APPS,
     CHANGES,
-    HOST_US,
     LOSS_BASED,
     FlowSetup,
     PathSetup,
@@ -41,7 +40,6 @@ from .world_size import RMEM, window_bits
 Array = np.ndarray[Any, Any]
 MOST_PACKETS = 1 << 21
 RECORDED_ROWS = 1 << 14
-_SYN_HOST_US = 40  # what hosts add to a SYN's round trip
 _PPB = 1_000_000_000
 _RCVBUF = 131_072
 _WINDOW = 65_535  # a receiver's first
@@ -170,13 +168,11 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "peeks": int(path.peeks),
         "resolved_at": -int(path.unresolved),
         "aggregate_ns": path.aggregation_us * US,
-        "host_ns": HOST_US * US,
-        "syn_host_ns": _SYN_HOST_US * US,
-        "noise_ns": 10_000,
         "timestamp_phase_ns": random.Random(setup.seed).randrange(1_000_000),
         "busy_ns": path.busy_us * US,
         "busy_every_ns": path.busy_every_us * US,
         "late_readers": int(path.late_readers),
+        "ack_ns": path.ack_us * US,
     }
     for name, value in values.items():
         world[name] = value

@@ -17,6 +17,7 @@ from ..sender.timers import tcp_rearm_rto
 from .coming import draw, draw_exponential, drop_first, schedule
 from .path import change_path, enter_queue, is_cut_off, send_from_queue
 from .places import Sim, coming_of, event_of, flow_of, reached_of, sample_of, world_of
+from .processor import waits, work_on
 from .receiver import data_arrives, delayed_ack
 from .world_records import (
     EV_ACK,
@@ -49,10 +50,10 @@ SPARE_ROWS = 4096
 
 
 @jit
-def _timer(s: Sim, i: int) -> None:
+def _timer(s: Sim, i: int, due: int) -> None:
     """The flow's timer, if it is due; else it was put off, and is waited for again."""
     f, w = flow_of(s, i), world_of(s)
-    if w.now != f.timer_event_ns:
+    if due != f.timer_event_ns:
         return  # another event, for an earlier time, took its place
     f.timer_event_ns = -1
     if f.timer == TIMER_NONE or (f.state == 3 and event_of(s, i).tp.packets_out == 0):
@@ -144,20 +145,25 @@ def run(s: Sim) -> int:
             w.now = w.end_ns
             return 0
         drop_first(s)
+        due, at = at, max(at, w.now)
         w.now = at
         if at < w.busy_until and kind in (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK):
             schedule(s, w.busy_until, kind, argument)
             continue
         if w.down_until and kind in (EV_ACK, EV_ARRIVE) and is_cut_off(s, argument):
             continue
-        _do(s, kind, argument)
+        if w.ack_ns:
+            if waits(s, kind, argument):
+                continue
+            work_on(s, kind)
+        _do(s, kind, argument, due)
         if w.overflow:
             return 2
     return 0
 
 
 @jit
-def _do(s: Sim, kind: int, argument: int) -> None:
+def _do(s: Sim, kind: int, argument: int, due: int) -> None:
     if kind == EV_ACK:
         tcp_ack(s, argument)
     elif kind == EV_ARRIVE:
@@ -167,7 +173,7 @@ def _do(s: Sim, kind: int, argument: int) -> None:
     elif kind == EV_PACE:
         pacing_timer(s, argument)
     elif kind == EV_TIMER:
-        _timer(s, argument)
+        _timer(s, argument, due)
     elif kind == EV_DELACK:
         delayed_ack(s, argument)
     elif kind == EV_ENTER:

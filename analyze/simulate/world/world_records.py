@@ -82,13 +82,13 @@ class World(Protocol):
     ce_ns: int  # mark packets that queued longer; 0: never
     peeks: int  # 1: a packet has queued when it is the first, 0: when it leaves
     aggregate_ns: int  # ACKs leave at multiples of this; 0: at once
-    host_ns: int  # what hosts add to a round trip
-    syn_host_ns: int  # and to that of a SYN, which needs no application
-    noise_ns: int  # and up to this at random
     timestamp_phase_ns: int  # how long ago a timestamp changed as the run began
     busy_ns: int  # how long hosts are busy with something else, on average
     busy_every_ns: int  # and after how long they are again, on average; 0: as usual
     busy_until: int
+    ack_ns: int  # how long the hosts' one CPU works on an ACK; 0: no time
+    arrives_at: int  # when the next segment may
+    cpu_until: int  # it works until then on what has come
     late_readers: int
     # the recording
     recorded: int

@@ -30,7 +30,7 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
 VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3"} | {name: name for name in HZ}
-HOST_US = 56  # what hosts add to each round trip
+HOST_US = 50  # what hosts add to each round trip
 _MOST_BUFFER = 10**12
 _MOST_US = 7200 * 10**6
 # What a path's rate, round trip ... may change to, in CHANGES' units.
@@ -50,9 +50,10 @@ class PathSetup:
     netem. `in_skbs`: packets of one skb share their fate, as in a sender's netem; `whole_skbs`: it
     comes to the receiver in one piece where the bucket has room for it, as with GSO on a path of
     virtual devices. Hosts do something else every `busy_every_us` for `busy_us` on average (0: as
-    world_loop.py has it). With
-    `late_readers` a recorder has the receiver's CPU, too, see receiver.py. A full segment has `mss`
-    bytes after `headers` bytes on the wire. `unresolved`: the first packet waits for ARP.
+    world_loop.py has it). With `late_readers` a recorder has the receiver's CPU, too, see
+    receiver.py; with `ack_us` all hosts are one CPU, which works so long on an ACK, see
+    processor.py. A full segment has `mss` bytes after `headers` bytes on the wire. `unresolved`:
+    the first packet waits for ARP.
     """
 
     rate_bps: int
@@ -79,6 +80,7 @@ class PathSetup:
     busy_every_us: int = 0
     busy_us: int = 0
     late_readers: bool = False
+    ack_us: int = 0
     changes: tuple[tuple[int, str, float], ...] = ()
 
     @property
