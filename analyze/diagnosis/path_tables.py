@@ -155,11 +155,11 @@ ORDER BY run_id, p.flow, ns
 # the wait that the sample shows, so that of the next ACK's round trip (`rtt_us`, at `ns`) the queue
 # had about that. But that ACK is of a packet that may have passed the queue any time in its round
 # trip, before what the way back takes: it waited for no less than the least of the samples around
-# that time show, and no more than the most. Where ACKs pause for longer than a round trip, nothing
-# tells.
+# that time show, and no more than the most. Samples are looked for by the second, as in PROBES.
+# Where ACKs pause for longer than a round trip, nothing tells.
 TRIPS = """
 WITH samples AS (
-  SELECT run_id, flow, ns, ns + held_ns AS until_ns, wait_s,
+  SELECT run_id, flow, ns, wait_s,
     coalesce(lead(wait_s) OVER (PARTITION BY run_id, flow ORDER BY ns), wait_s) AS next_s
   FROM these_queue
 ), trips AS (
@@ -174,9 +174,14 @@ SELECT t.run_id, t.flow, t.ns, t.rtt_us, 1e6 * t.wait_s AS wait_us,
   t.rtt_us - 1e6 * t.wait_s AS path_us,
   t.rtt_us - 1e6 * max(greatest(q.wait_s, q.next_s)) AS least_us,
   t.rtt_us - 1e6 * min(least(q.wait_s, q.next_s)) AS most_us
-FROM trips t JOIN samples q ON q.run_id = t.run_id AND q.flow = t.flow
-  AND q.ns <= t.ns AND q.until_ns >= least(t.sent_ns, t.sample_ns)
-GROUP BY t.run_id, t.flow, t.sample_ns, t.ns, t.sent_ns, t.rtt_us, t.wait_s
+FROM (
+  SELECT t.*, coalesce(b.ns, t.sample_ns) AS first_ns,
+    unnest(generate_series(first_ns // 1000000000, t.ns // 1000000000)) AS second
+  FROM trips t ASOF LEFT JOIN samples b
+    ON b.run_id = t.run_id AND b.flow = t.flow AND least(t.sent_ns, t.sample_ns) >= b.ns
+) t JOIN samples q ON q.run_id = t.run_id AND q.flow = t.flow AND q.ns // 1000000000 = t.second
+  AND q.ns BETWEEN t.first_ns AND t.ns
+GROUP BY t.run_id, t.flow, t.sample_ns, t.ns, t.rtt_us, t.wait_s
 """
 
 # What the set-up says that a flow's path takes, where it states that this changes: `us` from

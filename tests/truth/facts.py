@@ -507,7 +507,7 @@ class Flow:
             place = bisect_left(times, left)
             if place < len(acks) and times[place] - left <= 1000 * acks[place][1]:
                 ns, rtt = acks[place]
-                first = max(0, bisect_left(sampled, min(ns - 1000 * rtt, at)) - 1)
+                first = max(0, bisect_right(sampled, min(ns - 1000 * rtt, at)) - 1)
                 seen = waits[first : bisect_right(sampled, ns) + 1]
                 trips = found.setdefault((ns - self.zero) // 1_000_000_000, [])
                 trips.append((rtt - wait, rtt - max(seen), rtt - min(seen)))
