@@ -15,6 +15,7 @@ from pathlib import Path
 from ...collect.lake.lake_place import is_lake
 from ...collect.store import store as recorded
 from ...collect.store.catalog_check import check_tables
+from ...collect.store.file_errors import missing
 from ...collect.store.schema.table import CACHE_PREFIX
 from ...collect.store.store import Store
 from ...probes.base.errors import StoreError
@@ -53,6 +54,17 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
         store.close()
         raise
     return store
+
+
+def open_to_change(path: Path) -> Store:
+    """Open a store that must be there, as `open_store`: a wrong name makes no file.
+
+    Raises:
+        StoreError: as `open_store`.
+    """
+    if not is_lake(path) and not path.exists():
+        raise missing(path)
+    return open_store(path)
 
 
 @contextmanager

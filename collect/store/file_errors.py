@@ -21,6 +21,11 @@ def _says(error: Exception, *words: str) -> bool:
     return any(word in text for word in words)
 
 
+def missing(path: Path) -> StoreError:
+    """Return the error that says that there is no store at `path`."""
+    return StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
+
+
 def explained(path: Path | str, error: Exception) -> StoreError:
     """Turn DuckDB's message about a file into fact, cause and way out."""
     text = " ".join(str(error).split())

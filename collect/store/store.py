@@ -19,7 +19,7 @@ from ..bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from . import schema
 from .catalog_check import check_catalog
 from .connect import connect
-from .file_errors import explained
+from .file_errors import explained, missing
 from .free_name import move_to_free_name
 from .row_check import check_rows, may_be_of_rows
 from .schema.table import CACHE_PREFIX
@@ -275,7 +275,7 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
     path = Path(path)
     exists = path.exists()
     if not exists and read_only:
-        raise StoreError(f"there is no store at {path}", "make one with `bbrscope ingest BUNDLE`")
+        raise missing(path)
     if path.is_symlink() and not exists:
         path = Path(os.path.realpath(path))  # where no store is yet
     _check_path(path, exists)

@@ -101,13 +101,13 @@ def command(
 def _replay_and_print(request: ReplayRequest) -> bool:
     """Replay and say how it agrees with the kernel; return whether it does throughout."""
     from ...analyze.story.names import translate
-    from ...analyze.views.store_with_views import open_store
+    from ...analyze.views.store_with_views import open_to_change
 
     def say_translated(text: str) -> None:
         say(translate(text, request.names))
 
     printer = None if request.as_json else agreement.AgreementText(say_translated, request.fields)
-    with open_store(request.store) as opened:
+    with open_to_change(request.store) as opened:
         run_ids, documents = _chosen(opened, request.runs)
         for refused in documents if printer is not None else ():
             say(printable(str(refused["refused"])))

@@ -34,10 +34,10 @@ def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
     bbrscope runs --format json | jq '.[] | select(.rows_lost > 0) | .run'
     bbrscope runs --remove monday
     """
-    from ...analyze.views.store_with_views import open_store
+    from ...analyze.views.store_with_views import open_to_change
 
     if remove:
-        with open_store(store) as opened:
+        with open_to_change(store) as opened:
             run_ids = [opened.run_id(name) for name in remove]
             with opened.transaction():
                 for run_id in run_ids:

@@ -127,6 +127,17 @@ def test_runs_without_a_store_says_how_to_make_one(shell: Shell) -> None:
     assert "bbrscope ingest" in answer.err
 
 
+@pytest.mark.parametrize("words", [["replay"], ["replay", "any"], ["runs", "--remove", "any"]])
+def test_what_changes_a_store_makes_none_where_there_is_none(
+    words: list[str], shell: Shell, tmp_path: Path
+) -> None:
+    answer = shell(*words)
+    assert answer.status == 1
+    assert "there is no store" in answer.err
+    assert "bbrscope ingest" in answer.err
+    assert not list(tmp_path.glob("*.duckdb"))
+
+
 def test_sql_reads_from_standard_input(loaded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT run FROM runs ORDER BY run"))
     assert loaded("sql", "-", "--format", "csv").out == "run\nv2_single_1bdp\nv2_x_spur\n"
