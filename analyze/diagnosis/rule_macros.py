@@ -25,6 +25,14 @@ RULE_MACROS = (
         " back.' END)",
     ),
     Macro(
+        "queue_confidence",
+        ("wait_us", "is_stated"),
+        "",
+        "how sure it is that a long RTT is a queue's: its own samples show it; or only that the"
+        " set-up states a shorter path; or neither",
+        "CASE WHEN wait_us IS NOT NULL THEN 'high' WHEN is_stated THEN 'medium' ELSE 'low' END",
+    ),
+    Macro(
         "shortest_words",
         ("base_is_known", "other"),
         "",

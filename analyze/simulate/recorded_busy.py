@@ -42,12 +42,12 @@ SELECT (ns::BIGINT - ?) // 1000 AS t_us, tp_delivered AS delivered, rs_rtt_us AS
 FROM events WHERE run_id = ? AND flow = ? AND kind = 'main' ORDER BY ns, seq
 """
 
-# How long the CPU works on an ACK in most recordings [us]; calls that are needed to say another.
+# How long the CPU works on an ACK in most recordings [us]: taken where a recording has fewer calls
+# than these that tell its own.
 _ACK_US, _LEAST_CALLS = 51, 20
-# Calls further apart say nothing of it; of the others many an ACK came later than it could [us].
+# Calls further apart [us] say nothing of that. Of the others many an ACK came later than the CPU
+# was free: the shortest times count.
 _APART_US, _SHARE = 200, 0.1
-# An ACK for two packets, and each of them less than half of an ACK's time (world/processor.py).
-_ACKS_PER_PACKET = 1
 _CALLS = """
 SELECT (next - ns) / 1000 AS apart_us FROM (
   SELECT ns::BIGINT AS ns, lead(ns::BIGINT) OVER w AS next, rs_acked_sacked AS acked,
@@ -84,7 +84,9 @@ def with_busy_hosts(
 def _ack_us(con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, flows: list[int]) -> int:
     """How long one CPU works on an ACK: what lies between calls that let nothing go.
 
-    0 where one CPU could not do that for all that the path carries: then there are several.
+    0 where one CPU could not do that for all that the path carries: then there are several. A
+    packet takes up to an ACK's time: half of it by itself (world/processor.py), and half of the ACK
+    that is sent for two.
     """
     rows = con.execute(_CALLS, [run_id, flows, _APART_US]).fetchnumpy()["apart_us"]
     told = np.ma.filled(np.ma.asarray(rows).astype(float), np.nan)
@@ -92,7 +94,7 @@ def _ack_us(con: duckdb.DuckDBPyConnection, run_id: int, path: PathSetup, flows:
     ack_us = round(float(np.quantile(told, _SHARE))) if enough else _ACK_US
     rates = [path.rate_bps, *(value for _, what, value in path.changes if what == "rate")]
     packet_us = (path.mss + path.headers) * 8e6 / max(rates)
-    return ack_us if ack_us * _ACKS_PER_PACKET < packet_us else 0
+    return ack_us if ack_us < packet_us else 0
 
 
 def with_lateness(path: PathSetup, late_us: Array) -> PathSetup:

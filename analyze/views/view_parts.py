@@ -99,7 +99,7 @@ def times(ns: str, first_ns: str = "f.first_ns") -> str:
     return f"{ns}::BIGINT - k.zero_ns AS t_ns, ({ns} - {first_ns})::BIGINT AS flow_t_ns"
 
 
-# What `lead` gave, and the same of the next event as `n`: NULL if there is none.
+# Each text that `lead` has returned, and what replaces it where the next event is joined as `n`.
 _OF_NEXT: dict[str, str] = {}
 _NEXT_EVENT = " LEFT JOIN events n ON n.run_id = e.run_id AND n.flow = e.flow AND n.seq = e.seq + 1"
 
@@ -117,10 +117,10 @@ def lead(expression: str) -> str:
 def with_next(query: str) -> str:
     """Return a query with a join of each flow's next event in place of FLOW_WINDOW.
 
-    It finds the same rows, for a flow's events are numbered from 0 without holes, in less time: two
-    thirds of it with as many `lead` as in `binding`. A filter on the run's name would not reach the
-    events joined, so that it is for runs that are chosen. A query that asks the window for more
-    than `lead` is returned as it is.
+    It finds the same rows, since a flow's events are numbered from 0 without holes, and takes less
+    time: two thirds for `binding`, which asks for many values of the next event. It is for queries
+    of chosen runs: a filter on the run's name does not reach the events that are joined. A query
+    that asks the window for more than `lead` is returned as it is.
     """
     joined = query
     for found, of_next in _OF_NEXT.items():

@@ -69,7 +69,7 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     refused = of_tables - TABLE_FUNCTIONS
     for name, text in (*texts.items(), *macros):
         for called in _called(text):
-            if called.casefold() in refused:
+            if called in refused:
                 raise foreign(path, f"{name!r:.60} there calls {called}")
     if con.execute(_TRIGGERS).fetchall()[0][0]:
         raise foreign(path, "it holds triggers")
@@ -81,11 +81,12 @@ def check_catalog(con: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _called(text: str) -> Iterator[str]:
-    """Yield the words of a text before an opening parenthesis: names of functions are among them.
+    """Yield the words of a text before an opening parenthesis, in lower case.
 
-    DuckDB keeps a view without its comments: a name may be quoted, and blanks may follow it.
+    Names of functions are among them. DuckDB keeps a view without its comments: a name may be
+    quoted, and blanks may follow it.
     """
-    *before_each, _ = text.split("(")
+    *before_each, _ = text.casefold().split("(")
     for before in before_each:
         words = before.rstrip().removesuffix('"')
         yield words[len(words.rstrip(_WORD)) :]

@@ -329,7 +329,7 @@ def open_for_loading(path: Path) -> Iterator[Store]:
         with open_store(path) as store:
             created = store.created
             yield store
-            with suppress(duckdb.ConnectionException):  # whoever loaded has closed it
+            with suppress(duckdb.ConnectionException):  # who loaded may have closed it
                 created = None if store.runs() else created
     finally:
         if created is not None:

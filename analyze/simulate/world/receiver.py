@@ -20,8 +20,8 @@ _ATO_NS = 40_000_000
 # net.ipv4.tcp_comp_sack_nr, _delay_ns and _slack_ns.
 _COMP_ACKS, _COMP_NS, _SLACK_NS = 44, 1_000_000, 100_000
 _DUP_THRESH = 3
-# What hosts add to the round trip of a full segment and a cookie where they were recorded, else to
-# both, and to a SYN's.
+# What hosts add to a round trip: in the recorded guests (ack_ns) to that of a full segment, and of
+# a cookie; elsewhere to that of either; and to a SYN's.
 _HOST_NS, _COOKIE_NS, _OTHER_HOST_NS, _SYN_HOST_NS = HOST_US * US, 36_000, 56_000, 40_000
 _WIRE_BLOCKS = 3  # with timestamps
 # How long it takes for the application to be woken up and to read.

@@ -114,29 +114,28 @@ def _sim(world: Array, parts: dict[str, Any], callbacks: tuple[Any, ...]) -> Any
 def _changes(path: PathSetup) -> Any:
     changes = np.zeros(len(path.changes), rec.CHANGE)
     for row, change in enumerate(sorted(path.changes)):
-        at_us, what, value = change
-        if what == "rtt":
-            value = _ack_us(path, value)
-        changes["at"][row], changes["what"][row], changes["value"][row] = _change(
-            at_us, what, value
-        )
+        values = _change(path, *change)
+        changes["at"][row], changes["what"][row], changes["value"][row] = values
     return changes
 
 
 def _waits_us(path: PathSetup) -> int:
-    """What packets wait so that others can overtake them."""
+    """How long packets wait so that others can overtake them."""
     return path.reorder_us or path.rtt_us // 2
 
 
 def _ack_us(path: PathSetup, rtt_us: float) -> float:
-    """What of a round trip ACKs take: where packets overtake, the others have waited for the rest,
-    which stays as it is when the round trip changes."""
+    """How much of a round trip the ACK takes.
+
+    Where packets overtake others, these wait for the rest of it, as long after a change as before.
+    """
     return max(rtt_us - (_waits_us(path) if path.reorder else 0), 0)
 
 
-def _change(at_us: int, what: str, value: float) -> tuple[int, int, int]:
+def _change(path: PathSetup, at_us: int, what: str, value: float) -> tuple[int, int, int]:
     scaled = {"rate": 1, "loss": _PPB}.get(what, US)
-    return at_us * US, CHANGES[what], round(value * scaled)
+    changed = _ack_us(path, value) if what == "rtt" else value
+    return at_us * US, CHANGES[what], round(changed * scaled)
 
 
 def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:

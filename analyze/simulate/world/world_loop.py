@@ -145,6 +145,7 @@ def run(s: Sim) -> int:
             w.now = w.end_ns
             return 0
         drop_first(s)
+        # What came while work_before_sending() went on is due already.
         due, at = at, max(at, w.now)
         w.now = at
         if at < w.busy_until and kind in (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK):

@@ -30,7 +30,7 @@ CHANGES = {"rate": rec.CHANGE_RATE, "rtt": rec.CHANGE_RTT} | {
 # HZ of the kernels that the recordings come from: Debian's 250, the others' 1000.
 HZ = {"v1": 250, "v2": 1000, "v3": 1000}
 VERSION_OF = {"bbr": "v1", "bbr1": "v1", "bbr2": "v2", "bbr3": "v3"} | {name: name for name in HZ}
-HOST_US = 50  # what hosts add to each round trip
+HOST_US = 50  # what hosts add to the round trip of a full segment where they were recorded
 _MOST_BUFFER = 10**12
 _MOST_US = 7200 * 10**6
 # What a path's rate, round trip ... may change to, in CHANGES' units.

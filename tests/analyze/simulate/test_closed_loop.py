@@ -17,7 +17,7 @@ from .test_simulated_bundle import bbrscope
 def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path) -> None:
     bundle, store = tmp_path / "sim", tmp_path / "s.duckdb"
     words = ["--path", "rate=5mbit,rtt=20ms,buffer=24pkt", "--cc", "v2", "--duration", "0.6s"]
-    words += ["--seed", "3"]  # whose RTTs are near those of most seeds
+    words += ["--seed", "3"]  # a run whose RTTs are like those of most seeds
     bbrscope("simulate", *words, "-o", str(bundle), store=store)
     plain, compiled = (bbrscope("simulate", *words, "--json", store=store, plain=p) for p in (1, 0))
     assert plain == compiled

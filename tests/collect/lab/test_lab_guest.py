@@ -139,7 +139,8 @@ running() {
 """
 
 
-# Four that take all CPU there is, as long as a run's traffic lasts: from before it counts CPU time.
+# Four loops that take the CPU while a run's traffic lasts. They begin when its process has started,
+# before it counts CPU time.
 HOGS = """
 traffic() { pgrep -f '[.]lab[.]traffic' > /tmp/none; }
 (until traffic; do sleep 0.1; done
