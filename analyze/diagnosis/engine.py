@@ -17,7 +17,7 @@ from ..story.completeness import RunCompleteness, completeness_of_many
 from ..views.runs_together import RUNS_TOGETHER, together
 from .needs import NEEDS, lacking
 from .ranking import both_ways, ranked
-from .rule import COLUMNS, CONFIDENCE, Rule, rules
+from .rule import COLUMNS, CONFIDENCE, Rule, RuleLine, rules
 from .tables import Prepared, prepare
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Finding:
         cost_s: time lost; cost_bytes: payload that could have been carried; None: unknown.
         severity: severe, moderate or minor by the share of the flow's time; unknown without cost.
         values: the numbers that the rule's sentences name.
-        remedies: those of the rule that fit this BBR version and what was found.
+        causes, remedies: those of the rule that fit this BBR version and what was found.
         codes: decisions of `Rule.codes` that the flow took there, and how often, most first.
     """
 
@@ -51,6 +51,7 @@ class Finding:
     severity: str
     confidence: str
     values: dict[str, Any]
+    causes: tuple[str, ...]
     remedies: tuple[str, ...]
     codes: dict[str, int]
 
@@ -333,17 +334,14 @@ def _finding(rule: Rule, row: Row, diagnosis: Diagnosis) -> Finding:
         _severity(cost_s, subject.duration_s if subject else diagnosis.duration_s),
         confidence,
         row,
-        _remedies(rule, diagnosis.version, row),
+        _fitting(rule.causes, diagnosis.version, row),
+        _fitting(rule.remedies, diagnosis.version, row),
         {},
     )
 
 
-def _remedies(rule: Rule, version: str, row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        remedy.text
-        for remedy in rule.remedies
-        if version.removeprefix("v") in remedy.versions and (not remedy.when or row[remedy.when])
-    )
+def _fitting(lines: Sequence[RuleLine], version: str, row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(line.text for line in lines if line.fits(version, row))
 
 
 def _count_codes(con: duckdb.DuckDBPyConnection, findings: Mapping[int, Sequence[Finding]]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import string
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from ...collect.store.schema.table import Column
 
@@ -24,17 +26,27 @@ CONFIDENCES = ("high", "medium", "low")
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """What to try.
+class RuleLine:
+    """A cause, or something to try, that may fit some findings of a rule only.
 
     Attributes:
-        versions: digits of the BBR versions that it is good advice for.
-        when: column of the rule's query, true where it is; empty: always.
+        versions: digits of the BBR versions that it fits.
+        when: column of the rule's query, true where it fits; empty: always.
+        unless: column of the rule's query, true where it does not fit; empty: none.
     """
 
     text: str
     versions: str = "123"
     when: str = ""
+    unless: str = ""
+
+    def fits(self, version: str, values: Mapping[str, Any]) -> bool:
+        """Tell whether it fits a finding of this version ("v1"), of these columns of the query."""
+        return (
+            version.removeprefix("v") in self.versions
+            and not (self.when and not values[self.when])
+            and not (self.unless and values[self.unless])
+        )
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class Rule:
         name: the file's; stable, what programs know the finding by.
         title: the trouble in a few words; sentence: in one sentence, numbers in braces.
         evidence: sentences with the numbers and times that show it.
-        cause: what usually brings it about; remedies: what to try; sources: who described it.
+        causes: what usually brings it about; remedies: what to try; sources: who described it.
         cost: words after the lost time, "3 s", such as "of waiting in the queue".
         versions: digits of the BBR versions it is about; flows: how many flows it needs at least.
         needs: what the recording must have, see `needs.NEEDS`.
@@ -63,8 +75,8 @@ class Rule:
     title: str
     sentence: str
     evidence: tuple[str, ...]
-    cause: str
-    remedies: tuple[Remedy, ...]
+    causes: tuple[RuleLine, ...]
+    remedies: tuple[RuleLine, ...]
     sources: tuple[str, ...]
     sql: str
     cost: str = "of sending at the full rate"
@@ -81,9 +93,10 @@ class Rule:
 
     @property
     def names(self) -> set[str]:
-        """Columns that the rule's sentences name, and those that its remedies depend on."""
+        """Columns that the rule's sentences name, and those that causes and remedies depend on."""
         parts = [part for text in (self.sentence, *self.evidence) for part in _parse(text)]
-        conditions = {remedy.when for remedy in self.remedies if remedy.when}
+        lines = (*self.causes, *self.remedies)
+        conditions = {column for line in lines for column in (line.when, line.unless) if column}
         return {name for _, name, _, _ in parts if name} | conditions
 
 
@@ -110,8 +123,9 @@ def rule_of(name: str, text: str) -> Rule:
     """
     keys = tomllib.loads(text)
     tuples = {key: tuple(value) for key, value in keys.items() if isinstance(value, list)}
-    remedies = tuple(
-        Remedy(remedy) if isinstance(remedy, str) else Remedy(**remedy)
-        for remedy in keys["remedies"]
-    )
-    return Rule(name=name, **{**keys, **tuples, "remedies": remedies})
+    lines = {key: _lines(keys[key]) for key in ("causes", "remedies")}
+    return Rule(name=name, **{**keys, **tuples, **lines})
+
+
+def _lines(texts: list[str | dict[str, str]]) -> tuple[RuleLine, ...]:
+    return tuple(RuleLine(text) if isinstance(text, str) else RuleLine(**text) for text in texts)

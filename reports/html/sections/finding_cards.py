@@ -39,6 +39,12 @@ class Card:
         return f"flows {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else ""
 
     @property
+    def causes(self) -> str:
+        """What usually brings it about: all that fits what was found of any of the flows."""
+        fitting = {text for one in self.texts for text in one.finding.causes}
+        return " ".join(line.text for line in self.rule.causes if line.text in fitting)
+
+    @property
     def remedies(self) -> list[str]:
         """What to try: all that fits what was found of any of the flows."""
         return list(dict.fromkeys(text for one in self.texts for text in one.finding.remedies))

@@ -51,7 +51,7 @@ def _finding_lines(diagnosis: Diagnosis, number: int, finding: Finding, names: s
     if finding.codes:
         decisions = ", ".join(findings.codes(finding))
         lines += _wrap(f"decisions: {decisions}", "   ", "     ")
-    lines += _wrap(f"usual cause: {translate(rule.cause, names)}", "   ", "     ")
+    lines += _wrap(f"usual cause: {translate(' '.join(finding.causes), names)}", "   ", "     ")
     lines.append("   try:")
     for remedy in finding.remedies:
         lines += _wrap(translate(remedy, names), "   - ", "     ")
@@ -102,8 +102,8 @@ def _about(rule: Rule) -> list[tuple[str, str]]:
         ("cost", f"seconds {rule.cost}"),
         ("needs", ", ".join(NEEDS[need].words for need in rule.needs) or "events"),
         ("decisions", ", ".join(rule.codes) or "none"),
-        ("usual cause", rule.cause),
-        *(("try", remedy.text) for remedy in rule.remedies),
+        *(("usual cause", line.text) for line in rule.causes),
+        *(("try", line.text) for line in rule.remedies),
         *(("source", text) for text in rule.sources),
         *(("studies", f"{name} of analyze/diagnosis/CATALOGUE.md") for name in rule.catalogue),
         ("confidence", rule.confidence),

@@ -239,7 +239,7 @@ def _finding_document(diagnosis: Diagnosis, finding: Finding, names: str) -> dic
         "evidence": [translate(each, names) for each in shown],
         "values": finding.values,
         "codes": finding.codes,
-        "cause": translate(rule.cause, names),
+        "cause": translate(" ".join(finding.causes), names),
         "try": [translate(remedy, names) for remedy in finding.remedies],
         "sources": list(rule.sources),
     }

@@ -41,7 +41,7 @@ def test_words_are_there_and_vocabularies_known(rule: Rule) -> None:
     assert not re.search(
         r"_packets\} packets|_bytes\} bytes", " ".join((rule.sentence, *rule.evidence))
     )
-    assert all((rule.evidence, rule.cause, rule.remedies, rule.sources))
+    assert all((rule.evidence, rule.causes, rule.remedies, rule.sources))
     assert set(rule.codes) <= set(BY_NAME)
     assert set(rule.needs) <= set(NEEDS)
     assert set(rule.explains) <= {other.name for other in rules()} - {rule.name}

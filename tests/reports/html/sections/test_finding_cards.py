@@ -30,8 +30,9 @@ def found(name: str, flow: int | None, cost_s: float) -> Finding:
     texts = (rule.sentence, *rule.evidence)
     fields = {field for text in texts for _, field, _, _ in string.Formatter().parse(text) if field}
     values = dict.fromkeys(fields - {"flow"}, 1000 + (flow or 0))
+    causes = tuple(line.text for line in rule.causes[:: -1 if flow == 3 else 1][:2])
     advice = ("for all", f"for flow {flow}")
-    return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", values, advice, {})
+    return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", values, causes, advice, {})
 
 
 def test_flows_share_a_card_and_keep_their_numbers() -> None:
@@ -56,6 +57,12 @@ def test_flows_share_a_card_and_keep_their_numbers() -> None:
     ]
     for finding in made.findings:
         assert all(advice in html for advice in finding.remedies)
+    # Each cause once, in the rule's order, though the first finding has the last of them first.
+    shown = cards[0].replace("&#39;", "'")
+    places = [shown.find(line.text) for line in shared[0].rule.causes]
+    assert len(places) == 3
+    assert -1 < places[0] < places[1] < places[2]
+    assert shown.count(shared[0].rule.causes[1].text) == 1
     texts = {
         part for one in section.cards[0].texts for part in one.sentence if isinstance(part, str)
     }
