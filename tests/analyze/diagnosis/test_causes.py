@@ -6,11 +6,19 @@ import re
 
 import pytest
 from bbrscope.analyze.bbr.codes import PRTT_SKIP_IDLE
-from bbrscope.analyze.diagnosis.engine import diagnose_together
+from bbrscope.analyze.diagnosis.engine import diagnose, diagnose_together
 from bbrscope.analyze.diagnosis.rule import RuleLine, rules
 from bbrscope.collect.store.store import Store
 
-from tests.analyze.diagnosis.test_diagnosis_fires import HEALTHY, PUT, Alter, alter, ask, clone
+from tests.analyze.diagnosis.test_diagnosis_fires import (
+    HEALTHY,
+    PUT,
+    RULES,
+    Alter,
+    alter,
+    ask,
+    clone,
+)
 
 __all__ = ["alter"]
 # What is about one version's code or parameters, by the other versions' digits.
@@ -107,3 +115,27 @@ def test_losses_elsewhere_are_why_a_loss_based_flow_gets_little(alter: Alter) ->
     told = ask(alter(run, lossy), run, "starves_others")
     assert any("elsewhere" in text for text in told.causes)
     assert not any("buffer" in text for text in (*told.causes, *told.remedies))
+
+
+def test_a_timeout_that_was_undone_lost_nothing(shipped: Store, alter: Alter) -> None:
+    """All silences of v2_x_spur end in an undo; without these, its packets may have been lost."""
+    run = "v2_x_spur"
+    (made,) = diagnose(shipped.con, shipped.run_id(run), [RULES["outage"]]).findings
+    (held,) = made.causes
+    assert held.startswith("Each of these timeouts was undone")
+    kept = "UPDATE events SET kind = 'ssthresh' WHERE {run} AND kind = 'undo_cwnd'"
+    causes = ask(alter(run, [kept]), run, "outage").causes
+    assert len(causes) == 2
+    assert not any("undone" in text for text in causes)
+
+
+def test_who_dropped_is_told_where_the_queue_knows(alter: Alter) -> None:
+    """A thirtieth of all packets was marked lost: elsewhere, or in the queue that was sampled."""
+    (other,) = ask(alter(HEALTHY, PUT["heavy_loss"][1]), HEALTHY, "heavy_loss").causes
+    assert "a radio, a cable or a policer" in other
+    counted = (
+        "UPDATE queue_samples q SET dropped = (SELECT coalesce(max(tp_lost), 0) FROM events e"
+        " WHERE e.{run} AND e.ns <= q.ns) WHERE {run}"
+    )
+    (own,) = ask(alter(HEALTHY, [counted]), HEALTHY, "heavy_loss").causes
+    assert own.startswith("The bottleneck's queue dropped them")
