@@ -290,7 +290,7 @@ def predict(
         simulated,
         other,
         verdicts,
-        sentence(why, guessed=not world.is_described),
+        sentence(why, world.setup, changed, guessed=not world.is_described),
         bool(why),
         own_runs,
         [run for runs in ends for run in runs],

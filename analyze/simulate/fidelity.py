@@ -17,6 +17,7 @@ from ..replay.run_info import run_info
 from .closed_loop import check_fit, check_length, intervals, outcomes_of
 from .course import recorded_course
 from .known_errors import TOLERANCES, Interval, Tolerance
+from .known_fidelity import MILESTONES, KnownRun, agrees, kinds_of
 from .milestones import milestones
 from .recorded_world import recorded_world
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from .closed_loop import SeedOutcome
+    from .world.world_setup import Setup
 
 
 # Of 20 seeds the 5 % and the 95 % are those of one seed: whether kernels lie within is then chance.
@@ -50,16 +52,19 @@ REACHED = tuple(
         ("rtt_p95_ms", "RTT 95 %, ms", 1),
     )
 )
-DONE = (
-    ComparedColumn("startup_end_s", "STARTUP's end, s", 3, Tolerance(0.1)),
-    ComparedColumn("first_inflight_hi", "first inflight_hi", 0, Tolerance(0.1, 2)),
-    ComparedColumn("probes_per_min", "probes per minute", 0, Tolerance(0.1)),
-    ComparedColumn("too_high", "too high, %", 0, Tolerance(0, 0.1), True),
-    ComparedColumn("probe_rtts", "PROBE_RTTs", 0, Tolerance(0, 1)),
-    ComparedColumn("share_up", "UP, % of time", 1, Tolerance(0, 0.02), True),
-    ComparedColumn("share_down", "DOWN, %", 1, Tolerance(0, 0.02), True),
-    ComparedColumn("share_cruise", "CRUISE, %", 1, Tolerance(0, 0.02), True),
-    ComparedColumn("share_probe_rtt", "PROBE_RTT, %", 1, Tolerance(0, 0.02), True),
+DONE = tuple(
+    ComparedColumn(name, heading, digits, MILESTONES[name], percent)
+    for name, heading, digits, percent in (
+        ("startup_end_s", "STARTUP's end, s", 3, False),
+        ("first_inflight_hi", "first inflight_hi", 0, False),
+        ("probes_per_min", "probes per minute", 0, False),
+        ("too_high", "too high, %", 0, True),
+        ("probe_rtts", "PROBE_RTTs", 0, False),
+        ("share_up", "UP, % of time", 1, True),
+        ("share_down", "DOWN, %", 1, True),
+        ("share_cruise", "CRUISE, %", 1, True),
+        ("share_probe_rtt", "PROBE_RTT, %", 1, True),
+    )
 )
 _BY_NAME = {column.name: column for column in (*REACHED, *DONE)}
 
@@ -69,7 +74,8 @@ class Compared:
     """A recording beside its simulations: METRICS and milestones by name.
 
     `refused` says why there is no comparison. `cause` is why the recorded STARTUP ended,
-    `same_cause` the share of seeds in which it ended for the same reason.
+    `same_cause` the share of seeds in which it ended for the same reason. `setup`: what was
+    simulated; None: refused.
     """
 
     run: str
@@ -78,16 +84,19 @@ class Compared:
     refused: str = ""
     cause: str = ""
     same_cause: float = 1.0
+    setup: Setup | None = None
 
     def agrees(self, name: str) -> bool:
-        """Whether the recorded value lies within the seeds' 5 % to 95 %, or within the tolerance.
+        """Whether a quantity agrees, see known_fidelity.py."""
+        return agrees(name, self.recorded[name], self.simulated[name])
 
-        NaN, a milestone that was never reached, agrees with NaN alone.
-        """
-        value, (low, middle, high) = self.recorded[name], self.simulated[name]
-        if np.isnan(value) or np.isnan(middle):
-            return bool(np.isnan(value) == np.isnan(middle))
-        return low <= value <= high or _BY_NAME[name].tolerance.sign(value, middle) == 0
+    def known(self) -> KnownRun:
+        """This comparison as `known_fidelity.json` has it. Raises ValueError: it was refused."""
+        if self.setup is None:
+            raise ValueError(self.refused)
+        version = next(flow.version for flow in self.setup.flows if flow.version)
+        about = self.run, version, kinds_of(self.setup), round(self.setup.path.loss, 6)
+        return KnownRun(*about, _same(self), self.recorded, self.simulated)
 
 
 def compare(
@@ -109,7 +118,7 @@ def compare(
         recorded = world.recorded | done.values
         same = float(np.mean([one.milestones.cause == done.cause for one in outcomes]))
         simulated = intervals(outcomes) | _of_milestones(outcomes)
-        yield Compared(name, recorded, simulated, "", done.cause, same)
+        yield Compared(name, recorded, simulated, "", done.cause, same, world.setup)
 
 
 def _of_milestones(outcomes: Sequence[SeedOutcome]) -> dict[str, Interval]:

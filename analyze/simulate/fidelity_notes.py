@@ -1,76 +1,79 @@
 """For which paths a simulation was compared with kernels, and what is not modelled.
 
-Every number of a simulation is printed with this; README.md of this folder has the comparison.
+Every number of a simulation is printed with this. What comparisons came to is counted from
+known_fidelity.py; README.md of this folder has the whole of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ...probes.base.plurals import plural
+from .known_errors import TOLERANCES
+from .known_fidelity import KINDS, MILESTONES, KnownRun, kinds_of, of_kind, shipped
 from .world.world_setup import PathSetup, Setup
 from .world.worlds import PATH_PACKET
 
-_COMPARED = (
-    "compared with kernels' recordings (bbrscope simulate --fidelity): goodput within 2 %, RTTs"
-    " within 5 %, losses within 15 % on such paths"
-)
-
-# Of what was compared: paths' shortest round trips and, of FIFOs, the buffers in BDP (recorded are
-# 0.2 to 4; a fit of the largest came to 5.7), and random loss.
+# Of what was compared: paths' shortest round trips, with marks half and twice the one there is;
+# and, of FIFOs, the buffers in BDP (recorded are 0.2 to 4; a fit of the largest came to 5.7).
 _ROUND_TRIPS_US = 9_900, 80_000
+_MARKED_ROUND_TRIPS_US = 1_500, 6_000
 _BUFFERS_BDP = 0.15, 6.0
-_MOST_LOSS = 0.02
+# A random loss was compared if a recording's is this near to it; or more.
+_NEAR_LOSS = 2.0
 # Packets in a token bucket; recorded ones have two, up to a part of one.
 _MOST_BUCKET = 3
 
 _GUESSED = "the path is fitted from the recording alone, for which intervals are wider"
+_QUANTITIES = {
+    "goodput_mbps": "goodput",
+    "lost_packets": "losses",
+    "rtt_p50_ms": "median RTT",
+    "rtt_p95_ms": "95th percentile of RTTs",
+}
+_MILESTONES = {
+    "startup_end_s": "STARTUP's end",
+    "first_inflight_hi": "first inflight_hi",
+    "probes_per_min": "probes per minute",
+    "too_high": "share of probes that go too high",
+    "probe_rtts": "PROBE_RTTs",
+    "share_up": "time in UP",
+    "share_down": "time in DOWN",
+    "share_cruise": "time in CRUISE",
+    "share_probe_rtt": "time in PROBE_RTT",
+}
 
 
 def outside(setup: Setup) -> list[str]:
     """Why a simulation of this world may disagree with kernels; empty: no reason is known."""
-    versions = [flow.version for flow in setup.flows]
-    return [*_of_path(setup), *_of_flows(setup, versions)]
+    return [*_of_path(setup), *_of_flows(setup), *_of_kinds(setup)]
 
 
-def _of_path(setup: Setup) -> list[str]:
-    path, why = setup.path, []
+def _of_path(setup: Setup) -> Iterator[str]:
+    path = setup.path
+    round_trips = _MARKED_ROUND_TRIPS_US if path.marks_us or path.ecn else _ROUND_TRIPS_US
     if not 5_000_000 <= path.rate_bps <= 40_000_000:
-        why.append("no kernel's recording has this rate")
-    if not _ROUND_TRIPS_US[0] <= path.rtt_us <= _ROUND_TRIPS_US[1]:
-        why.append("no kernel's recording has this round trip")
+        yield "no kernel's recording is near this rate"
+    if not round_trips[0] <= path.rtt_us <= round_trips[1]:
+        yield "no kernel's recording is near this round trip"
     if _has_other_buffer(path):
-        why.append("no kernel's recording has such a buffer")
+        yield "no kernel's recording has such a buffer"
     if not path.policer and path.burst_bytes > _MOST_BUCKET * (path.mss + path.headers):
-        why.append("no kernel's recording has such a token bucket")
-    if path.loss > _MOST_LOSS:
-        why.append("no recording with so much random loss was compared")
-    if path.marks_us or path.ecn:
-        why.append(
-            "with ECN marks the RTT's 95 % comes out up to 16 % low, and goodput up to 2 % high"
-        )
+        yield "no kernel's recording has such a token bucket"
     if path.jitter_us or path.aggregation_us or path.policer:
-        why.append("jitter, ACK aggregation and policers were never compared")
+        yield "jitter, ACK aggregation and policers were never compared"
     if path.reorder:
-        why.append(
-            "with reordering it is chance whether v1 loses 40 packets in STARTUP or none, and the"
-            " RTT's median comes out up to 5 % low under v1 and v2"
-        )
+        yield "with reordering it is chance whether v1 loses 40 packets in STARTUP or none"
     changed = {what for _, what, _ in path.changes}
     if changed & {"rtt", "loss"}:
-        why.append("changes of the round trip and of the loss were never compared")
+        yield "changes of the round trip and of the loss were never compared"
     if "outage" in changed:
-        why.append("an outage of the data alone was never compared")
-    if "acks" in changed:
-        why.append(
-            "where ACKs alone are lost goodput comes out up to 4 % high, and v1's losses at 0.6"
-            " times"
-        )
+        yield "an outage of the data alone was never compared"
     if "down" in changed:
-        why.append(
-            "after an outage losses come out up to 15 % low, and RTTs 5 to 10 % low from"
-            " a recording whose hosts were quieter than usual"
+        yield (
+            "after an outage RTTs come out 5 to 10 % low from a recording whose hosts were quieter"
+            " than usual"
         )
-    return why
 
 
 def _has_other_buffer(path: PathSetup) -> bool:
@@ -82,39 +85,84 @@ def _has_other_buffer(path: PathSetup) -> bool:
     return size > 0 and not _BUFFERS_BDP[0] <= size / bdp <= _BUFFERS_BDP[1]
 
 
-def _of_flows(setup: Setup, versions: list[str | None]) -> list[str]:
-    why = []
-    if any(flow.variant for flow in setup.flows):
-        why.append("no kernel runs these rules: only the sender and the path were compared")
-    if len([version for version in versions if version]) > 1:
-        why.append(
-            "where flows with BBR share a path, losses come out at 0.4 to 1.2 times, and v2 probes"
-            " more often"
-        )
-    if "v2" in versions and setup.path.loss:
-        why.append(
-            "under random loss kernels' own runs of v2 differ by 8 % in goodput, and more of its"
-            " probes go too high"
-        )
-    if "v3" in versions and setup.path.loss:
-        why.append("under random loss kernels' own runs of v3 differ by 6 % in goodput")
-    if "v2" in versions and any(what == "rate" for _, what, _ in setup.path.changes):
-        why.append("after a change of rate v2 carries up to 5 % too little")
+def _of_flows(setup: Setup) -> Iterator[str]:
+    versions = {flow.version for flow in setup.flows} - {None}
     others = {flow.cc for flow in setup.flows if not flow.version}
+    if any(flow.variant for flow in setup.flows):
+        yield "no kernel runs these rules: only the sender and the path were compared"
+    if len(setup.flows) > 2:
+        yield "no kernel's recording has more than two flows on a path"
+    if len(versions) > 1:
+        yield "no kernel's recording has two versions of BBR on a path"
+    if any(flow.extra_rtt_us for flow in setup.flows):
+        yield "flows with round trips of their own were never compared"
+    if "v2" in versions and setup.path.loss:
+        yield "under random loss kernels' own runs of v2 differ by 8 % in goodput"
+    if "v3" in versions and setup.path.loss:
+        yield "under random loss kernels' own runs of v3 differ by 6 % in goodput"
     if "cubic" in others:
-        why.append(
-            "CUBIC was compared beside BBR in one scenario, where v2's STARTUP ended later and it"
-            " stayed longer in DOWN"
-        )
+        yield "CUBIC was compared beside BBR in one scenario"
     if others & {"reno", "vegas"}:
-        why.append("Reno and Vegas were never compared")
+        yield "Reno and Vegas were never compared"
     if "dctcp" in others:
-        why.append("DCTCP was compared alone, on one path; without ECN it is Reno")
+        yield "DCTCP was compared alone, on one path; without ECN it is Reno"
     if any(flow.unseen for flow in setup.flows):
-        why.append("others on the path are taken for one flow with CUBIC")
+        yield "others on the path are taken for one flow with CUBIC"
     if any(flow.kind in ("fixed-size", "on-off") for flow in setup.flows):
-        why.append("transfers of fixed size and pauses were never compared")
-    return why
+        yield "transfers of fixed size and pauses were never compared"
+
+
+def _of_kinds(setup: Setup) -> Iterator[str]:
+    """What recordings of this world's kinds came to, and which of its kinds none has."""
+    compared, kinds = of_kind(setup), kinds_of(setup)
+    for version in sorted({flow.version for flow in setup.flows if flow.version}):
+        own = [run for run in compared if run.version == version]
+        if lacking := [kind for kind in kinds if not any(kind in run.kinds for run in own)]:
+            yield f"no recording of {version} has {_and([KINDS[kind] for kind in lacking])}"
+        elif not any(set(run.kinds) == set(kinds) for run in own):
+            words = _and([KINDS[kind] for kind in kinds])
+            yield (
+                f"no recording of {version} has {words} at once"
+                if kinds
+                else f"{version} was compared on other paths alone"
+            )
+        if setup.path.loss and not any(_is_near(run, setup.path.loss) for run in own):
+            yield f"no recording of {version} with so much random loss was compared"
+        for group in dict.fromkeys(run.kinds for run in own):
+            yield from _of_group(version, [run for run in own if run.kinds == group])
+
+
+def _is_near(run: KnownRun, loss: float) -> bool:
+    """Whether this recording's random loss is like `loss`; what loses less is no harder."""
+    least = min(one.loss for one in shipped() if one.version == run.version and one.loss)
+    return run.loss > 0 and (loss <= least or 1 / _NEAR_LOSS <= loss / run.loss <= _NEAR_LOSS)
+
+
+def _of_group(version: str, runs: Sequence[KnownRun]) -> Iterator[str]:
+    """A sentence for what came out beyond the tolerance, if anything did."""
+    words = []
+    for name, called in _QUANTITIES.items():
+        apart = [run.off(name) for run in runs if not run.agrees(name)]
+        words += [f"{called} {_off(apart)}"] if apart else []
+    if words:
+        out = sum(any(not run.agrees(name) for name in _QUANTITIES) for run in runs)
+        with_kinds = (
+            f"with {_and([KINDS[kind] for kind in runs[0].kinds])} " if runs[0].kinds else ""
+        )
+        yield (
+            f"{with_kinds}{version} came out with {_and(words)} of what was recorded, in {out} of"
+            f" {plural(len(runs), 'recording')}"
+        )
+
+
+def _off(apart: Sequence[float]) -> str:
+    """How much of what was recorded, from the lowest to the highest: 'at 83 to 107 %'."""
+    ends = [f"{100 * (1 + end):.0f}" for end in (min(apart), max(apart))]
+    return f"at {' to '.join(dict.fromkeys(ends))} %"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def reasons(*setups: Setup) -> list[str]:
@@ -123,14 +171,38 @@ def reasons(*setups: Setup) -> list[str]:
 
 
 def statement(*setups: Setup, guessed: bool = False) -> str:
-    """One sentence on numbers from these worlds: compared with kernels, or why not.
+    """What is known of numbers from these worlds: how comparisons came out, or that none was made.
 
     `guessed`: the path was fitted from the recording alone, see fitted_path.py.
     """
-    return sentence(reasons(*setups), guessed=guessed)
+    return sentence(reasons(*setups), *setups, guessed=guessed)
 
 
-def sentence(why: Sequence[str], *, guessed: bool = False) -> str:
-    """The sentence of `statement`, from the result of `reasons`."""
-    text = f"does not hold here: {'; '.join(why)}" if why else _COMPARED
+def sentence(why: Sequence[str], *setups: Setup, guessed: bool = False) -> str:
+    """The words of `statement`, from the result of `reasons`."""
+    runs = list({run.run: run for setup in setups for run in of_kind(setup)}.values())
+    text = f"does not hold here: {'; '.join(why)}" if why else _compared(len(runs))
+    text += _of_milestones(runs)
     return f"{text}; {_GUESSED}" if guessed else text
+
+
+def _compared(runs: int) -> str:
+    """That all agree, and by what measure."""
+    shares = {name: f"{100 * one.share:.0f} %" for name, one in TOLERANCES.items()}
+    return (
+        f"compared with {plural(runs, 'recording')} of kernels on such paths (bbrscope simulate"
+        f" --fidelity): in all, goodput lies within the seeds' range or {shares['goodput_mbps']},"
+        f" losses {shares['lost_packets']} or"
+        f" {plural(int(TOLERANCES['lost_packets'].room), 'packet')}, RTTs {shares['rtt_p50_ms']}"
+    )
+
+
+def _of_milestones(runs: Sequence[KnownRun]) -> str:
+    """What BBR did otherwise than in these recordings, by version; empty: nothing."""
+    out: dict[str, list[str]] = {}
+    for run in runs:
+        names = [_MILESTONES[name] for name in MILESTONES if not run.agrees(name)]
+        names += [] if run.same_cause else ["why STARTUP ended"]
+        out.setdefault(run.version, []).extend(names)
+    words = [f"{whose}'s {_and([*dict.fromkeys(names)])}" for whose, names in out.items() if names]
+    return f"; in some recordings {_and(words)} came out otherwise" if words else ""

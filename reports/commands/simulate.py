@@ -16,6 +16,7 @@ from ..text.screen import say
 
 if TYPE_CHECKING:
     from ...analyze.simulate.world.world_setup import Setup
+    from ...collect.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
     bbrscope simulate --fits
     """
     if fidelity:
-        _compare(store)
+        _compare(store, request.as_json)
         return
     if pairs:
         _predict_pairs(store, request.as_json)
@@ -135,19 +136,22 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
         say(f"wrote {request.output}; next: bbrscope ingest {request.output}")
 
 
-def _compare(store: Path) -> None:
+def _compare(store: Path, as_json: bool) -> None:
     """Print each recording of the store beside simulations of its own world."""
-    from ...analyze.simulate import fidelity
+    from ...analyze.simulate import fidelity, known_fidelity
     from ...analyze.views.store_with_views import open_store
     from ..text.progress_bar import progress
 
     with open_store(store, read_only=True) as opened:
-        runs = {name: opened.run_id(name) for name in opened.runs()}
+        runs = _kernels(opened)
         rows = []
         with progress(len(runs), "comparing") as advance:
             for row in fidelity.compare(opened.con, runs):
                 rows.append(row)
                 advance(1)
+    if as_json:
+        say(known_fidelity.as_json([row.known() for row in rows if row.setup is not None]))
+        return
     say(fidelity.as_markdown(rows))
     seeds = plural(fidelity.SEEDS, "seed")
     say(f"kernel: simulated [5 %, median, 95 %] over {seeds}; bold: outside of both the seeds'")
@@ -155,6 +159,21 @@ def _compare(store: Path) -> None:
     say("probes, inflight_hi; of the latter 2 packets), 10 points (too high), 2 points (shares of")
     say("the time), 1 (PROBE_RTTs). -: the run never came to it. Probes of v1 go too high where")
     say("they lose packets; its phases are those with gains of 1.25, 0.75 and 1")
+
+
+def _kernels(opened: Store) -> dict[str, int]:
+    """The run_ids of kernels' recordings, by name. Raises BbrscopeError: all are simulated."""
+    from ...analyze.story.completeness import simulated_of_many
+    from ...probes.base.errors import BbrscopeError
+
+    runs = {name: opened.run_id(name) for name in opened.runs()}
+    simulated = simulated_of_many(opened.con, list(runs.values()))
+    kernels = {name: run_id for name, run_id in runs.items() if run_id not in simulated}
+    if runs and not kernels:
+        raise BbrscopeError(
+            "all runs in the store are simulated", "ingest kernels' recordings to compare with"
+        )
+    return kernels
 
 
 def _fit(store: Path) -> None:

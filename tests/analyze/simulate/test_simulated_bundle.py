@@ -208,30 +208,6 @@ def test_a_path_on_which_nothing_comes_through_is_refused(words: str, fact: str)
         check_path(path_of(words))
 
 
-@pytest.mark.parametrize(
-    ("words", "changes", "fact"),
-    [
-        ("buffer=20bdp", (), "no kernel's recording has such a buffer"),
-        ("rate=5mbit,rtt=20ms,buffer=0.1bdp", (), ""),  # two packets, 0.24 BDP
-        ("rate=20mbit,buffer=0.1bdp", (), "no kernel's recording has such a buffer"),
-        ("loss=5%", (), "no recording with so much random loss"),
-        ("rtt=20ms,buffer=4bdp,loss=1%", (), ""),
-        ("rtt=5ms", (), "no kernel's recording has this round trip"),
-        ("rtt=40ms", ((1, "rate", 2e7),), ""),
-        ("rtt=40ms", ((1, "rtt", 8e4),), "changes of the round trip and of the loss"),
-    ],
-)
-def test_a_path_that_was_never_compared_says_so(
-    words: str, changes: tuple[tuple[int, str, float], ...], fact: str
-) -> None:
-    from bbrscope.analyze.simulate.fidelity_notes import outside
-    from bbrscope.analyze.simulate.world.worlds import of_path, path_of
-
-    said = "; ".join(outside(of_path(replace(path_of(words), changes=changes), "v1", 10**6, 0)))
-    assert fact in said
-    assert bool(said) == bool(fact)
-
-
 def test_other_rules_keep_the_clock_of_the_recorded_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
