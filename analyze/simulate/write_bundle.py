@@ -82,14 +82,19 @@ def write_bundle(
     return outcome
 
 
+def rules_of(setup: Setup) -> list[str]:
+    """The versions and variants of BBR that a world's flows run, sorted."""
+    return sorted({flow.slot for flow in setup.flows if flow.slot})
+
+
 def _version(setup: Setup) -> str | None:
     versions = {flow.version for flow in setup.flows if flow.version}
-    rules = sorted({flow.slot for flow in setup.flows if flow.slot})
+    rules = rules_of(setup)
     if len(rules) > 1:
         raise ScenarioError(
             f"flows of {', '.join(rules[:-1])} and {rules[-1]} together",
-            "a bundle with events is of one kernel, which has one BBR: `simulate` without -o, and "
-            "`lab run --no-events`, take several",
+            "a bundle with events is of one kernel, which has one BBR: `simulate` without -o takes"
+            " several",
         )
     return next(iter(versions), None)
 

@@ -46,7 +46,10 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
                 point = running[done]
                 _say_aside(f"{number}/{len(missing)} {point.label}, repetition {point.rep}")
                 try:
-                    waiting.append(done.result())
+                    folder, note = done.result()
+                    waiting.append(folder)
+                    if note:
+                        _say_aside(f"  {note}")
                 except BbrscopeError as error:
                     failed += 1
                     _say_aside(f"  failed: {error.fact}\n    {error.way_out}")
@@ -63,13 +66,20 @@ def make_simulated(request: LabRequest, jobs: int) -> None:
         )
 
 
-def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
-    """Simulate one run; returns its bundle."""
+def _simulate(point: LabPoint, output: Path, without_events: bool) -> tuple[Path, str]:
+    """Simulate one run; returns its bundle, and what to say of it.
+
+    A bundle with events is of one kernel, which has one BBR: where flows have several, as on the
+    kernels of such studies, the run has what iperf3 reports, and no events.
+    """
     from ...analyze.simulate.world.worlds import of_point
-    from ...analyze.simulate.write_bundle import write_bundle
+    from ...analyze.simulate.write_bundle import rules_of, write_bundle
     from ...collect.lab.lab_results import KEY
 
     setup = of_point(point)
+    rules, note = rules_of(setup), ""
+    if len(rules) > 1 and not without_events:
+        note = f"no events: flows of {', '.join(rules[:-1])} and {rules[-1]} together"
     folder = output / point.run_name(KERNEL.split(" ")[0])
     changes = [{"at_s": c.at_us / 1e6, "what": c.what, "value": c.value} for c in point.changes]
     described = {
@@ -88,5 +98,5 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> Path:
         "kernel": KERNEL,
         "scenario": {"id": point.scenario, "description": f"{point.title} (simulated)"},
     }
-    write_bundle(setup, folder, extra, events=not without_events)
-    return folder
+    write_bundle(setup, folder, extra, events=not without_events and not note)
+    return folder, note
