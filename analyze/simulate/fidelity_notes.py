@@ -101,7 +101,9 @@ def _of_flows(setup: Setup) -> Iterator[str]:
     if "v3" in versions and setup.path.loss:
         yield "under random loss kernels' own runs of v3 differ by 6 % in goodput"
     if "cubic" in others:
-        yield "CUBIC was compared beside BBR in one scenario"
+        yield "CUBIC was compared beside BBR in one scenario" + (
+            "" if versions else ", never alone"
+        )
     if others & {"reno", "vegas"}:
         yield "Reno and Vegas were never compared"
     if "dctcp" in others:

@@ -102,6 +102,7 @@ def _replay_and_print(request: ReplayRequest) -> bool:
     """Replay and say how it agrees with the kernel; return whether it does throughout."""
     from ...analyze.story.names import translate
     from ...analyze.views.store_with_views import open_to_change
+    from ..text.run_notes import simulated
 
     def say_translated(text: str) -> None:
         say(translate(text, request.names))
@@ -111,6 +112,8 @@ def _replay_and_print(request: ReplayRequest) -> bool:
         run_ids, documents = _chosen(opened, request.runs)
         for refused in documents if printer is not None else ():
             say(printable(str(refused["refused"])))
+        for note in simulated(opened.con, run_ids):
+            say(printable(note), err=True)
         replayed, exact = _replay(opened, run_ids, request, printer)
     if request.as_json:
         texts = [*map(json.dumps, documents), *replayed]
