@@ -139,6 +139,26 @@ def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
     return [int(ns) for ns in rows.filter(wanted)["ns"]]
 
 
+def in_buffer(flow: Flow) -> float:
+    """Packets that a lab's queue holds, by how long its bytes take to leave at the first rate."""
+    lab = flow.of.lab
+    waits = lab["buffer_bytes"] * 8 / flow.of.rates[0][1]
+    return float(waits * flow.rate / max(flow.segment_sizes))
+
+
+def used(flow: Flow) -> float:
+    """The part of what its link carries that a flow did, by its seconds."""
+    its = of_flow(flow).values()
+    return sum(it.bytes for it in its) / sum(it.full for it in its)
+
+
+def extra_acked(flow: Flow) -> float:
+    """What BBR remembers of bursts of ACKs [packets], on average over its time in PROBE_BW."""
+    rows = flow.spans.filter(pl.col("bbr.mode") == PROBE_BW)
+    most = pl.max_horizontal("bbr.extra_acked[0]", "bbr.extra_acked[1]")
+    return float(rows.select((most * pl.col("d")).sum() / pl.col("d").sum()).item())
+
+
 def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
     """Of a lab, which says how much its queue holds."""
     names = ["inflight_hi", "inflight_hi_headroom", *SHORT_TERM]
@@ -153,13 +173,16 @@ def underuse_of_shallow_buffer(flow: Flow) -> Numbers:
     ]
     cuts.sort()
     return {
-        "used_share": flow.goodput / 8 / flow.rate,
-        "buffer_share": flow.of.lab["buffer_bytes"] * 8e6 / flow.of.rates[0][1] / flow.base_us,
+        "used_share": used(flow),
+        "buffer_share": in_buffer(flow) / flow.bdp,
         "cuts_count": len(cuts),
         "cuts_at": [flow.at(ns) for ns in cuts],
         "bound_s": held(flow, *names),
         "hi_packets": flow.spans["bbr.inflight_hi"].median(),
         "bdp_packets": flow.bdp,
+        "buffer_packets": in_buffer(flow),
+        "burst_packets": extra_acked(flow),
+        "beyond_packets": 0.25 * flow.bdp + extra_acked(flow),
         "begins_at": flow.at(cuts[0]),
         "ends_at": flow.at(cuts[-1]),
         **priced(flow, missing(flow, *names)),

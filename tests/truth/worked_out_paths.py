@@ -10,7 +10,7 @@ import polars as pl
 from tests.truth import raw
 from tests.truth.facts import PROBE_RTT, RECOVERY, UNSET, Flow
 from tests.truth.limits import LEAST_CWND
-from tests.truth.readers_bounds import idle_in_probe_rtt
+from tests.truth.readers_bounds import extra_acked, idle_in_probe_rtt, in_buffer, used
 from tests.truth.seconds import SECOND, held, missing, of_flow, of_run
 
 Note = str | None
@@ -132,15 +132,16 @@ def unmarked(flow: Flow) -> Note:
 
 def underused(flow: Flow) -> Note:
     """Alone, and its bounds held it back while most of that was missing; nothing was lost but in
-    the queue."""
-    lab, unused = flow.of.lab, flow.unused
-    shallow = lab["buffer_bytes"] < 0.2 * lab["rate_bps"] / 8e6 * flow.base_us
-    if "bbr.inflight_hi" not in flow.rows.columns or len(lab["flows"]) > 1 or not shallow:
+    the queue, which holds less than a probe puts in flight beyond the path's product."""
+    if "bbr.inflight_hi" not in flow.rows.columns or len(flow.of.lab["flows"]) > 1:
+        return None
+    if in_buffer(flow) >= 0.25 * flow.bdp + extra_acked(flow):
         return None
     part = missing(flow, "inflight_hi", "inflight_hi_headroom", "inflight_lo", "pacing_bw_lo")
-    part /= flow.rate * flow.seconds
+    part /= sum(it.full for it in of_flow(flow).values())
+    unused = 1 - used(flow)
     own = 2 * (flow.of.dropped() or 0) >= flow.total("tp.lost")
-    there = unused is not None and unused > 0.1 and part >= 0.05 and own
+    there = unused > 0.1 and part >= 0.05 and own
     return f"{unused:.2f} unused, {part:.2f} of the link under its bounds" if there else None
 
 
