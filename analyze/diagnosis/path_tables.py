@@ -107,7 +107,8 @@ PASSERS = "SELECT run_id, flow FROM these_chosen ANTI JOIN queue_bypasses USING 
 
 # What each queue's counters say at its first sample, where that comes when flows have begun. All of
 # it is of the run (`of_run`) unless it sent more packets than the flows may have by then: what left
-# since a flow's last event, its initial window above all, the next one tells.
+# since a flow's last event, its initial window above all, the next one tells. A SYN and the ACK
+# that ends the handshake left before a flow's first event.
 FIRST_SAMPLES = f"""
 WITH first AS (
   SELECT run_id, kind, min(ns)::BIGINT AS ns, arg_min(dropped, ns)::BIGINT AS dropped,
@@ -118,7 +119,7 @@ SELECT f.run_id, f.kind, any_value(f.ns) AS ns, any_value(f.dropped) AS dropped,
   any_value(f.dropped) = 0 OR coalesce(any_value(f.sent) <= sum(e.packets), false) AS of_run
 FROM first f JOIN these_run r USING (run_id) LEFT JOIN (
   SELECT k.run_id, k.kind, e.flow, sum(e.lost) + sum(e.delivered)
-    + at_greatest(greatest(e.inflight, e.cwnd), e.seq, e.seq) AS packets
+    + at_greatest(greatest(e.inflight, e.cwnd), e.seq, e.seq) + 2 AS packets
   FROM first k JOIN these_events e ON e.run_id = k.run_id AND e.ns <= k.ns
     SEMI JOIN these_passers p ON p.run_id = e.run_id AND p.flow = e.flow GROUP BY ALL
 ) e ON e.run_id = f.run_id AND e.kind = f.kind

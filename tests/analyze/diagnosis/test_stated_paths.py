@@ -25,6 +25,14 @@ TINY = PathSetup(10_000_000, 80 * MS, limit_bytes=9_000, changes=((5 * S, "rtt",
 LONGER = PathSetup(
     12_000_000, 20 * MS, limit_bytes=180_000, loss=0.04, changes=((1 * S, "rtt", 60 * MS),)
 )
+LATER = ((2 * S, "rtt", 60 * MS),)
+MARKED = PathSetup(
+    10_000_000, 20 * MS, limit_bytes=200_000, marks_us=2 * MS, ecn=True, changes=LATER
+)
+HELD = PathSetup(20_000_000, 20 * MS, limit_bytes=100_000, loss=0.01, changes=LATER)
+DESCENDS = PathSetup(
+    20_000_000, 20 * MS, limit_bytes=400_000, changes=(*LATER, (7 * S, "rate", 6_000_000.0))
+)
 MANY = tuple(FlowSetup("v2", round(at * S), 17 * S) for at in (0, 0.51, 1.53, 1.69))
 SCENARIO = """
 title = "a path that becomes shorter behind a queue"
@@ -95,6 +103,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
         "tiny": Setup(TINY, (FlowSetup("v3", 0, 9 * S),), 9 * S, 7),
         "longer": Setup(LONGER, (FlowSetup("v3", 0, 8 * S),), 8 * S, 7),
         "unsampled": Setup(PATH, FLOWS, 9 * S, 7),
+        "marked": Setup(MARKED, (FlowSetup("v1", 0, 8 * S),), 8 * S, 7),
+        "held": Setup(HELD, (FlowSetup("v3", 0, 16 * S),), 16 * S, 7),
+        "descends": Setup(DESCENDS, (FlowSetup("v2", 0, 16 * S),) * 2, 16 * S, 7),
     }
     for name, setup in worlds.items():
         write_bundle(setup, folder / name)
@@ -113,6 +124,23 @@ def test_what_happened_is_told_beside_the_path_of_its_time(made: dict[str, Diagn
     # A bound was lowest long after the path had become longer.
     packets = 12_000_000 * 0.06 / 8 / 1514
     assert longer["loss_above_threshold"]["bdp_packets"] == pytest.approx(packets, rel=1e-3)
+
+
+def test_averages_are_compared_with_the_path_of_the_same_time(made: dict[str, Diagnosis]) -> None:
+    """Of 20 ms for two seconds, and 60 ms after that."""
+    told = {
+        run: {finding.rule.name: finding for finding in diagnosis.findings}
+        for run, diagnosis in made.items()
+    }
+    marks = told["marked"]["marks_echoed"]
+    assert 35 * MS < marks.values["base_us"] < 60 * MS
+    # Were the path still that of the beginning, it would be two thirds of the time.
+    assert marks.cost_s is not None
+    assert marks.cost_s < 2
+    packets = 20_000_000 * 0.06 / 8 / 1514
+    held = told["held"]["inflight_hi_alone"].values
+    assert held["bdp_packets"] == pytest.approx(packets, rel=1e-3)
+    assert told["descends"]["slow_descent"].values["base_us"] == 60 * MS
 
 
 def test_a_stated_path_that_changes_is_no_longer_one_than_stated(
