@@ -129,6 +129,7 @@ def test_of_paths_that_were_judged_wrongly_once_nothing_false_is_said(tmp_path: 
     assert {"min_rtt_stale", "path_shorter"} <= changed
     assert "inflight_hi_ratchet" in rules["cut_before_another_comes"]
     assert "startup_too_early" not in rules["startup_fills_small_window"]
+    assert "ack_aggregation" in rules["acks_held_for_less_than_a_round_trip"]
     assert "underuse_of_shallow_buffer" in rules["acks_in_bursts_at_a_shallow_buffer"]
     assert "rtt_unfairness" in rules["far_and_near_without_loss"]
     assert not {"unfair_without_loss", "unequal_shares"} & rules["far_and_near_without_loss"]
