@@ -22,7 +22,8 @@ def first_point(of: Scenario, folder: Path) -> Path:
     Raises:
         ScenarioError: the lab refuses it.
     """
-    return _simulate(next(scenario.points(of)), folder, False)
+    bundle, _ = _simulate(next(scenario.points(of)), folder, False)
+    return bundle
 
 
 def loaded(store: Store, bundles: Sequence[Path]) -> list[int]:

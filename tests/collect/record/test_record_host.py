@@ -214,11 +214,19 @@ def followed(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def left_behind() -> list[str]:
-    """Every bpftrace that nobody waits for any more; those of others have living parents."""
-    command = ["ps", "-C", "bpftrace", "-o", "ppid=,args="]
+def recorders(folder: Path) -> list[str]:
+    """Every bpftrace that records into a folder: its parent, and its command.
+
+    Tests that run beside this one kill recorders of their own.
+    """
+    command = ["ps", "-ww", "-C", "bpftrace", "-o", "ppid=,args="]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [line for line in done.stdout.splitlines() if line.split()[0] == "1"]
+    return [line for line in done.stdout.splitlines() if f"{folder}/" in line]
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Those that nobody waits for any more."""
+    return [line for line in recorders(folder) if line.split()[0] == "1"]
 
 
 class TestTracepoint:
@@ -243,7 +251,7 @@ class TestTracepoint:
             assert accounting["runs"] >= counts["recorded"] * 0.9
         # A run that the kernel skipped must be told by the exit status, and only that may.
         assert done.returncode == (1 if accounting["missed_runs"] else 0), done.stderr
-        assert left_behind() == []
+        assert left_behind(tmp_path) == []
         self.follow(tmp_path / "s.duckdb", out, traffic.port)
 
     def test_a_socket_that_leaves_bbr_is_two_flows_or_told_to_have_gone(
@@ -452,11 +460,12 @@ class TestTracepoint:
         while "recording" not in running.stderr.readline():
             assert running.poll() is None
         time.sleep(1.5)
+        assert len(recorders(tmp_path)) == 1
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=300)
         assert manifest(out)["ended"] == "SIGTERM"
         assert len(rows(out, "T")) > 20
-        assert left_behind() == []
+        assert left_behind(tmp_path) == []
         assert not out.with_name("run.partial").exists()
 
     def test_a_bpftrace_that_dies_leaves_what_was_recorded_and_status_1(
@@ -512,7 +521,7 @@ def test_a_full_disk_ends_the_recording_and_what_was_written_stays(
     assert "cannot write: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert check.check(kept / "events.csv.zst").events > 20
-    assert left_behind() == []
+    assert left_behind(tmp_path) == []
 
 
 def test_inet_diag_needs_neither_root_nor_bpf(tmp_path: Path, traffic: Traffic) -> None:

@@ -103,7 +103,7 @@ class TestBpftraceThatDoesNotFit:
         ladder = kept["ladder"]
         assert isinstance(ladder, list)
         assert any("syntax error" in step["reason"] for step in ladder)
-        assert left_behind() == []
+        assert left_behind(tmp_path) == []
 
     def test_one_that_is_too_old_for_the_only_rung_asked_for_ends_it(self, tmp_path: Path) -> None:
         env = tools_in(tmp_path / "bin", OLD)

@@ -53,6 +53,7 @@ def diagnosis(run: str, costs: dict[str, float]) -> Diagnosis:
             "high",
             {},
             (),
+            (),
             {},
         )
         for name, cost in costs.items()
