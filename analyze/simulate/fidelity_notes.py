@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...probes.base.plurals import plural
+from ...probes.base.plurals import in_words, plural
 from .known_errors import TOLERANCES
 from .known_fidelity import KINDS, MILESTONES, KnownRun, kinds_of, of_kind, shipped
 from .world.world_setup import PathSetup, Setup
@@ -120,9 +120,9 @@ def _of_kinds(setup: Setup) -> Iterator[str]:
     for version in sorted({flow.version for flow in setup.flows if flow.version}):
         own = [run for run in compared if run.version == version]
         if lacking := [kind for kind in kinds if not any(kind in run.kinds for run in own)]:
-            yield f"no recording of {version} has {_and([KINDS[kind] for kind in lacking])}"
+            yield f"no recording of {version} has {in_words([KINDS[kind] for kind in lacking])}"
         elif not any(set(run.kinds) == set(kinds) for run in own):
-            words = _and([KINDS[kind] for kind in kinds])
+            words = in_words([KINDS[kind] for kind in kinds])
             yield (
                 f"no recording of {version} has {words} at once"
                 if kinds
@@ -149,11 +149,11 @@ def _of_group(version: str, runs: Sequence[KnownRun]) -> Iterator[str]:
     if words:
         out = sum(any(not run.agrees(name) for name in _QUANTITIES) for run in runs)
         with_kinds = (
-            f"with {_and([KINDS[kind] for kind in runs[0].kinds])} " if runs[0].kinds else ""
+            f"with {in_words([KINDS[kind] for kind in runs[0].kinds])} " if runs[0].kinds else ""
         )
         yield (
-            f"{with_kinds}{version} came out with {_and(words)} of what was recorded, in {out} of"
-            f" {plural(len(runs), 'recording')}"
+            f"{with_kinds}{version} came out with {in_words(words)} of what was recorded, in {out}"
+            f" of {plural(len(runs), 'recording')}"
         )
 
 
@@ -161,10 +161,6 @@ def _off(apart: Sequence[float]) -> str:
     """How much of what was recorded, from the lowest to the highest: 'at 83 to 107 %'."""
     ends = [f"{100 * (1 + end):.0f}" for end in (min(apart), max(apart))]
     return f"at {' to '.join(dict.fromkeys(ends))} %"
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def reasons(*setups: Setup) -> list[str]:
@@ -206,5 +202,7 @@ def _of_milestones(runs: Sequence[KnownRun]) -> str:
         names = [_MILESTONES[name] for name in MILESTONES if not run.agrees(name)]
         names += [] if run.same_cause else ["why STARTUP ended"]
         out.setdefault(run.version, []).extend(names)
-    words = [f"{whose}'s {_and([*dict.fromkeys(names)])}" for whose, names in out.items() if names]
-    return f"; in some recordings {_and(words)} came out otherwise" if words else ""
+    words = [
+        f"{whose}'s {in_words([*dict.fromkeys(names)])}" for whose, names in out.items() if names
+    ]
+    return f"; in some recordings {in_words(words)} came out otherwise" if words else ""

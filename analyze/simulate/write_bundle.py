@@ -14,6 +14,7 @@ from ...collect.bundle.bundle import EVENTS, FORMAT, MANIFEST, QUEUE, VERSION
 from ...collect.bundle.manifest_values import NAME_HOLDS, RUN_NAME
 from ...collect.bundle.numbers import MAX_NS
 from ...probes.base.errors import ScenarioError
+from ...probes.base.plurals import in_words
 from ...probes.base.scratch import ScratchFolder
 from ..bbr import params
 from ..bbr.variants.catalogue import VARIANTS
@@ -82,17 +83,20 @@ def write_bundle(
     return outcome
 
 
-def rules_of(setup: Setup) -> list[str]:
-    """The versions and variants of BBR that a world's flows run, sorted."""
-    return sorted({flow.slot for flow in setup.flows if flow.slot})
+def mixed(setup: Setup) -> str:
+    """Which versions and variants of BBR a world's flows run, if several; else empty.
+
+    A bundle with events is of one kernel, which has one BBR.
+    """
+    rules = sorted({flow.slot for flow in setup.flows if flow.slot})
+    return f"flows of {in_words(rules)} together" if len(rules) > 1 else ""
 
 
 def _version(setup: Setup) -> str | None:
     versions = {flow.version for flow in setup.flows if flow.version}
-    rules = rules_of(setup)
-    if len(rules) > 1:
+    if several := mixed(setup):
         raise ScenarioError(
-            f"flows of {', '.join(rules[:-1])} and {rules[-1]} together",
+            several,
             "a bundle with events is of one kernel, which has one BBR: `simulate` without -o takes"
             " several",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import Formatter
 
 
@@ -17,6 +18,15 @@ def plural(count: int, one: str, many: str = "") -> str:
     ('1 packet', '20,300 packets', '0 axes')
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    >>> in_words(["v1"]), in_words(["v1", "v2"]), in_words(["v1", "v2", "v3"])
+    ('v1', 'v1 and v2', 'v1, v2 and v3')
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def worded(template: str, **values: object) -> str:

@@ -73,13 +73,11 @@ def _simulate(point: LabPoint, output: Path, without_events: bool) -> tuple[Path
     kernels of such studies, the run has what iperf3 reports, and no events.
     """
     from ...analyze.simulate.world.worlds import of_point
-    from ...analyze.simulate.write_bundle import rules_of, write_bundle
+    from ...analyze.simulate.write_bundle import mixed, write_bundle
     from ...collect.lab.lab_results import KEY
 
     setup = of_point(point)
-    rules, note = rules_of(setup), ""
-    if len(rules) > 1 and not without_events:
-        note = f"no events: flows of {', '.join(rules[:-1])} and {rules[-1]} together"
+    note = "" if without_events or not mixed(setup) else f"no events: {mixed(setup)}"
     folder = output / point.run_name(KERNEL.split(" ")[0])
     changes = [{"at_s": c.at_us / 1e6, "what": c.what, "value": c.value} for c in point.changes]
     described = {

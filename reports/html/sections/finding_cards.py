@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ....analyze.diagnosis.engine import Diagnosis, Finding
 from ....analyze.diagnosis.rule import Rule
+from ....probes.base.plurals import in_words
 from ...text.findings import finding_text as findings
 from ...text.quantities import fixed
 from ..data.select import Run
@@ -36,7 +37,7 @@ class Card:
     def flows(self) -> str:
         """Which flows have it, in words; empty if one has."""
         numbers = [str(one) for one in sorted(texts.finding.flow or 0 for texts in self.texts)]
-        return f"flows {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else ""
+        return f"flows {in_words(numbers)}" if len(numbers) > 1 else ""
 
     @property
     def causes(self) -> str:
