@@ -107,3 +107,18 @@ FROM most m LEFT JOIN heard h ON h.run_id = m.run_id AND h.flow = m.flow
   AND h.ns >= m.ns - 1000 * m.srtt_us::BIGINT AND h.before_ns < m.ns
 GROUP BY m.run_id, m.flow, m.ns
 """
+
+# What the sampled queue dropped and held, beside what all flows that pass it lost. Of a sender
+# without a record some of the drops may be: then nothing tells whose they are.
+DROPS = """
+SELECT q.run_id, q.flow, sum(q.dropped)::BIGINT AS dropped,
+  max(q.backlog_pkts)::BIGINT AS most_packets, 1e6 * max(q.wait_s) AS most_us,
+  max(q.ns)::BIGINT AS last_ns, any_value(a.lost) AS lost,
+  coalesce(max(q.backlog_pkts) > 0 AND 2 * sum(q.dropped) >= any_value(a.lost), false)
+    AND any_value(o.known) AND q.run_id NOT IN (SELECT run_id FROM these_seconds
+      WHERE other IS NOT NULL AND bytes > 0) AS took_most
+FROM these_queue q JOIN these_others o USING (run_id) JOIN (
+  SELECT run_id, sum(lost)::BIGINT AS lost
+  FROM these_flows SEMI JOIN these_passers USING (run_id, flow) GROUP BY run_id) a USING (run_id)
+GROUP BY q.run_id, q.flow
+"""

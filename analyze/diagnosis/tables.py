@@ -23,7 +23,7 @@ from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
 from .event_tables import EVENTS
-from .loss_tables import BURSTS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
+from .loss_tables import BURSTS, DROPS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
@@ -204,6 +204,7 @@ TABLES = {
     "short": SHORT,
     "first_samples": FIRST_SAMPLES,
     "queue": QUEUE,
+    "drops": DROPS,
     "trips": TRIPS,
     "stated": STATED,
     "paths": PATHS,

@@ -18,6 +18,7 @@ from tests.analyze.diagnosis.test_diagnosis_fires import (
     alter,
     ask,
     clone,
+    stranger,
 )
 
 __all__ = ["alter"]
@@ -138,4 +139,7 @@ def test_who_dropped_is_told_where_the_queue_knows(alter: Alter) -> None:
         " WHERE e.{run} AND e.ns <= q.ns) WHERE {run}"
     )
     (own,) = ask(alter(HEALTHY, [counted]), HEALTHY, "heavy_loss").causes
-    assert own.startswith("The bottleneck's queue dropped them")
+    assert own.startswith("The bottleneck's queue dropped most of them")
+    # Beside a sender of which no events are, nothing tells whose packets it dropped.
+    (open_again,) = ask(alter(HEALTHY, stranger("1448")), HEALTHY, "heavy_loss").causes
+    assert open_again == other
