@@ -112,9 +112,10 @@ def stuck_at_lower_bounds(flow: Flow) -> Numbers:
 
 
 def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
-    """When [ns] loss or marks set or moved a short-term bound: bbr_adapt_lower_bounds(), after a
+    """When [ns] loss or marks set or lowered a short-term bound: bbr_adapt_lower_bounds(), after a
     round with either, which the row found or brings. Or when marks alone did, or cut deeper.
 
+    The same function raises one that the latest sample is above; that is no cut.
     bbr_start_bw_probe_cruise() moves one at other times, too, to inflight_hi.
     """
     bound = pl.col(f"bbr.{field}")
@@ -130,8 +131,8 @@ def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
         before=before,
         cut=before * (256 - pl.col("bbr.ecn_alpha").shift(-1) * ECN_FACTOR // 256) // 256,
     )
-    moved = (pl.col("bound") != pl.col("after")) & (pl.col("after") != UNSET)
-    rows = rows.filter(moved & pl.col("ended"))
+    # UNSET is above each value: the first one is a cut, too.
+    rows = rows.filter((pl.col("after") < pl.col("bound")) & pl.col("ended"))
     by_ecn = pl.col("marked") & (~pl.col("lost") | (pl.col("after") == pl.col("cut")))
     # An alpha of nothing sets the bound to the window, and cuts nothing.
     lower = pl.col("after") < pl.col("before")
