@@ -18,6 +18,8 @@ from .changes import Change
 
 # Phases in which a flow asks for more bandwidth than it has.
 _PROBES = ("PROBE_BW_UP", "PROBE_BW_1.25")
+# What lowers inflight_lo without loss or ECN: bbr_start_bw_probe_cruise().
+_CAPPED = "INFLO_CAP_HI"
 
 
 @dataclass(frozen=True)
@@ -306,12 +308,22 @@ def history_of(bound: str, changes: Sequence[Change]) -> BoundHistory | None:
 
 
 def cuts_of(bound: str, changes: Sequence[Change]) -> Cuts | None:
-    """Return how often a short-term bound was set or cut; None: never."""
+    """Return how often loss or ECN set a short-term bound or cut it; None: never."""
     cuts = [
         change
         for change in changes
-        if change.about == bound and change.new not in (None, U32_MAX, change.old)
+        if change.about == bound and change.name != _CAPPED and _lowers(change)
     ]
     if not cuts:
         return None
     return Cuts(bound, len(cuts), min(cuts, key=lambda change: int(change.new or 0)))
+
+
+def _lowers(change: Change) -> bool:
+    """Tell whether the bound is lower now. One held at what the last round delivered may rise.
+
+    Unset is above each value: setting a bound lowers it, too.
+    """
+    if change.new is None:
+        return False
+    return int(change.new) < (U32_MAX if change.old is None else int(change.old))
