@@ -159,7 +159,7 @@ def script() -> str:
         words = f"{name} --quick --set {setting} --cc {cc} --inside -o /out/bundles"
         lines.append(f"bbrscope lab run {words} 2> /out/{name}.said; echo $? > /out/{name}.status")
     lines += ["state > /out/after", "python3 /out/parts.py > /out/parts.json"]
-    run = "bbrscope lab run /out/changes.toml --inside -o /out/changed"
+    run = "bbrscope lab run /out/changes.toml --inside -o /out/changed --no-events"
     lines += [f"{run} 2> /out/changed.said; echo $? > /out/changed.status"]
     # Something else has the CPU for two thirds of the traffic's time at least. The recording before
     # and after that counts as free time: at nice 10 it would get a fortieth of the CPU.
@@ -177,7 +177,8 @@ def script() -> str:
     lines += [RUNNING, f"setsid {run} 2> /out/interrupted.said & pid=$!; running interrupted"]
     lines += ["kill -INT -$pid; wait $pid; echo $? > /out/interrupted.status"]
     lines += ["ls /tmp/never > /out/interrupted.kept; state > /out/interrupted.after"]
-    lines += [f"setsid {run} 2> /out/killed.said & pid=$!; running killed"]
+    # Without probes, which take a minute to attach: what is left of a run are its namespaces.
+    lines += [f"setsid {run} --no-events 2> /out/killed.said & pid=$!; running killed"]
     lines += ["kill -9 -$pid; wait $pid"]
     lines += [f"{run} 2> /out/refused.said; echo $? > /out/refused.status"]
     lines += ["bbrscope lab clean > /out/cleaned; state > /out/cleaned.after"]
