@@ -5,15 +5,19 @@ Tables as those of `tables`, of which they are a part.
 
 from __future__ import annotations
 
+from .event_tables import SECOND
+
 PHASES = """
 SELECT p.run_id, p.flow, p.phase, p.start_ns::BIGINT AS start_ns, p.end_ns::BIGINT AS end_ns,
   p.duration_ns / 1e9 AS duration_s, p.end_name, p.seq, p.seq + p.events AS end_seq
 FROM phases p SEMI JOIN these_chosen USING (run_id, flow) ORDER BY p.run_id, p.flow, p.seq
 """
 
-BINDING = """
-SELECT run_id, flow, seq, ns::BIGINT AS ns, duration_ns, phase, binding
+BINDING = f"""
+SELECT run_id, flow, seq, ns::BIGINT AS ns, {SECOND.format("ns")} AS second, duration_ns, phase,
+  binding
 FROM binding SEMI JOIN these_chosen USING (run_id, flow)
+JOIN (SELECT run_id, zero_ns FROM these_run) r USING (run_id)
 """
 
 # Only the decisions that some rule names: the others would be most of the store.

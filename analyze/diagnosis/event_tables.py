@@ -9,6 +9,10 @@ from __future__ import annotations
 from ...collect.store.schema.recorded_tables import SAMPLE
 from ..views.view_parts import growth_by_event
 
+# In which second since zero_ns something was, r being table run. Tables have it as a column: where
+# a join's condition works it out of two tables, DuckDB compares each event with all seconds.
+SECOND = "(({}::BIGINT - r.zero_ns) // 1000000000)::INTEGER"
+
 
 def _after(column: str) -> str:
     """State after an event is what the next one found; init recorded its own."""
@@ -26,8 +30,8 @@ def _growth(column: str) -> str:
 # silent_ns how long nothing was heard before.
 EVENTS = f"""
 WITH counted AS (
-  SELECT run_id, flow, seq, ns::BIGINT AS ns, kind::VARCHAR AS kind,
-    kind IN ('main', '{SAMPLE}') AS main,
+  SELECT run_id, flow, seq, ns::BIGINT AS ns, {SECOND.format("events.ns")} AS second,
+    kind::VARCHAR AS kind, kind IN ('main', '{SAMPLE}') AS main,
     coalesce(lead(ns) OVER w - ns, 0)::BIGINT AS held_ns,
     coalesce(ns - lag(ns) OVER w, 0)::BIGINT AS silent_ns,
     mode_name({_after("bbr_mode")}) AS mode, tp_mss_cache::BIGINT AS mss,
@@ -60,6 +64,7 @@ WITH counted AS (
     kind = 'main' AND {_after("bbr_round_start")} = 1 AS round_start
   FROM events JOIN (SELECT *, frame_bytes(0, remote_address) AS headers FROM flows)
     USING (run_id, flow) SEMI JOIN these_chosen USING (run_id, flow)
+    JOIN (SELECT run_id, zero_ns FROM these_run) r USING (run_id)
   WHERE run_id IN {{chosen}} AND seq >= pre_init
   WINDOW w AS (PARTITION BY run_id, flow ORDER BY seq)
 ), linked AS (

@@ -11,18 +11,14 @@ from __future__ import annotations
 # moment on only (own_ns), and all time before it is the application's. Rows are in one order: their
 # sums have the same last digits wherever they are worked out.
 SHORT = """
-WITH timed AS (
-  SELECT run_id, b.flow, ((b.ns - r.zero_ns) // 1000000000)::INTEGER AS second, b.binding, b.ns,
-    b.duration_ns
-  FROM these_binding b JOIN these_run r USING (run_id)
-), emptied AS (
-  SELECT run_id, flow, second, max(ns + duration_ns) AS ns FROM timed
+WITH emptied AS (
+  SELECT run_id, flow, second, max(ns + duration_ns) AS ns FROM these_binding
   WHERE binding = 'application' AND duration_ns > 0 GROUP BY ALL
 ), limits AS (
   SELECT run_id, b.flow, b.second, b.binding, min(b.ns) AS first_ns,
     max(b.ns + b.duration_ns) AS last_ns, sum(b.duration_ns) AS held_ns,
     coalesce(sum(b.duration_ns) FILTER (e.ns IS NULL OR b.ns >= e.ns), 0) AS own_ns
-  FROM timed b LEFT JOIN emptied e USING (run_id, flow, second) GROUP BY ALL
+  FROM these_binding b LEFT JOIN emptied e USING (run_id, flow, second) GROUP BY ALL
 )
 SELECT l.run_id, l.flow, l.second, l.binding, l.first_ns, l.last_ns, l.held_ns / 1e9 AS held_s,
   s.short_bytes * CASE WHEN l.binding = 'application' THEN sum(l.held_ns) OVER w

@@ -119,11 +119,11 @@ WITH spans AS (
     generate_series((f.first_ns - r.zero_ns) // 1000000000,
       (f.last_ns - r.zero_ns) // 1000000000) AS t(second)
 ), carried AS (
-  SELECT run_id, flow, ((e.ns - r.zero_ns) // 1000000000)::INTEGER AS second,
+  SELECT run_id, flow, second,
     sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
     sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
     min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us, max(e.inflight) > 0 AS waits
-  FROM these_events e JOIN these_run r USING (run_id) GROUP BY ALL
+  FROM these_events e GROUP BY ALL
 ), ours AS (
   SELECT run_id, s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes,
     coalesce(c.lost, 0) AS lost, coalesce(c.delivered, 0) AS delivered,
