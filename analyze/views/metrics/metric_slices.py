@@ -68,6 +68,37 @@ rate_ranges AS (
     (PARTITION BY run_id, flow ORDER BY start_ns, stream) AS next_ns
   FROM slices WHERE flow IS NOT NULL
 ), """
+# Pieces of slices in which the link has one rate (or none, before the first), listed by the second
+# of CLOCK_MONOTONIC: an event is compared with the few of its second. The last slice of a flow, in
+# which all the rest is, is that of the second in which it begins.
+_PIECES = f"""{_RANGES}last_slices AS (
+  SELECT run_id, flow, max(start_ns) // 1000000000 AS second FROM slice_ranges GROUP BY run_id, flow
+), all_rates AS (
+  SELECT run_id, start_ns, end_ns, bits_per_s, measured FROM rate_ranges
+  UNION ALL
+  SELECT run_id, -9223372036854775807, coalesce(min(r.start_ns), 9223372036854775807), NULL, NULL
+  FROM (SELECT DISTINCT run_id FROM slice_ranges) LEFT JOIN rate_ranges r USING (run_id)
+  GROUP BY run_id
+), pieces AS (
+  SELECT run_id, flow, stream, label, start_ns, from_ns, until_ns, bits_per_s, measured,
+    unnest(generate_series(least(from_ns // 1000000000, last_second),
+      least((until_ns - 1) // 1000000000, last_second))) AS second
+  FROM (
+    SELECT s.*, t.second AS last_second, l.bits_per_s, l.measured,
+      greatest(s.start_ns, l.start_ns) AS from_ns, least(s.next_ns, l.end_ns) AS until_ns
+    FROM slice_ranges s JOIN last_slices t USING (run_id, flow)
+    JOIN all_rates l ON l.run_id = s.run_id AND l.start_ns < s.next_ns AND l.end_ns > s.start_ns
+  ) WHERE from_ns < until_ns
+), """
+# A LEFT JOIN, so that DuckDB expects as many rows as there are events and builds no table of them.
+# What has no slice stays with label NULL, which equals no slice's.
+_IN_PIECES = """
+  LEFT JOIN pieces s ON s.run_id = p.run_id AND s.flow = p.flow AND s.second = p.second
+    AND p.ns >= s.from_ns AND p.ns < s.until_ns
+"""
+_STEPS_OF_PIECES = """(
+  SELECT x.*, least(x.ns // 1000000000, t.second) AS second
+  FROM flow_steps x JOIN last_slices t USING (run_id, flow))"""
 _IN_RANGES = """
   LEFT JOIN rate_ranges l ON l.run_id = p.run_id AND p.ns >= l.start_ns AND p.ns < l.end_ns
   JOIN slice_ranges s
@@ -94,10 +125,15 @@ _BOUND_IN_RANGES = f"""
 # What an event brought belongs to the slice in which it happened, of phases to the one that it
 # found; what held after it until the next is weighted with that time in the slice that follows.
 #
-# Whole flows are found by range: an ASOF join sorts all events with all that was said of them. For
-# slices and rates that are many, it is still the faster of the two.
+# Whole flows and seconds are found by range: an ASOF join sorts all events with all that was said
+# of them. For phases and rounds, which may be many or long, it is still the faster of the two.
 def _kernel(by: str, cut: bool) -> str:
     ranges = by == "flow" and not cut
+    before, steps, joined, rate = "", "flow_steps", _AS_OF, "l"
+    if ranges:
+        before, joined = _RANGES, _IN_RANGES
+    elif by == "second":
+        before, steps, joined, rate = _PIECES, _STEPS_OF_PIECES, _IN_PIECES, "s"
     bound = "any_value(b.{}_ns)" if ranges else "sum(b.{}_ns)"
     phase_column = "p.phase" if by == "phase" else "s.label"
     if by == "phase" and cut:
@@ -105,17 +141,17 @@ def _kernel(by: str, cut: bool) -> str:
             "struct_pack(part := coalesce(p.phase, s.label.part), piece := s.label.piece)"
         )
     return f"""
-{_RANGES if ranges else ""}rtts AS (
+{before}rtts AS (
   SELECT run_id, flow, min(rtt_us) AS base,
     (run_id, flow) IN (SELECT (run_id, flow) FROM queue_bypasses) AS bypasses
   FROM flow_steps GROUP BY run_id, flow
 ), placed AS (
   SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label, s.start_ns,
     coalesce({phase_column}, s.label) AS phase_column,
-    CASE WHEN NOT (l.measured AND rtts.bypasses)
-      THEN bdp_packets(l.bits_per_s, rtts.base, p.frame) END AS bdp
-  FROM flow_steps p LEFT JOIN rtts USING (run_id, flow)
-  {_IN_RANGES if ranges else _AS_OF}
+    CASE WHEN NOT ({rate}.measured AND rtts.bypasses)
+      THEN bdp_packets({rate}.bits_per_s, rtts.base, p.frame) END AS bdp
+  FROM {steps} p LEFT JOIN rtts USING (run_id, flow)
+  {joined}
 ), brought AS (
   SELECT run_id, flow, stream, phase_column AS label, count_if(is_ack) AS mains,
     sum(delivered * frame) * 8 AS carried_bits,
