@@ -244,7 +244,7 @@ BASE_RTTS = View(
     ),
     f"""
 WITH lows AS (
-  SELECT run_id, flow, ns // 1000000000 AS second, min(ns) AS ns,
+  SELECT run_id, flow, ns // 1000000000 AS second,
     min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0) AS us,
     min(rs_rtt_us) FILTER (kind = 'main' AND rs_rtt_us > 0 AND rs_rtt_us % {TIMESTAMP_US} <> 0)
       AS exact_us,
@@ -287,9 +287,12 @@ WITH lows AS (
   FROM flows f JOIN runs r USING (run_id) LEFT JOIN lab USING (run_id, flow)
   LEFT JOIN least USING (run_id, flow) LEFT JOIN sampled USING (run_id, flow)
 ), empty_path AS (
-  -- Seconds in which some flow saw the path as short as the setup has it: the queue was empty.
-  SELECT k.run_id, k.flow, l.ns FROM known k JOIN lows l USING (run_id, flow)
-  WHERE l.us <= 1.1 * k.setup_us
+  -- When some flow saw the path as short as the setup has it, first and last in a second: the
+  -- queue was empty then.
+  SELECT run_id, flow, min(e.ns) AS first_ns, max(e.ns) AS last_ns
+  FROM known k JOIN events e USING (run_id, flow)
+  WHERE e.kind = 'main' AND e.rs_rtt_us > 0 AND e.rs_rtt_us <= 1.1 * k.setup_us
+  GROUP BY run_id, flow, e.ns // 1000000000
 ), measured AS (
   SELECT k.*, CASE WHEN lab_us IS NOT NULL THEN 'lab'
     WHEN setup_us > 0 AND least_us < 0.9 * (setup_us - faster_us)
@@ -297,7 +300,7 @@ WITH lows AS (
       THEN 'least RTT'
     WHEN setup_us > 0 AND (coalesce(least_us, 0) <= 1.25 * setup_us OR NOT EXISTS (
       SELECT 1 FROM empty_path o WHERE o.run_id = k.run_id AND o.flow <> k.flow
-        AND o.ns BETWEEN k.first_ns AND k.last_ns)) THEN 'setup'
+        AND o.first_ns <= k.last_ns AND o.last_ns >= k.first_ns)) THEN 'setup'
     WHEN least_us IS NOT NULL THEN 'least RTT' END AS source
   FROM known k
 )

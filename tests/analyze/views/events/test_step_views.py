@@ -107,6 +107,32 @@ def test_a_flows_base_rtt_has_its_own_extra_delay(tmp_path: Path) -> None:
         assert con.execute(query).fetchall() == [(1, 20000, "setup"), (2, 20000, "setup")]
 
 
+@pytest.mark.parametrize(("gone_ns", "base"), [(1, (20000, "setup")), (0, (60500, "least RTT"))])
+def test_a_path_that_was_empty_when_a_flow_was_gone_tells_nothing_of_its_own(
+    tmp_path: Path, gone_ns: int, base: tuple[int, str]
+) -> None:
+    """Flow 1 sees it empty once, in a second in which flow 2 had been there, but ended before."""
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, fixtures.path("v3_x_tlp5"))
+        con = store.con
+        for table in ("events", "flows"):
+            con.execute(f"INSERT INTO {table} SELECT * REPLACE (2 AS flow) FROM {table}")
+        con.execute(TWO_PATHS)
+        con.execute("UPDATE events SET rs_rtt_us = 70000, bbr_min_rtt_us = 70000 WHERE flow = 1")
+        once = "flow = 1 AND kind = 'main' AND ns % 1000000000 > 500000000 AND seq > 2000"
+        con.execute(
+            "UPDATE events SET rs_rtt_us = 20500 WHERE flow = 1 AND seq ="
+            f" (SELECT min(seq) FROM events WHERE {once})"
+        )
+        con.execute(
+            "UPDATE flows SET last_ns = (SELECT ns - ? FROM events"
+            " WHERE flow = 1 AND rs_rtt_us = 20500) WHERE flow = 2",
+            [gone_ns],
+        )
+        query = "SELECT base_rtt_us, source FROM base_rtts WHERE flow = 2"
+        assert con.execute(query).fetchall() == [base]
+
+
 @pytest.mark.parametrize(
     ("jitter", "base"),
     [
