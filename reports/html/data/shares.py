@@ -136,9 +136,9 @@ class Shares:
         """Bytes that a flow delivered in each bin in which it was active all the time.
 
         Of the bins inside `between` [s on the run's clock]. Where the capture ended before the
-        flows did, the rest is not known.
+        flows did, the rest is not known, nor is the bin in which it ended.
         """
-        known = max(bin for one in self.flows for bin in one.bytes) + 1
+        known = max(bin for one in self.flows for bin in one.bytes)
         first = max((share.first_ns - self.zero_ns) / self.bin_ns, between[0] * 1e9 / self.bin_ns)
         last = min((share.last_ns - self.zero_ns) / self.bin_ns, between[1] * 1e9 / self.bin_ns)
         inside = range(math.ceil(first), min(math.floor(last), known))
@@ -176,9 +176,10 @@ class Shares:
             max(share.last_ns for share in self.flows)
             > self.zero_ns + (every[-1] + 1) * self.bin_ns
         ):
-            # The capture ended before the flows did: what they carried then is not known.
+            # The capture ended before the flows did: what they carried then is not known, nor is
+            # the whole of the bin in which it ended.
             for rate in rates:
-                rate[-1] = UNSET
+                rate[-2:] = UNSET
         records = {
             signal.key: thin(t, rate, run.columns, None, keep=True)
             for signal, rate in zip(self.signals(), rates, strict=True)

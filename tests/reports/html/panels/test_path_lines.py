@@ -97,3 +97,24 @@ def test_a_capture_that_ended_early_is_reported(shipped_path: Path, tmp_path: Pa
             "UPDATE streams SET last_ns = last_ns - 1000000000 WHERE run_id = ?", [run_id]
         )
         assert re.search(r"the capture ended [\d.]+ m?s before", page.build(store.con, run_id))
+
+
+def test_of_the_bin_in_which_a_capture_ended_goodput_is_not_known(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    """Half a bin of packets is no dip of the flow's."""
+    path = tmp_path / "half.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run = load_run(store.con, store.run_id(RUN))
+        size = 1_000_000_000
+        store.con.execute(
+            "DELETE FROM packets WHERE run_id = ? AND ns > ?",
+            [store.run_id(RUN), run.zero_ns + 12.5 * size],
+        )
+        shares = load(store.con, run, least=1, size_ns=size)
+        assert shares is not None
+        drawn = shares.points(run)["together"]
+        assert {v for t, v in zip(drawn.t, drawn.v, strict=True) if t >= 12e6} == {UNSET}
+        (flow,) = [share for share in shares.flows if len(share.good) > 5]
+        assert len(shares.whole_bins(flow, (2, 25))) == 10
