@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -13,6 +14,8 @@ LETTER = 6.2
 RADIUS = 6
 # How far a name may reach past the plot's right side: the chart's padding is that wide.
 PAST = 30
+# And past its upper side.
+ABOVE = 8
 
 
 class ScatterRow(TypedDict):
@@ -50,14 +53,15 @@ _SIDES = (
 def sided(rows: list[ScatterRow], wide: int = WIDTH) -> list[tuple[ScatterRow, Side]]:
     """Give each point's name the first side where it is in the chart and covers nothing.
 
-    Both axes begin at zero. Worked out for a chart `wide` pixels wide, and good for wider ones.
+    Both axes begin at zero, and end at a round number. Worked out for a chart `wide` pixels wide,
+    and good for wider ones.
     """
     places = _places(rows, wide)
     taken = [(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS) for x, y in places]
     chosen = []
     for row, (x, y) in zip(rows, places, strict=True):
         boxes = {side: side.box(x, y, LETTER * len(row["label"])) for side in _SIDES}
-        inside = [side for side in _SIDES if boxes[side][0] > 0 and boxes[side][1] < wide + PAST]
+        inside = [side for side in _SIDES if _is_inside(boxes[side], wide)]
         free = [side for side in inside if not any(_meet(boxes[side], one) for one in taken)]
         side = next(iter([*free, *inside, *_SIDES]))
         taken.append(boxes[side])
@@ -67,9 +71,25 @@ def sided(rows: list[ScatterRow], wide: int = WIDTH) -> list[tuple[ScatterRow, S
 
 def _places(rows: list[ScatterRow], wide: int) -> list[tuple[float, float]]:
     """Where the points are in the chart, in pixels from the left and from the top."""
-    rtt = 1.1 * max(*(row["rtt"] for row in rows), 1e-9)
-    goodput = 1.1 * max(*(row["goodput"] for row in rows), 1e-9)
+    rtt = _end(max(*(row["rtt"] for row in rows), 1e-9))
+    goodput = _end(max(*(row["goodput"] for row in rows), 1e-9))
     return [(wide * row["rtt"] / rtt, HEIGHT * (1 - row["goodput"] / goodput)) for row in rows]
+
+
+def _end(most: float) -> float:
+    """Where Vega lets an axis from zero end: the next of about ten steps of 1, 2 or 5."""
+    step = most / 10
+    power: float = 10 ** math.floor(math.log10(step))
+    # As d3-array's tickIncrement() rounds steps.
+    of_ten = (10, 5, 2, 1)
+    beyond = zip(of_ten, (math.sqrt(50), math.sqrt(10), math.sqrt(2), 0), strict=True)
+    step = power * next(times for times, least in beyond if step / power >= least)
+    return math.ceil(most / step) * step
+
+
+def _is_inside(box: tuple[float, ...], wide: int) -> bool:
+    left, right, top, bottom = box
+    return left > 0 and right < wide + PAST and top > -ABOVE and bottom < HEIGHT
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -176,7 +176,7 @@ def test_names_of_points_are_whole_on_a_phone_and_up(wide: int) -> None:
     ]
     boxes = []
     for row, side in beside.sided(rows, beside.NARROW):
-        x, y = wide * row["rtt"] / 71.17, beside.HEIGHT * (1 - row["goodput"] / 15.4)
+        x, y = wide * row["rtt"] / 65, beside.HEIGHT * (1 - row["goodput"] / 14)
         boxes.append(side.box(x, y, beside.LETTER * len(row["label"])))
     assert all(0 < left < right < wide + beside.PAST for left, right, _, _ in boxes)
     assert not any(beside._meet(one, other) for n, one in enumerate(boxes) for other in boxes[:n])
@@ -189,7 +189,7 @@ def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points()
     ]
     sides = beside.sided([*rows, {"label": "far away", "rtt": 65, "goodput": 14}])
     spots = [
-        (beside.WIDTH * row["rtt"] / 71.5, beside.HEIGHT * (1 - row["goodput"] / 15.4))
+        (beside.WIDTH * row["rtt"] / 65, beside.HEIGHT * (1 - row["goodput"] / 14))
         for row, _ in sides
     ]
     boxes = [
@@ -202,3 +202,13 @@ def test_names_of_points_that_lie_together_cover_neither_each_other_nor_points()
         for other in boxes[:place]:
             apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
             assert apart, sides
+
+
+@pytest.mark.parametrize(("most", "end"), [(47.8, 50), (9.33, 10), (64.7, 65), (14.2, 16), (1, 1)])
+def test_names_are_laid_out_for_the_axis_that_vega_draws(most: float, end: float) -> None:
+    """A name at the right of the largest RTT was cut off where the axis ends close behind it."""
+    assert beside._end(most) == pytest.approx(end)
+    row: beside.ScatterRow = {"label": "v1_single_1bdp", "rtt": most, "goodput": 9, "c": "run-1"}
+    ((_, side),) = beside.sided([row])
+    x = beside.WIDTH * most / end
+    assert side.box(x, 0, beside.LETTER * len(row["label"]))[1] < beside.WIDTH + beside.PAST
