@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
+# Of a simulation that is no lab's, the path that it was given stands for scenario and parameters.
 _CONDITIONS = """
-SELECT r.run_id, coalesce(l.scenario, r.scenario, ''), coalesce(l.seed::VARCHAR, ''),
-  coalesce(l.params, '{}')
-FROM runs r LEFT JOIN lab_runs l USING (run_id) WHERE list_contains(?, r.run_id)
+WITH simulations AS (
+  SELECT run_id, any_value(value) AS seed FROM host_facts
+  WHERE scope = 'simulated' AND name = 'seed' GROUP BY run_id
+)
+SELECT r.run_id,
+  coalesce(l.scenario, r.scenario, CASE WHEN s.seed IS NOT NULL THEN 'simulated' END, ''),
+  coalesce(l.seed::VARCHAR, s.seed, ''),
+  coalesce(l.params, CASE WHEN s.seed IS NOT NULL THEN r.setup END, '{}')
+FROM runs r LEFT JOIN lab_runs l USING (run_id) LEFT JOIN simulations s USING (run_id)
+WHERE list_contains(?, r.run_id)
 """
 
 

@@ -208,3 +208,31 @@ def test_runs_are_compared_with_those_of_their_scenario_and_seed(tmp_path: Path)
         # Without a common scenario, what was asked for is compared.
         (whole,) = blocks(store.con, [3], [6])
         assert (whole.a, whole.b) == ((3,), (6,))
+
+
+def test_simulations_are_compared_with_those_of_their_path_and_seed(tmp_path: Path) -> None:
+    simulations = [
+        # run_id, rate, seed, congestion control
+        (1, 10, 1, "v1"),
+        (2, 10, 2, "v1"),
+        (3, 90, 1, "v1"),
+        (4, 10, 2, "v3"),
+        (5, 10, 1, "v3"),
+        (6, 90, 7, "v3"),
+    ]
+    with open_store(tmp_path / "s.duckdb") as store:
+        for run_id, rate, seed, cc in simulations:
+            store.con.execute(
+                "INSERT INTO runs BY NAME SELECT ? AS run_id, ? AS setup",
+                [run_id, f'{{"rate": "{rate}mbit", "ccs": "{cc}"}}'],
+            )
+            store.con.execute(
+                "INSERT INTO host_facts BY NAME SELECT ? AS run_id, 'simulated' AS scope,"
+                " 'seed' AS name, ? AS value",
+                [run_id, str(seed)],
+            )
+        found = {(block.a, block.b) for block in blocks(store.con, [1, 2, 3], [4, 5, 6])}
+        assert found == {((1,), (5,)), ((2,), (4,))}
+        # Paths are not pooled, whatever their seeds are.
+        (link,) = blocks(store.con, [1, 3], [6])
+        assert (link.a, link.b) == ((3,), (6,))
