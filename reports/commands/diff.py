@@ -315,14 +315,21 @@ def _left_out(store: Store, compared: Sequence[RunBlock], run_ids: Sequence[int]
 def _change(d: Difference) -> str:
     """The change in %, in points, or, from next to nothing, as it is."""
     if d.from_nothing:
-        apart = d.b_mean - d.a_mean
-        return f"{'-' if apart < 0 else '+'}{_number(abs(apart))} {d.quantity.unit}".strip()
+        return f"{_signed(d.b_mean - d.a_mean)} {d.quantity.unit}".strip()
     return f"{100 * d.change:+.1f} {'points' if d.quantity.points else '%'}"
 
 
 def _between(d: Difference) -> str:
-    """Where the difference of the means lies, as the bootstrap has it."""
-    return f"{d.interval[0]:+.4g} to {d.interval[1]:+.4g}" if d.interval else ""
+    """Where the difference of the means lies, as the bootstrap has it, with its unit."""
+    if not d.interval:
+        return ""
+    times, unit = (100, "points") if d.quantity.points else (1, d.quantity.unit)
+    low, high = (_signed(times * end) for end in d.interval)
+    return f"{low} to {high} {unit}".strip()
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{_number(abs(value))}"
 
 
 def _spread(mean: float, values: list[float], unit: str) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from bbrscope.analyze.compare.groups import Difference, Quantity
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.ingest.ingest import ingest
-from bbrscope.reports.commands.diff import command, unlike
+from bbrscope.reports.commands.diff import _between, command, unlike
 from click.testing import CliRunner, Result
 
 from tests.conftest import ss_text, write_bundle
@@ -85,3 +86,19 @@ def test_names_of_strangers_print_as_text(hostile_path: Path) -> None:
     done = _diff(hostile_path, "v2_single_1bdp", "v2_x_spur")
     assert "kernel: A" in done.output
     assert "<script>alert(1)</script>' OR 1=1" in done.output
+
+
+@pytest.mark.parametrize(
+    ("quantity", "interval", "words"),
+    [
+        (Quantity("metric", "rtt", "us", "", -1, 1), (-4360.2, -2912.6), "-4,360 to -2,913 us"),
+        (Quantity("decision", "UP", "1/min", "", 0, 1), (20.5, 19997), "+20.5 to +19,997 1/min"),
+        (Quantity("phase", "UP", "", "", 0, 1, points=True), (-0.613, 0), "-61.3 to +0 points"),
+        (Quantity("metric", "loss", "", "", -1, 1), (-0.033, -0.0016), "-0.033 to -0.0016"),
+    ],
+)
+def test_intervals_have_the_unit_of_what_is_compared(
+    quantity: Quantity, interval: tuple[float, float], words: str
+) -> None:
+    difference = Difference(quantity, [], [], 0, 0, 0, interval, None, None, "unknown", "worse")
+    assert _between(difference) == words
