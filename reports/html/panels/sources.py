@@ -67,13 +67,17 @@ WITH passed AS (
   SELECT unnest(generate_series(min(bin)::BIGINT, max(bin)::BIGINT + 1)) AS bin,
     max(bin)::BIGINT AS last FROM sent
 ), ends AS (
-  SELECT max(last_ns)::BIGINT AS ns FROM flows WHERE run_id = $run_id AND flow = $flow
+  SELECT max(last_ns)::BIGINT AS ns,
+    (SELECT max(p.ns)::BIGINT FROM packets p WHERE p.run_id = $run_id) // $bin_ns AS cut
+  FROM flows WHERE run_id = $run_id AND flow = $flow
 )
--- Where the capture ended before the flow did, nothing is known of the rest: not a rate of 0.
+-- Where the capture ended before the flow did, nothing is known of the rest: not a rate of 0. Nor
+-- of the bin in which it ended.
 SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
-  CASE WHEN bin > last AND ends.ns > (bin + 1) * $bin_ns THEN NULL ELSE 0 END AS nothing,
-  coalesce(bits, nothing) AS bits, coalesce(again_bits, nothing) AS again_bits,
-  coalesce(good_bits, nothing) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
+  CASE WHEN (bin > last OR bin = cut) AND ends.ns > (bin + 1) * $bin_ns THEN NULL ELSE 0 END
+    AS nothing,
+  nothing + coalesce(bits, 0) AS bits, nothing + coalesce(again_bits, 0) AS again_bits,
+  nothing + coalesce(good_bits, 0) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
 FROM bins LEFT JOIN sent USING (bin), ends
 """
 

@@ -19,6 +19,16 @@ from bbrscope.reports.html.panels.path_panels import WIRE
 RUN = "v2_single_1bdp"
 
 
+def points(store: Store, key: str) -> list[tuple[int, int]]:
+    """When a signal had which value."""
+    run = load_run(store.con, store.run_id(RUN))
+    (flow,) = run.main
+    with run_views(store.con, run.row):
+        load_flow(store.con, run, flow, None, (WIRE,))
+    drawn = flow.signals[key]
+    return [(int(t), int(v)) for t, v in zip(drawn.t, drawn.v, strict=True)]
+
+
 def signals(store: Store) -> dict[str, set[int]]:
     """The values of each signal in whole steps."""
     run = load_run(store.con, store.run_id(RUN))
@@ -118,3 +128,5 @@ def test_of_the_bin_in_which_a_capture_ended_goodput_is_not_known(
         assert {v for t, v in zip(drawn.t, drawn.v, strict=True) if t >= 12e6} == {UNSET}
         (flow,) = [share for share in shares.flows if len(share.good) > 5]
         assert len(shares.whole_bins(flow, (2, 25))) == 10
+        last = max(drawn for drawn in points(store, "wire_goodput") if drawn[1] != UNSET)
+        assert last[1] > 9_000
