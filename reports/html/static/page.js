@@ -118,6 +118,11 @@ for (const box of document.querySelectorAll("input[data-bound]")) {
   });
 }
 
+// On a phone what is wrong at length would keep the charts out of reach.
+if (matchMedia("(max-width: 40rem)").matches) {
+  for (const fold of document.querySelectorAll("details.later")) fold.open = false;
+}
+
 window.addEventListener("hashchange", () => win.read());
 const opened = [];
 window.addEventListener("beforeprint", () => {

@@ -70,3 +70,17 @@ def test_flows_share_a_card_and_keep_their_numbers() -> None:
     assert cards[0].count('<p class="cost">') == 3
     assert cards[0].count("Usual cause") == 1
     assert "5 findings" in html.lower()
+
+
+def test_cards_after_the_third_can_be_folded() -> None:
+    """On a phone they are: nine of six flows kept the charts beyond the eighth screen."""
+    names = ("bufferbloat", "min_rtt_inflated", "heavy_loss", "policer", "outage")
+    flows = {1: Flow(1, 0, 10**9, 1.0, 1.0, True, 1.0, None)}
+    findings = [found(name, 1, 5.0 - place) for place, name in enumerate(names)]
+    made = Diagnosis("r", "v1", 0, "fentry", flows, 5, 5, RunCompleteness(), findings)
+    run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
+    values = {"share": str, "variable": str, "diagnosis": findings_section(run, made)}
+    html = frame._environment().from_string(PAGE).render(values)
+    cards = re.findall(r"<article.*?</article>", html, re.DOTALL)
+    assert ['details class="later" open' in card for card in cards] == [False] * 3 + [True] * 2
+    assert all(card.count("<details") == card.count("</details>") for card in cards)
