@@ -59,7 +59,7 @@ METRICS = (
     Quantity("metric", "pkt_retransmission_rate", "", "of segments", -1, 0.001, share=True),
     Quantity("metric", "rtt_p50_us", "us", "median RTT", -1, 100),
     Quantity("metric", "rtt_p95_us", "us", "95th percentile of the RTT", -1, 100),
-    Quantity("metric", "queue_delay_us", "us", "mean RTT above the smallest", -1, 500),
+    Quantity("metric", "queue_delay_us", "us", "mean RTT above the path's own", -1, 500),
     Quantity("metric", "dropped_packets", "packets", "by the bottleneck's queue", -1, 10),
     Quantity("metric", "inflight_packets", "packets", "mean in flight of a flow", 0, 4),
     Quantity("metric", "app_limited_share", "", "of the time", 0, points=True, share=True),

@@ -85,7 +85,7 @@ def brought(flow: Flow, labels: pl.Series) -> dict[object, Numbers]:
         ce_rate=pl.when(delivered > 0).then(pl.col("ce").sum() / delivered if marked else None),
         rtt_min_us=rtt.min(),
         rtt_mean_us=rtt.mean(),
-        queue_delay_us=rtt.mean() - flow.rtts.min(),
+        queue_delay_us=rtt.mean() - flow.base_us,
         delivery_rate_mbps=pl.col("mbps").median(),
         delivery_rate_max_mbps=pl.col("mbps").max(),
         acks=is_ack.sum(),
@@ -121,13 +121,12 @@ def held(flow: Flow, labels: pl.Series) -> dict[object, Numbers]:
 
 
 def above_bdp(flow: Flow) -> pl.Series:
-    """What is in flight at each row above what the link carries in the flow's smallest RTT."""
+    """What is in flight at each row above what the link carries in the path's round trip."""
     rows, steps = flow.after_init, link(flow.of.folder) or [(0, 0.0)]
     starts = np.array([at for at, _ in steps], dtype=np.int64)
     rates = np.array([rate for _, rate in steps])
     at_row: npt.NDArray[np.float64] = rates[np.searchsorted(starts, rows["ns"], "right") - 1]
-    least = float(flow.rtts.min())  # type: ignore[arg-type]
-    bdp = pl.Series(at_row) * least / 8e6 / (rows["tp.mss_cache"] + HEADERS)
+    bdp = pl.Series(at_row) * flow.base_us / 8e6 / (rows["tp.mss_cache"] + HEADERS)
     return rows.select(in_flight()).to_series() - bdp
 
 

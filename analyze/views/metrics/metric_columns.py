@@ -35,7 +35,7 @@ _OF_EVENTS = (
     Column("rtt_p50_us", "DOUBLE", "us", "median over ACKs"),
     Column("rtt_p95_us", "DOUBLE", "us", "95th percentile over ACKs"),
     Column("rtt_p99_us", "DOUBLE", "us", "99th percentile over ACKs"),
-    Column("queue_delay_us", "DOUBLE", "us", "mean RTT above the flow's smallest"),
+    Column("queue_delay_us", "DOUBLE", "us", "mean RTT above the path's own, see base_rtts"),
     Column(
         "queue_sampled_us",
         "DOUBLE",
@@ -47,7 +47,7 @@ _OF_EVENTS = (
         "inflight_minus_bdp_packets",
         "DOUBLE",
         "packets",
-        "in flight above link rate x the flow's smallest RTT, mean over time; NULL: no rate",
+        "in flight above link rate x the path's own RTT, mean over time; NULL: no rate",
     ),
     Column("cwnd_packets", "DOUBLE", "packets", "snd_cwnd, mean over time"),
     Column("pacing_mbps", "DOUBLE", "Mbit/s", "sk_pacing_rate, mean over time"),

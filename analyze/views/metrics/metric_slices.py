@@ -142,9 +142,9 @@ def _kernel(by: str, cut: bool) -> str:
         )
     return f"""
 {before}rtts AS (
-  SELECT run_id, flow, min(rtt_us) AS base,
+  SELECT run_id, flow, base_rtt_us AS base,
     (run_id, flow) IN (SELECT (run_id, flow) FROM queue_bypasses) AS bypasses
-  FROM flow_steps GROUP BY run_id, flow
+  FROM base_rtts
 ), placed AS (
   SELECT p.*, p.rtt_us - rtts.base AS queue_us, s.stream, s.label, s.start_ns,
     coalesce({phase_column}, s.label) AS phase_column,

@@ -111,7 +111,7 @@ def _line(row: Row, facts: StoryFacts | None) -> FlowLine:
 
 
 def _queue_us(row: Row) -> float | None:
-    """The mean RTT above the smallest, both from events, or both from packets."""
+    """The mean RTT above the path's own; of packets alone above the smallest that they show."""
     if row["queue_delay_us"] is not None or row["pkt_rtt_mean_us"] is None:
         return None if row["queue_delay_us"] is None else float(row["queue_delay_us"])
     return float(row["pkt_rtt_mean_us"] - row["pkt_rtt_min_us"])
