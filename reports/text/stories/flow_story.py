@@ -12,6 +12,7 @@ from ....analyze.story.sentences import milliseconds
 from ....probes.base.plurals import plural
 from ..findings.completeness_text import completeness
 from ..print_table import printable
+from ..quantities import share
 from .change_table import short
 from .prose import plain
 from .story_prose import StoryWords
@@ -124,10 +125,10 @@ def _gaps(flow: EventFlow) -> list[str]:
     if not flow.gaps:
         return []
     duration_ns = flow.summary["duration_ns"]
-    share = flow.hidden_ns / duration_ns if duration_ns else 0
+    hidden = flow.hidden_ns / duration_ns if duration_ns else 0
     lines = [
         f"{plural(len(flow.gaps), 'gap')} in the recording"
-        f" {'hides' if len(flow.gaps) == 1 else 'hide'} {100 * share:.1f} % of the time;"
+        f" {'hides' if len(flow.gaps) == 1 else 'hide'} {share(hidden)} of the time;"
         " a change inside one has no recorded reason"
     ]
     for gap in flow.gaps[:3]:
@@ -140,7 +141,7 @@ def _gaps(flow: EventFlow) -> list[str]:
 def binding_table(flow: EventFlow, names: str) -> list[str]:
     """What limited the flow, % of time, overall and per phase."""
     phases = sorted({row["phase"] for row in flow.binding}, key=_phase_order)
-    share = {(row["phase"], row["binding"]): row["share"] for row in flow.binding}
+    shares = {(row["phase"], row["binding"]): row["share"] for row in flow.binding}
     bindings = [row["binding"] for row in flow.binding if row["phase"] == "ALL"]
     if not bindings:
         return []
@@ -155,9 +156,9 @@ def binding_table(flow: EventFlow, names: str) -> list[str]:
 
     lines = [row("% of time limited by", heads)]
     for binding, label in zip(bindings, labels, strict=True):
-        cells = [percent(share.get((phase, binding))) for phase in phases]
+        cells = [percent(shares.get((phase, binding))) for phase in phases]
         lines.append(row(label, cells))
-    sums = (sum(share.get((phase, binding), 0) for binding in bindings) for phase in phases)
+    sums = (sum(shares.get((phase, binding), 0) for binding in bindings) for phase in phases)
     lines.append(row("sum", [f"{100 * total:.1f}" for total in sums]))
     if "unknown" in bindings:
         lines += textwrap.wrap(_UNKNOWN, 96, initial_indent="  ", subsequent_indent="    ")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from bbrscope.analyze.bbr.codes import BY_NAME, CODES
 from bbrscope.analyze.story.changes import BOUNDS
+from bbrscope.analyze.story.event_flows import EventFlow
 from bbrscope.analyze.story.flow_stories import flows_of, story_of
 from bbrscope.analyze.story.observed import OBSERVATIONS
 from bbrscope.collect.store.store import Store
+from bbrscope.reports.text.stories.flow_story import _gaps
 from bbrscope.reports.text.stories.phrases import PHRASES
 from bbrscope.reports.text.stories.prose import plain
 from bbrscope.reports.text.stories.story_prose import StoryWords
@@ -59,3 +63,12 @@ def test_a_share_of_lost_packets_is_the_one_that_tables_have(shipped: Store) -> 
     flow = flows_of(shipped.con, shipped.run_id("v3_x_tlp5"))[0]
     story = StoryWords(story_of(shipped.con, flow).facts, flow.zero_ns)
     assert "388 packets (5.8 %) were marked lost." in plain(story.paragraphs()[0])
+
+
+def test_a_gap_of_a_moment_hides_more_than_nothing() -> None:
+    """A missing call of 2.4 ms in 25 s hid "0.0 % of the time"."""
+    gap = SimpleNamespace(start_ns=13_351_000_000, end_ns=13_353_430_000, detail="missing_main")
+    about = {"gaps": [gap], "hidden_ns": 2_430_000, "zero_ns": 0}
+    flow = SimpleNamespace(summary={"duration_ns": 25_100_000_000}, **about)
+    line, _ = _gaps(cast(EventFlow, flow))
+    assert line.startswith("1 gap in the recording hides < 0.01 % of the time;")
