@@ -103,7 +103,7 @@ def lines_of(shown: Distributions, runs: dict[int, str]) -> list[Line]:
     Args:
         runs: names by run_id, in the order of the page.
     """
-    lines = []
+    lines: list[Line] = []
     for hue, (run_id, run) in enumerate(runs.items()):
         of_run = [one for one in shown.flows if one.run_id == run_id]
         for place, one in enumerate(of_run):
@@ -111,7 +111,9 @@ def lines_of(shown: Distributions, runs: dict[int, str]) -> list[Line]:
                 name, colour, dash = one.name, swatch(place), place // COLOURS
             else:
                 name = f"{run}, {one.name}" if len(of_run) > 1 else run
-                colour, dash = swatch(hue), place
+                colour = swatch(hue)
+                # Of more runs than colours some share one: lines of it differ in dash.
+                dash = sum(line.colour == colour for line in lines)
             lines.append(Line(name, colour, DASHES[dash % len(DASHES)], one))
     return lines
 

@@ -8,6 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 from bbrscope import fixtures
@@ -17,7 +18,7 @@ from bbrscope.collect.store.store import Store
 from bbrscope.reports.commands.plot import command
 from bbrscope.reports.html.charts import figure
 from bbrscope.reports.html.data import convergence, distributions, select
-from bbrscope.reports.html.sections.compared_stills import stills
+from bbrscope.reports.html.sections.compared_stills import lines_of, stills
 from click.testing import CliRunner, Result
 
 from tests.two_flows import two_flows
@@ -145,3 +146,12 @@ def test_packets_alone_draw_the_rtt_that_their_table_tells(tmp_path: Path) -> No
         rows = figure.figure(store.con, "rtt", [run_id]).rows
     drawn = [row["value"] for row in rows if row["signal"] == "echo_rtt"]
     assert max(drawn) >= expected > 1.2 * min(drawn)
+
+
+def test_runs_that_share_a_colour_differ_in_dash() -> None:
+    """The seventh of eight runs looked like the first."""
+    flows = [distributions.Distribution(run, 1, "flow 1", np.array([1.0])) for run in range(8)]
+    shown = distributions.Distributions(distributions.QUANTITIES["rtt"], flows)
+    lines = lines_of(shown, {run: f"run {run}" for run in range(8)})
+    assert lines[0].colour == lines[6].colour
+    assert len({(line.colour, line.dash) for line in lines}) == 8
