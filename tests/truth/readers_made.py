@@ -202,7 +202,7 @@ def slow_ramp(flow: Flow) -> Numbers | None:
 
 def _probes(flow: Flow, since: int, until: int) -> tuple[list[float], int]:
     """How long [s] each probe for bandwidth lasted that began in a time; how many of them v2 ended
-    for the packets in flight: neither loss nor marks did, nor an inflight_hi that was too high."""
+    then for the packets in flight: neither loss nor marks did, nor an inflight_hi too high."""
     starts, labels = begun(flow, "phase")
     ends = [*starts[1:], int(flow.rows["ns"][-1])]
     names = ("PROBE_BW_UP", "PROBE_BW_1.25")
@@ -222,7 +222,7 @@ def _probes(flow: Flow, since: int, until: int) -> tuple[list[float], int]:
         goes_on=(pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.cycle_idx") != UP),
     ).with_columns(pl.col("own", "goes_on").shift(-1))
     ended = after.filter(pl.col("own") & pl.col("goes_on"))["ns"].to_list()
-    return lasted, sum(b in ended for _, b in probes)
+    return lasted, sum(b in ended and b <= until for _, b in probes)
 
 
 def stalled_start(flow: Flow) -> Numbers | None:

@@ -152,5 +152,8 @@ def test_a_trouble_is_told_where_it_was_made_and_raw_rows_have_it(
     numbers.verdicts(diagnosis, recording)
     told = [each for each in diagnosis.findings if each.rule.name in VERDICTS]
     assert {each.rule.name for each in told} == TOLD.get(name, set())
+    for each in told:
+        if each.rule.name == "slow_ramp":  # The decisions beside the sentence are those it counts.
+            assert each.codes.get("DOWN_BY_QUEUE", 0) == each.values["queue_count"]
     numbers.check(replace(diagnosis, findings=told), recording)
     assert numbers.missing == set()
