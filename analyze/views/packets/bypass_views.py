@@ -66,42 +66,44 @@ WITH grew AS (
     AND run_id IN (SELECT run_id FROM queue_samples)
 ), moments AS (
   -- The samples of a run in their order, and what is after them all.
-  SELECT *, row_number() OVER w AS k, coalesce(lag(ns) OVER w, -1) AS before_ns FROM (
+  SELECT *, row_number() OVER w AS place, coalesce(lag(ns) OVER w, -1) AS before_ns FROM (
     SELECT DISTINCT run_id, ns FROM counters
     UNION ALL SELECT DISTINCT run_id, 9223372036854775807 FROM counters)
   WINDOW w AS (PARTITION BY run_id ORDER BY ns)
 ), nearest AS (
-  SELECT run_id, ns // 1000000000 AS second, min(k) AS k FROM moments GROUP BY ALL
+  SELECT run_id, ns // 1000000000 AS second, min(place) AS place FROM moments GROUP BY ALL
 ), seconds AS (
-  SELECT s.run_id, s.second, unnest(generate_series(a.k, b.k)) AS k
+  SELECT s.run_id, s.second, unnest(generate_series(a.place, b.place)) AS place
   FROM (SELECT DISTINCT run_id, second, second + 1 AS next FROM progress) s
   ASOF JOIN nearest a ON a.run_id = s.run_id AND s.second <= a.second
   ASOF JOIN nearest b ON b.run_id = s.run_id AND least(s.next, 9223372036) <= b.second
 ), spans AS (
-  SELECT s.run_id, s.second, s.k, m.before_ns, m.ns FROM seconds s JOIN moments m USING (run_id, k)
+  SELECT s.run_id, s.second, s.place, m.before_ns, m.ns
+  FROM seconds s JOIN moments m USING (run_id, place)
 ), grown AS (
   -- What each flow's events from one sample to the next say. A LEFT JOIN of the few samples around
   -- an event's second: an ASOF join, which sorts all events, takes three times as long.
-  SELECT p.run_id, p.flow, s.k, sum(p.bytes::DOUBLE) AS bytes, -- exact below 2**53, which is 9 PB
+  SELECT p.run_id, p.flow, s.place,
+    sum(p.bytes::DOUBLE) AS bytes, -- exact below 2**53, which is 9 PB
     arg_min(p.bytes + p.flight, p.seq) AS first_out, arg_min(p.flight, p.seq) AS first_flight,
     arg_max(p.flight, p.seq) AS flight
   FROM progress p LEFT JOIN spans s ON s.run_id = p.run_id AND s.second = p.second
     AND p.ns > s.before_ns AND p.ns <= s.ns
-  GROUP BY p.run_id, p.flow, s.k
+  GROUP BY p.run_id, p.flow, s.place
 ), places AS (
-  SELECT run_id, flow, k, (sum(bytes) OVER (w ROWS UNBOUNDED PRECEDING))::BIGINT AS acked,
+  SELECT run_id, flow, place, (sum(bytes) OVER (w ROWS UNBOUNDED PRECEDING))::BIGINT AS acked,
     acked + coalesce(lead(first_out) OVER w, flight) AS sent
-  FROM grown WINDOW w AS (PARTITION BY run_id, flow ORDER BY k)
+  FROM grown WINDOW w AS (PARTITION BY run_id, flow ORDER BY place)
 ), at_samples AS (
-  SELECT c.run_id, c.ns, c.k, f.flow, f.flight
+  SELECT c.run_id, c.ns, c.place, f.flow, f.flight
   FROM (SELECT m.* FROM moments m SEMI JOIN counters USING (run_id, ns)) c JOIN (
-    SELECT run_id, flow, arg_min(first_flight, k) AS flight FROM grown GROUP BY ALL
+    SELECT run_id, flow, arg_min(first_flight, place) AS flight FROM grown GROUP BY ALL
   ) f USING (run_id)
 ), positions AS (
   -- Before a flow's first event: what was in flight there.
   SELECT s.run_id, s.ns, s.flow, coalesce(p.acked, 0) AS acked, coalesce(p.sent, s.flight) AS sent
   FROM at_samples s ASOF LEFT JOIN places p
-    ON p.run_id = s.run_id AND p.flow = s.flow AND s.k >= p.k
+    ON p.run_id = s.run_id AND p.flow = s.flow AND s.place >= p.place
 ), ways AS (
   SELECT run_id, flow, concat(local_address, ' ', remote_address) AS way FROM flows
 ), summed AS (
