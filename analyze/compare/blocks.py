@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-# Of a simulation that is no lab's, the path that it was given stands for scenario and parameters.
+# A simulation outside the lab has no scenario: its path stands for scenario and parameters.
 _CONDITIONS = """
 WITH simulations AS (
   SELECT run_id, any_value(value) AS seed FROM host_facts

@@ -9,8 +9,9 @@ from __future__ import annotations
 from ...collect.store.schema.recorded_tables import SAMPLE
 from ..views.view_parts import growth_by_event
 
-# In which second since zero_ns something was, r being table run. Tables have it as a column: where
-# a join's condition works it out of two tables, DuckDB compares each event with all seconds.
+# The second since zero_ns in which a time of run `r` lies. Tables have it as a column: DuckDB joins
+# by the hash of a column, but compares all rows with each other where it needs two tables to work
+# a second out.
 SECOND = "(({}::BIGINT - r.zero_ns) // 1000000000)::INTEGER"
 
 

@@ -22,7 +22,7 @@ from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
-from .event_tables import EVENTS
+from .event_tables import EVENTS, SECOND
 from .loss_tables import BURSTS, DROPS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
@@ -110,7 +110,7 @@ GROUP BY run_id, flow ORDER BY run_id, flow
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
 # sender could have carried in the time that it was there: an equal part of the link's rate (where
 # that is not known, see parts); short_bytes is what is missing to it.
-_SECONDS = """
+_SECONDS = f"""
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
     (least(f.last_ns, r.zero_ns + (second + 1) * 1000000000)
@@ -131,10 +131,10 @@ WITH spans AS (
     coalesce(c.waits, false) AS waits
   FROM spans s LEFT JOIN carried c USING (run_id, flow, second)
 ), theirs AS (
-  SELECT run_id, p.stream AS other, ((p.ns::BIGINT - r.zero_ns) // 1000000000)::INTEGER AS second,
+  SELECT run_id, p.stream AS other, {SECOND.format("p.ns")} AS second,
     sum(p.len)::BIGINT AS bytes
   FROM packets p JOIN these_other_senders s USING (run_id, stream) JOIN these_run r USING (run_id)
-  WHERE p.run_id IN {chosen} AND p.direction = 'data'
+  WHERE p.run_id IN {{chosen}} AND p.direction = 'data'
     AND p.ns BETWEEN r.zero_ns AND r.last_event_ns
   GROUP BY ALL
   UNION ALL
@@ -143,7 +143,7 @@ WITH spans AS (
     sum(i.goodput_bps * i.seconds / 8)::BIGINT
   FROM lab_flows f JOIN lab_intervals i USING (run_id, flow_no) JOIN runs x USING (run_id)
     JOIN these_run r USING (run_id)
-  WHERE run_id IN {chosen} AND f.flow IS NULL
+  WHERE run_id IN {{chosen}} AND f.flow IS NULL
     AND i.t_s + i.seconds / 2 BETWEEN (r.zero_ns - x.traffic_start_ns::BIGINT) / 1e9
       AND (r.last_event_ns - x.traffic_start_ns::BIGINT) / 1e9
     AND run_id NOT IN (SELECT run_id FROM streams)

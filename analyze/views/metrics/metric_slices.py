@@ -69,8 +69,8 @@ rate_ranges AS (
   FROM slices WHERE flow IS NOT NULL
 ), """
 # Pieces of slices in which the link has one rate (or none, before the first), listed by the second
-# of CLOCK_MONOTONIC: an event is compared with the few of its second. The last slice of a flow, in
-# which all the rest is, is that of the second in which it begins.
+# of CLOCK_MONOTONIC: an event is compared with the few of its second. A flow's last slice has no
+# end: it is listed under the second in which it begins, and later events get that second, too.
 _PIECES = f"""{_RANGES}last_slices AS (
   SELECT run_id, flow, max(start_ns) // 1000000000 AS second FROM slice_ranges GROUP BY run_id, flow
 ), all_rates AS (
@@ -90,8 +90,8 @@ _PIECES = f"""{_RANGES}last_slices AS (
     JOIN all_rates l ON l.run_id = s.run_id AND l.start_ns < s.next_ns AND l.end_ns > s.start_ns
   ) WHERE from_ns < until_ns
 ), """
-# A LEFT JOIN, so that DuckDB expects as many rows as there are events and builds no table of them.
-# What has no slice stays with label NULL, which equals no slice's.
+# A LEFT JOIN: DuckDB then hashes the few pieces, and not the many events. An event that is in no
+# slice gets label NULL, and counts in none.
 _IN_PIECES = """
   LEFT JOIN pieces s ON s.run_id = p.run_id AND s.flow = p.flow AND s.second = p.second
     AND p.ns >= s.from_ns AND p.ns < s.until_ns

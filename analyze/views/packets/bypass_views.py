@@ -65,7 +65,7 @@ WITH grew AS (
   FROM events WHERE tp_snd_una IS NOT NULL AND tp_snd_nxt IS NOT NULL
     AND run_id IN (SELECT run_id FROM queue_samples)
 ), moments AS (
-  -- The samples of a run in their order, and what is after them all.
+  -- When a run's queue was sampled, in order, and a last moment after all of it.
   SELECT *, row_number() OVER w AS place, coalesce(lag(ns) OVER w, -1) AS before_ns FROM (
     SELECT DISTINCT run_id, ns FROM counters
     UNION ALL SELECT DISTINCT run_id, 9223372036854775807 FROM counters)

@@ -94,7 +94,7 @@ METRICS_BY_RUN = View(
         Column("backlog_mean_bytes", "DOUBLE", "bytes", "mean backlog"),
         Column("standing_queue_bytes", "DOUBLE", "bytes", "5th percentile of the backlog"),
         Column("shares_from", "VARCHAR", "", "packets or kernel; NULL: no two flows at once"),
-        Column("shared_seconds", "BIGINT", "s", "seconds in which all of them were active"),
+        Column("shared_seconds", "BIGINT", "s", "seconds in which all flows were active"),
         Column("jain", "DOUBLE", "", "Jain's index over these"),
         Column("ratio", "DOUBLE", "", "goodput of the first flow over the last's over these"),
         Column(

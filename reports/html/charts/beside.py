@@ -77,7 +77,7 @@ def _places(rows: list[ScatterRow], wide: int) -> list[tuple[float, float]]:
 
 
 def _end(most: float) -> float:
-    """Where Vega lets an axis from zero end: the next of about ten steps of 1, 2 or 5."""
+    """Where Vega ends an axis from zero: about ten steps of 1, 2 or 5 times a power of ten."""
     step = most / 10
     power: float = 10 ** math.floor(math.log10(step))
     # As d3-array's tickIncrement() rounds steps.

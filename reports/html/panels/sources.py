@@ -74,10 +74,11 @@ WITH passed AS (
 -- Where the capture ended before the flow did, nothing is known of the rest: not a rate of 0. Nor
 -- of the bin in which it ended.
 SELECT (bin * $bin_ns)::UBIGINT AS ns, bin AS seq, $bin_ns / 1e9 AS seconds,
-  CASE WHEN (bin > last OR bin = cut) AND ends.ns > (bin + 1) * $bin_ns THEN NULL ELSE 0 END
-    AS nothing,
-  nothing + coalesce(bits, 0) AS bits, nothing + coalesce(again_bits, 0) AS again_bits,
-  nothing + coalesce(good_bits, 0) AS good_bits, sum(again_bits) OVER () > 0 AS again_any
+  (bin > last OR bin = cut) AND ends.ns > (bin + 1) * $bin_ns AS unknown,
+  CASE WHEN unknown THEN NULL ELSE coalesce(bits, 0) END AS bits,
+  CASE WHEN unknown THEN NULL ELSE coalesce(again_bits, 0) END AS again_bits,
+  CASE WHEN unknown THEN NULL ELSE coalesce(good_bits, 0) END AS good_bits,
+  sum(again_bits) OVER () > 0 AS again_any
 FROM bins LEFT JOIN sent USING (bin), ends
 """
 

@@ -118,7 +118,7 @@ for (const box of document.querySelectorAll("input[data-bound]")) {
   });
 }
 
-// On a phone what is wrong at length would keep the charts out of reach.
+// On a phone, more than three findings unfolded push the charts screens away.
 if (matchMedia("(max-width: 40rem)").matches) {
   for (const fold of document.querySelectorAll("details.later")) fold.open = false;
 }

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.views.store_with_views import open_store
@@ -92,14 +93,19 @@ UPDATE events SET rs_rtt_us = 60500 + seq % 9000, bbr_min_rtt_us = 60500 WHERE f
 """
 
 
+def two_paths(store: Store) -> duckdb.DuckDBPyConnection:
+    """A recording of one flow twice, the second on a path that is 40 ms longer."""
+    ingest(store, fixtures.path("v3_x_tlp5"))
+    for table in ("events", "flows"):
+        store.con.execute(f"INSERT INTO {table} SELECT * REPLACE (2 AS flow) FROM {table}")
+    store.con.execute(TWO_PATHS)
+    return store.con
+
+
 def test_a_flows_base_rtt_has_its_own_extra_delay(tmp_path: Path) -> None:
     """The other flow saw the path empty, at 20 ms, while this one never saw less than 60."""
     with open_store(tmp_path / "s.duckdb") as store:
-        ingest(store, fixtures.path("v3_x_tlp5"))
-        con = store.con
-        for table in ("events", "flows"):
-            con.execute(f"INSERT INTO {table} SELECT * REPLACE (2 AS flow) FROM {table}")
-        con.execute(TWO_PATHS)
+        con = two_paths(store)
         query = "SELECT flow, base_rtt_us, source FROM base_rtts ORDER BY flow"
         assert con.execute(query).fetchall() == [(1, 20000, "setup"), (2, 60500, "least RTT")]
         # Seen by nobody, the queue may be what makes the path longer: the setup holds.
@@ -113,11 +119,7 @@ def test_a_path_that_was_empty_when_a_flow_was_gone_tells_nothing_of_its_own(
 ) -> None:
     """Flow 1 sees it empty once, in a second in which flow 2 had been there, but ended before."""
     with open_store(tmp_path / "s.duckdb") as store:
-        ingest(store, fixtures.path("v3_x_tlp5"))
-        con = store.con
-        for table in ("events", "flows"):
-            con.execute(f"INSERT INTO {table} SELECT * REPLACE (2 AS flow) FROM {table}")
-        con.execute(TWO_PATHS)
+        con = two_paths(store)
         con.execute("UPDATE events SET rs_rtt_us = 70000, bbr_min_rtt_us = 70000 WHERE flow = 1")
         once = "flow = 1 AND kind = 'main' AND ns % 1000000000 > 500000000 AND seq > 2000"
         con.execute(
