@@ -27,7 +27,7 @@ CONFIDENCES = ("high", "medium", "low")
 
 @dataclass(frozen=True)
 class RuleLine:
-    """A cause, or something to try, that may fit some findings of a rule only.
+    """A line of evidence, a cause or something to try, which may fit some findings of a rule only.
 
     Attributes:
         versions: digits of the BBR versions that it fits.
@@ -74,7 +74,7 @@ class Rule:
     name: str
     title: str
     sentence: str
-    evidence: tuple[str, ...]
+    evidence: tuple[RuleLine, ...]
     causes: tuple[RuleLine, ...]
     remedies: tuple[RuleLine, ...]
     sources: tuple[str, ...]
@@ -93,9 +93,10 @@ class Rule:
 
     @property
     def names(self) -> set[str]:
-        """Columns that the rule's sentences name, and those that causes and remedies depend on."""
-        parts = [part for text in (self.sentence, *self.evidence) for part in _parse(text)]
-        lines = (*self.causes, *self.remedies)
+        """Columns that the rule's sentences name, and those that lines depend on."""
+        texts = (self.sentence, *(line.text for line in self.evidence))
+        parts = [part for text in texts for part in _parse(text)]
+        lines = (*self.evidence, *self.causes, *self.remedies)
         conditions = {column for line in lines for column in (line.when, line.unless) if column}
         return {name for _, name, _, _ in parts if name} | conditions
 
@@ -123,7 +124,7 @@ def rule_of(name: str, text: str) -> Rule:
     """
     keys = tomllib.loads(text)
     tuples = {key: tuple(value) for key, value in keys.items() if isinstance(value, list)}
-    lines = {key: _lines(keys[key]) for key in ("causes", "remedies")}
+    lines = {key: _lines(keys[key]) for key in ("evidence", "causes", "remedies")}
     return Rule(name=name, **{**keys, **tuples, **lines})
 
 

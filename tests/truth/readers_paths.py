@@ -47,23 +47,45 @@ def overruns_shallow_buffer(flow: Flow) -> Numbers:
     }
 
 
-def rtt_unfairness(flow: Flow) -> Numbers:
-    """Beside the flow with so much shorter a path that got the least of this one's."""
+def both(flow: Flow, other: Flow) -> tuple[list[int], int, int, int]:
+    """Seconds that both of these flows have whole while all senders were there, what each carried
+    in them, and what the other missed.
+    """
     _, a, b = together(flow)
+    mine, its = of_flow(flow), of_flow(other)
+    seconds = [
+        n
+        for n in range(a, b + 1)
+        if n in mine and n in its and min(mine[n].covered, its[n].covered) > 0.99
+    ]
+    ours, theirs = (sum(each[n].bytes for n in seconds) for each in (mine, its))
+    return seconds, ours, theirs, sum(its[n].short for n in seconds)
+
+
+def least_beside(flow: Flow) -> tuple[float, Flow] | None:
+    """How many times that of the flow that got the least this one carried, and which it is, of
+    those with so much shorter a path.
+    """
     found = []
     for other in flow.of.flows:
-        if flow.base_us < 1.5 * other.base_us:
-            continue
-        mine, its = of_flow(flow), of_flow(other)
-        seconds = [
-            n
-            for n in range(a, b + 1)
-            if n in mine and n in its and min(mine[n].covered, its[n].covered) > 0.99
-        ]
-        ours, theirs = (sum(each[n].bytes for n in seconds) for each in (mine, its))
-        short = sum(its[n].short for n in seconds)
-        found.append((ours / theirs, other, seconds, ours, theirs, short))
-    ratio, other, seconds, ours, theirs, short = max(found, key=lambda one: one[0])
+        if flow.base_us >= 1.5 * other.base_us:
+            _, ours, theirs, _ = both(flow, other)
+            found.append((ours / theirs, other))
+    return max(found, key=lambda one: one[0], default=None)
+
+
+def rtt_unfairness(flow: Flow) -> Numbers:
+    """Beside the flow with so much shorter a path that got the least of this one's."""
+    found = least_beside(flow)
+    assert found
+    ratio, other = found
+    seconds, ours, theirs, short = both(flow, other)
+    # All that took it: with a quarter more than that flow, of whose it got the least.
+    takers = 0
+    for one in flow.of.flows:
+        beside = least_beside(one)
+        if beside and beside[1] is other and beside[0] >= 1.25:
+            takers += both(one, other)[1]
     begins, ends = max(flow.begins, other.begins), min(flow.ends, other.ends)
     return {
         "long_us": flow.base_us,
@@ -76,7 +98,7 @@ def rtt_unfairness(flow: Flow) -> Numbers:
         "begins_at": begins,
         "ends_at": ends,
         "lost_packets": flow.total("tp.lost") + other.total("tp.lost"),
-        **priced(flow, short),
+        **priced(flow, short * ours / takers),
     }
 
 

@@ -85,7 +85,7 @@ def brought(flow: Flow, labels: pl.Series) -> dict[object, Numbers]:
         ce_rate=pl.when(delivered > 0).then(pl.col("ce").sum() / delivered if marked else None),
         rtt_min_us=rtt.min(),
         rtt_mean_us=rtt.mean(),
-        queue_delay_us=rtt.mean() - flow.base_us,
+        queue_delay_us=(rtt.mean() - flow.base_us).clip(lower_bound=0),
         delivery_rate_mbps=pl.col("mbps").median(),
         delivery_rate_max_mbps=pl.col("mbps").max(),
         acks=is_ack.sum(),

@@ -51,7 +51,7 @@ def metrics(flow: Flow, begin: int, end: int) -> dict[tuple[str, str], float | N
         "delivery_rate_mbps": sampled.select(rate.median()).item(),
         "rtt_p50_us": rtts.cast(pl.Float64).quantile(0.5, "linear"),
         "rtt_p95_us": rtts.cast(pl.Float64).quantile(0.95, "linear"),
-        "queue_delay_us": float(rtts.mean()) - flow.base_us,  # type: ignore[arg-type]
+        "queue_delay_us": max(0.0, float(rtts.mean()) - flow.base_us),  # type: ignore[arg-type]
         "inflight_packets": float((rows["flight"] * rows["d"]).sum()) / int(rows["d"].sum()),
         **{name: limited[limit] for name, limit in LIMITED.items()},
     }

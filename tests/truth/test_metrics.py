@@ -38,7 +38,7 @@ def numbers(flow: Flow) -> dict[str, float | None]:
         "rtt_p50_us": rtts.quantile(0.5, "linear"),
         "rtt_p95_us": rtts.quantile(0.95, "linear"),
         "rtt_p99_us": rtts.quantile(0.99, "linear"),
-        "queue_delay_us": (rtts - flow.base_us).mean(),  # type: ignore[dict-item]
+        "queue_delay_us": max(0.0, (rtts - flow.base_us).mean()),  # type: ignore[type-var]
         "goodput_mbps": flow.total("tp.snd_una")
         * 8e3
         / int(flow.rows["ns"][-1] - flow.rows["ns"][0]),

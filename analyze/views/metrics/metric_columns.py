@@ -35,7 +35,7 @@ _OF_EVENTS = (
     Column("rtt_p50_us", "DOUBLE", "us", "median over ACKs"),
     Column("rtt_p95_us", "DOUBLE", "us", "95th percentile over ACKs"),
     Column("rtt_p99_us", "DOUBLE", "us", "99th percentile over ACKs"),
-    Column("queue_delay_us", "DOUBLE", "us", "mean RTT above the path's own, see base_rtts"),
+    Column("queue_delay_us", "DOUBLE", "us", "mean RTT above the path's own (base_rtts), or 0"),
     Column(
         "queue_sampled_us",
         "DOUBLE",

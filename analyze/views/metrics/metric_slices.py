@@ -159,7 +159,9 @@ def _kernel(by: str, cut: bool) -> str:
     sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, median(rate_mbps) AS rate,
     max(rate_mbps) AS rate_max, min(rtt_us) AS rtt_min, avg(rtt_us) AS rtt_mean,
     quantile_cont(rtt_us, 0.5) AS rtt_p50, quantile_cont(rtt_us, 0.95) AS rtt_p95,
-    quantile_cont(rtt_us, 0.99) AS rtt_p99, avg(queue_us) AS queue_delay
+    quantile_cont(rtt_us, 0.99) AS rtt_p99,
+    -- A path that is stated may be shorter in truth: no queue is below none.
+    if(avg(queue_us) < 0, 0, avg(queue_us)) AS queue_delay
   FROM placed GROUP BY run_id, flow, stream, phase_column
 ), bound AS (
   {_BOUND_IN_RANGES if ranges else _BOUND}

@@ -97,7 +97,7 @@ def _about(rule: Rule) -> list[tuple[str, str]]:
     versions = ", ".join(f"v{digit}" for digit in rule.versions)
     return [
         ("finding", rule.sentence),
-        *(("evidence", text) for text in rule.evidence),
+        *(("evidence", line.text) for line in rule.evidence),
         ("about", f"BBR {versions}; at least {rule.flows} flow{'s' * (rule.flows > 1)}"),
         ("cost", f"seconds {rule.cost}"),
         ("needs", ", ".join(NEEDS[need].words for need in rule.needs) or "events"),

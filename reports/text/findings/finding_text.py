@@ -44,7 +44,11 @@ def sentence(diagnosis: Diagnosis, finding: Finding) -> Sentence:
 
 def evidence(diagnosis: Diagnosis, finding: Finding) -> list[Sentence]:
     """Return the sentences with the numbers that show it."""
-    return [_fill(text, diagnosis, finding) for text in finding.rule.evidence]
+    return [
+        _fill(line.text, diagnosis, finding)
+        for line in finding.rule.evidence
+        if line.fits(diagnosis.version, finding.values)
+    ]
 
 
 def text(sentence: Sentence) -> str:

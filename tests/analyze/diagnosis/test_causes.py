@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from bbrscope.analyze.bbr.codes import PRTT_SKIP_IDLE
+from bbrscope.analyze.bbr.codes import BY_NAME, PRTT_SKIP_IDLE
 from bbrscope.analyze.diagnosis.engine import diagnose, diagnose_together
 from bbrscope.analyze.diagnosis.rule import RuleLine, rules
 from bbrscope.collect.store.store import Store
@@ -48,6 +48,16 @@ def test_causes_speak_of_the_version_that_was_found() -> None:
             for line in lines:
                 assert line.text.endswith("."), rule.name
                 assert not re.search(OTHERS[version], line.text), (rule.name, line.text)
+
+
+def test_evidence_names_decisions_of_the_version_that_was_found() -> None:
+    for rule in rules():
+        for version in rule.versions:
+            lines = [line for line in rule.evidence if version in line.versions]
+            assert any(not line.when and not line.unless for line in lines), rule.name
+            for code in re.findall(r"\b[A-Z]+_[A-Z_]+\b", " ".join(line.text for line in lines)):
+                if code in BY_NAME:
+                    assert version in BY_NAME[code].versions, (rule.name, code)
 
 
 @pytest.mark.parametrize("name", PUT)

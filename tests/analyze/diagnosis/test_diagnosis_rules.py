@@ -38,9 +38,8 @@ def test_thresholds_are_parameters_and_each_says_why(rule: Rule) -> None:
 def test_words_are_there_and_vocabularies_known(rule: Rule) -> None:
     assert rule.title.strip(".") == rule.title != ""
     assert rule.sentence.endswith((".", "}"))
-    assert not re.search(
-        r"_packets\} packets|_bytes\} bytes", " ".join((rule.sentence, *rule.evidence))
-    )
+    texts = (rule.sentence, *(line.text for line in rule.evidence))
+    assert not re.search(r"_packets\} packets|_bytes\} bytes", " ".join(texts))
     assert all((rule.evidence, rule.causes, rule.remedies, rule.sources))
     assert set(rule.codes) <= set(BY_NAME)
     assert set(rule.needs) <= set(NEEDS)

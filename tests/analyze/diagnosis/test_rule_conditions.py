@@ -379,6 +379,25 @@ def test_rates_of_a_longer_path_are_of_the_seconds_in_which_all_were_there(asked
     assert values["share_ratio"] == pytest.approx(carried[9] / carried[1])
 
 
+def test_what_a_flow_misses_is_priced_once_however_many_took_it(asked: Ask) -> None:
+    """Two flows with twice the round trip of a third, which carries a fifth of what they do."""
+    another = [each.replace("flow = 9", "flow = 8") for each in LONGER[-2:]]
+    findings, rows = asked(
+        ["rtt_unfairness"], *clone(8), *LONGER, *another, slower(1, 2), scaled(8, 9)
+    )
+    assert [(each.flow, each.values["short"]) for each in findings] == [(8, 1), (9, 1)]
+    seconds = range(of_flow(rows)["ns"][-1] // SECOND)
+    carried = of_flow(rows).group_by("second").agg(pl.col("acked").sum())
+    bytes_of = dict(carried.iter_rows())
+    # A third of 10 Mbit/s, of whose frames of 1514 bytes 1448 are payload.
+    part = 10e6 / 8 * 1448 / 1514 / 3
+    missed = sum(max(0, part - bytes_of.get(second, 0)) for second in seconds)
+    costs = [each.cost_bytes for each in findings]
+    assert None not in costs
+    assert sum(costs) == pytest.approx(missed, rel=1e-3)
+    assert costs[0] == pytest.approx(0.9 * costs[1], rel=1e-3)
+
+
 def test_a_path_that_is_longer_at_no_time_is_none(asked: Ask) -> None:
     """One flow saw the common queue empty once, the other never; both had the same round trips."""
     longer = [*LONGER, slower(1, 2)]

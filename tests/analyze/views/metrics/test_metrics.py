@@ -344,6 +344,29 @@ def test_the_queue_sent_what_the_capture_saw(shipped: Store) -> None:
     assert abs(sent - seen) <= 4 * 0.010 * 10e6 / 8
 
 
+def test_no_queue_is_below_none_where_a_stated_path_is_too_long(
+    shipped_path: Path, tmp_path: Path
+) -> None:
+    """The set-up says 43 ms of a path of 40 ms, which is not enough to disbelieve it."""
+    path = tmp_path / "stated.duckdb"
+    shutil.copy(shipped_path, path)
+    with open_store(path) as store:
+        run_id = store.run_id(RUN)
+        forget(store.con, [run_id])
+        store.con.execute(
+            'UPDATE runs SET setup = json_merge_patch(setup, \'{"delay": "43"}\') WHERE run_id = ?',
+            [run_id],
+        )
+        rows = metrics.table(store.con, [run_id], "second").to_pylist()
+    queues = {row["t_s"]: row for row in rows if row["rtt_mean_us"] is not None}
+    shorter = [row for row in queues.values() if row["rtt_mean_us"] < 43_000]
+    assert len(shorter) > 5
+    assert {row["queue_delay_us"] for row in shorter} == {0.0}
+    for row in queues.values():
+        above = max(0.0, row["rtt_mean_us"] - 43_000)
+        assert row["queue_delay_us"] == pytest.approx(above, abs=0.01)
+
+
 def test_utilisation_and_queue_by_flow_are_what_the_queue_counted(shipped: Store) -> None:
     flow = _main_flow(shipped, RUN)
     (queue,) = _rows(shipped, "FROM queue_metrics WHERE run = ?", [RUN])
