@@ -68,16 +68,35 @@ def _tables(bundle: Path) -> dict[str, pl.DataFrame]:
 
 
 def _whole(tables: dict[str, pl.DataFrame], kind: str) -> pl.DataFrame | None:
-    """Put the rows of each event together, one or more: the n-th of a socket with its n-th."""
+    """Put the rows of each event together, one or more."""
     parts = [name for name in sorted(tables) if re.fullmatch(kind + "[0-9]*", name)]
     if not parts:
         return None
-    first, *rest = (
-        tables[name].with_columns(place=pl.int_range(pl.len()).over("sk")) for name in parts
-    )
+    first, *rest = (tables[name].sort("ns") for name in parts)
     for part in rest:
-        first = first.join(part.drop("ns"), on=["sk", "place"], how="inner")
-    return first.drop("place")
+        first = _continued(first, part)
+    return first
+
+
+def _continued(rows: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    """Add to each row the first of `more` that its socket has before the next of `rows`.
+
+    One call on a socket ends before the next begins, so that a row that was lost is not taken from
+    another call. Where there is none, the row falls out.
+    """
+    begun = (
+        more.sort("ns")
+        .join_asof(
+            rows.select("sk", since="ns").sort("since"),
+            left_on="ns",
+            right_on="since",
+            by="sk",
+            check_sortedness=False,
+        )
+        .drop_nulls("since")
+    )
+    first = begun.unique(["sk", "since"], keep="first", maintain_order=True).drop("ns")
+    return rows.join(first, left_on=["sk", "ns"], right_on=["sk", "since"], how="inner")
 
 
 def _lives(rows: pl.DataFrame) -> list[pl.DataFrame]:
@@ -100,8 +119,7 @@ def _lives(rows: pl.DataFrame) -> list[pl.DataFrame]:
 def events(bundle: Path) -> dict[str, pl.DataFrame]:
     """Return the events of each flow that carried more than a control connection, as they began.
 
-    Of a recording that lacks rows, the halves and exits of an event may be another's: ask such a
-    one for what stands in first halves only.
+    Of a recording that lacks rows, events of which a row is missing are left out.
     """
     tables = _tables(bundle)
     parts = []
@@ -110,15 +128,11 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
         if rows is None:
             continue
         if kind == "M" and "X" in tables:
-            exits = tables["X"].rename({n: f"out.{n}" for n in tables["X"].columns if n != "sk"})
-            rows = rows.sort("ns").join_asof(
-                exits.sort("out.ns"),
-                left_on="ns",
-                right_on="out.ns",
-                by="sk",
-                strategy="forward",
-                check_sortedness=False,
+            keys = ("sk", "ns")
+            exits = tables["X"].rename(
+                {name: f"out.{name}" for name in tables["X"].columns if name not in keys}
             )
+            rows = _continued(rows, exits)
         parts.append(rows.with_columns(kind=pl.lit(kind)))
     every = pl.concat([*parts, _RARE], how="diagonal").sort("sk", "ns", maintain_order=True)
     every = every.filter(pl.col("tp.delivered").is_not_null())
