@@ -57,9 +57,9 @@ class SeedOutcome:
 class ClosedLoopAnswer:
     """The answer: METRICS as [5 %, median, 95 %], under own and other rules.
 
-    `own` and `simulated` are over the seeds. `other` is of a kernel: `simulated` widened by the
-    own rules' error and by the errors that are known of the engine (known_errors.py), so that it
-    holds 9 of 10 kernels' runs. `verdicts` has a verdict per metric, in words. `holds` says how
+    `own` and `other` are over the seeds. `other_for_kernel` is `other` widened by the own rules'
+    error and by the errors that are known of the engine (known_errors.py), so that it holds 9 of
+    10 kernels' runs. `verdicts` has a verdict per metric, in words. `holds` says how
     far to trust the answer; `is_outside`: there is a reason not to. `own_runs` have one run
     per seed, `other_runs` for each of the ends of `outcomes_between`.
     """
@@ -67,8 +67,8 @@ class ClosedLoopAnswer:
     world: RecordedWorld
     rules: str
     own: dict[str, Interval]
-    simulated: dict[str, Interval]
     other: dict[str, Interval]
+    other_for_kernel: dict[str, Interval]
     verdicts: dict[str, str]
     holds: str
     is_outside: bool
@@ -81,14 +81,13 @@ class ClosedLoopAnswer:
             name: {"recorded": self.world.recorded[name], "simulated": list(self.own[name])}
             for name in METRICS
         }
-        other = {name: list(self.other[name]) for name in METRICS}
         verdict = "; ".join(f"{name}: {text}" for name, text in self.verdicts.items())
         return {
             "run": self.world.run,
             "fitted": self.world.fitted,
             "own": own,
-            "other": other,
-            "other_simulated": {name: list(self.simulated[name]) for name in METRICS},
+            "other": {name: list(self.other[name]) for name in METRICS},
+            "other_for_kernel": {name: list(self.other_for_kernel[name]) for name in METRICS},
             "verdict": f"{verdict}. Fidelity: {self.holds}",
         }
 
@@ -258,7 +257,7 @@ def predict(
     _check_measured(world, medians, "its simulation, as short as the recording, shows")
     check_fit(world, own)
     ends = outcomes_between(world, changed, seeds, advance)
-    simulated = {name: interval_between(name, ends) for name in METRICS}
+    other = {name: interval_between(name, ends) for name in METRICS}
     errors = of_others(
         shipped(),
         world.scenario,
@@ -266,7 +265,7 @@ def predict(
         described=world.is_described,
         company=company_of(world.setup),
     )
-    other = _of_a_kernel(world, own, simulated, errors)
+    for_kernel = _for_kernel(world, own, other, errors)
     rules = version if version and version != world.rules else "these rules"
     verdicts = {}
     for name in METRICS:
@@ -276,9 +275,9 @@ def predict(
             "is_covered": not world.uncovered,
             "is_measured": is_measured(name, recorded, middle, errors),
         }
-        said = verdict(name, recorded, of_ends, middle, other[name], **known)
+        said = verdict(name, recorded, of_ends, middle, for_kernel[name], **known)
         error = f" (own-rules error {abs(recorded - middle):.3g})"
-        verdicts[name] = words(name, rules, recorded, other[name], said) + error
+        verdicts[name] = words(name, rules, recorded, for_kernel[name], said) + error
     why = [*reasons(world.setup, changed), *world.uncovered, *_far_off(world, own)]
     if world.begins_within:
         why.append("the recording begins within a flow, the simulation with its STARTUP")
@@ -287,8 +286,8 @@ def predict(
         world,
         rules,
         own,
-        simulated,
         other,
+        for_kernel,
         verdicts,
         sentence(why, world.setup, changed, guessed=not world.is_described),
         bool(why),
@@ -329,10 +328,10 @@ def check_length(world: RecordedWorld) -> None:
         )
 
 
-def _of_a_kernel(
+def _for_kernel(
     world: RecordedWorld,
     own: Mapping[str, Interval],
-    simulated: Mapping[str, Interval],
+    other: Mapping[str, Interval],
     errors: Sequence[KnownError],
 ) -> dict[str, Interval]:
     """What was simulated under other rules, as intervals that hold a kernel's run."""
@@ -342,7 +341,7 @@ def _of_a_kernel(
     least = {"rtt_p50_ms": base_ms, "rtt_p95_ms": base_ms}
     made = {}
     for name in METRICS:
-        of_seeds = simulated[name]
+        of_seeds = other[name]
         low, middle, high = expected(name, of_seeds, world.recorded[name], own[name][1], errors)
         # No RTT is shorter than the path's, and nothing comes faster than it carries.
         low = max(low, min(of_seeds[0], least.get(name, 0.0)))

@@ -48,9 +48,9 @@ def command(
     --pairs` measures them). A difference is one beyond 3 % (goodput), 15 % or 10 packets (losses),
     5 % (RTTs) of what was recorded; within the error it is none. The verdict is sure of what holds
     for the whole interval; else it says "that can be told" or "probably", what is left, and why.
-    --json has the spread over the seeds alone as other_simulated. The open loop, exact up to the
-    first difference, is `bbrscope replay RUN --as v3`. To see it over time, with the seeds' band:
-    `bbrscope report RUN --as v3`.
+    --json has the spread over the seeds as other, and what is printed as other_for_kernel. The open
+    loop, exact up to the first difference, is `bbrscope replay RUN --as v3`. To see it over time,
+    with the seeds' band: `bbrscope report RUN --as v3`.
 
     \b
     bbrscope what-if v2_single_1bdp --as v3
@@ -94,7 +94,7 @@ def _print(answer: ClosedLoopAnswer) -> None:
     for name, words in QUANTITY_WORDS.items():
         own, other = (
             " ".join(f"{value:9.2f}" for value in interval[name])
-            for interval in (answer.own, answer.other)
+            for interval in (answer.own, answer.other_for_kernel)
         )
         say(f"  {words:18s} {world.recorded[name]:10.2f}   {own}   {other}")
     for name, text in answer.verdicts.items():

@@ -77,16 +77,16 @@ def build(answer: ClosedLoopAnswer, recorded: OverTime, rules: str, names: str =
 
 def _row(answer: ClosedLoopAnswer, name: str) -> dict[str, object]:
     digits = 0 if name == "lost_packets" else 2
-    own, simulated, other = (
+    own, other, for_kernel = (
         [f"{value:.{digits}f}" for value in interval[name]]
-        for interval in (answer.own, answer.simulated, answer.other)
+        for interval in (answer.own, answer.other, answer.other_for_kernel)
     )
     return {
         "name": QUANTITY_WORDS[name],
         "recorded": f"{answer.world.recorded[name]:.{digits}f}",
         "own": own,
-        "simulated": simulated,
         "other": other,
+        "for_kernel": for_kernel,
         "verdict": answer.verdicts[name],
     }
 

@@ -26,7 +26,7 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     words = ["--set", "high_gain=300", "--json"]
     printed = bbrscope("what-if", "sim", *words, store=store, plain=False)
     answer = json.loads(printed)
-    assert set(answer) == {"run", "fitted", "own", "other", "other_simulated", "verdict"}
+    assert set(answer) == {"run", "fitted", "own", "other", "other_for_kernel", "verdict"}
     assert answer["fitted"]["rate_mbps"] == 5
     assert answer["fitted"]["buffer_packets"] == 24
     metrics = {"goodput_mbps", "lost_packets", "rtt_p50_ms", "rtt_p95_ms"}
@@ -37,8 +37,8 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
         recorded = answer["own"][metric]["recorded"]
         assert math.isclose(recorded, middle, rel_tol=0.1, abs_tol=3)
         # A kernel's interval holds the seeds', and has their median.
-        low, middle, high = answer["other"][metric]
-        seeds = answer["other_simulated"][metric]
+        low, middle, high = answer["other_for_kernel"][metric]
+        seeds = answer["other"][metric]
         assert low <= seeds[0] <= middle == seeds[1] <= seeds[2] <= high
     program = (
         "import bbrscope, json, sys; lab = bbrscope.open(sys.argv[1]);"
@@ -47,7 +47,7 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     done = subprocess.run([sys.executable, "-c", program, store], capture_output=True, text=True)
     assert json.loads(done.stdout) == answer, done.stderr
     # A slower start fills the queue less.
-    assert answer["other"]["rtt_p50_ms"][2] < answer["own"]["rtt_p50_ms"]["recorded"]
+    assert answer["other_for_kernel"]["rtt_p50_ms"][2] < answer["own"]["rtt_p50_ms"]["recorded"]
     assert "high_gain" not in answer["verdict"]
     assert "would have seen" in answer["verdict"]
     assert "Fidelity: " in answer["verdict"]
@@ -55,9 +55,9 @@ def test_what_if_knows_the_path_of_a_run_and_says_how_far_it_errs(tmp_path: Path
     words = ["--set", "high_gain=300", "-o", str(page)]
     bbrscope("report", "sim", *words, store=store, plain=False)
     text = html.unescape(page.read_text())
-    low, _, high = answer["other"]["rtt_p95_ms"]
+    low, _, high = answer["other_for_kernel"]["rtt_p95_ms"]
     assert f"{low:.2f} to {high:.2f}" in text
-    low, _, high = answer["other_simulated"]["rtt_p95_ms"]
+    low, _, high = answer["other"]["rtt_p95_ms"]
     assert f"{low:.2f} to {high:.2f}" in text
     assert answer["verdict"].rpartition("Fidelity: ")[2] in text
 
