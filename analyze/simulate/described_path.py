@@ -68,6 +68,7 @@ def _of_words(words: Mapping[str, str]) -> PathSetup:
         marks_us=units.time_us(words["ecn"]) if words.get("ecn") else 0,
         peeks=words.get("shaper") == "tbf",
         ecn=bool(words.get("ecn")),
+        host_bps=int(words.get("host", "0")),
     )
 
 
@@ -88,6 +89,8 @@ def as_words(path: PathSetup) -> dict[str, str]:
     for name, value in (("jitter", path.jitter_us), ("aggregation", path.aggregation_us)):
         if value:
             words[name] = f"{value}us"
+    if path.host_bps:
+        words["host"] = str(path.host_bps)
     if path.ecn and path.marks_us:
         words["ecn"] = f"{path.marks_us}us"
         words["shaper"] = "tbf" if path.peeks else "htb"

@@ -62,6 +62,8 @@ def _of_path(setup: Setup) -> Iterator[str]:
         yield "no kernel's recording has such a token bucket"
     if path.jitter_us or path.aggregation_us or path.policer:
         yield "jitter, ACK aggregation and policers were never compared"
+    if path.host_bps:
+        yield "a slow link of the sender's own was compared with v1 and CUBIC alone"
     if path.reorder:
         yield "with reordering it is chance whether v1 loses 40 packets in STARTUP or none"
     changed = {what for _, what, _ in path.changes}

@@ -135,6 +135,7 @@ def _recorded_world(con: duckdb.DuckDBPyConnection, info: RunInfo, alone: bool) 
         "loss_share": path.loss,
         "reordered_share": path.reorder,
         "aggregation_ms": path.aggregation_us / 1000,
+        "host_mbps": path.host_bps / 1e6,
         "application_mbps": flows[0].rate_bps / 1e6,
         "others_from_s": [flow.start_us / 1e6 for flow in flows if flow.unseen],
         "changes": [list(each) for each in path.changes],

@@ -29,6 +29,8 @@ NAME_LENGTH = 100
 MOST_FLOWS = 500
 LONGEST_VALUE = 1000
 
+# The key of [path] that has no value unless a scenario says it, and what says that there is none.
+HOST, NO_LINK = "host", "none"
 # What a scenario leaves out of [path].
 PATH_DEFAULTS = {
     "loss": "0",
@@ -46,7 +48,10 @@ PATH_DEFAULTS = {
 
 @dataclass(frozen=True)
 class PathSpec:
-    """The path of one run: rate in bit/s as tbf counts it, times in us, sizes in bytes."""
+    """The path of one run: rates in bit/s as tbf counts them, times in us, sizes in bytes.
+
+    `host_bps` is of the senders' own links, 0: these are as fast as the host.
+    """
 
     rate_bps: int
     rtt_us: int
@@ -62,6 +67,7 @@ class PathSpec:
     ecn: bool
     ip: int
     memory_bytes: int
+    host_bps: int
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ class LabPoint:
 def _label(scenario: Scenario, params: Mapping[str, str]) -> str:
     """Name the point by what the catalogue leaves open or the user has set."""
     named = {*scenario.axes, *scenario.sweep}
-    shown = [key for key in params if key in named or params[key] != scenario.base[key]]
+    shown = [key for key in params if key in named or params[key] != scenario.base.get(key)]
     parts = [scenario.name + (".quick" if scenario.is_quick else "")]
     parts += [f"{key}={params[key]}" for key in sorted(shown)]
     return "+".join(re.sub(r"[^\w.+@=-]", "_", part.replace("%", "pct")) for part in parts)
@@ -271,7 +277,16 @@ def _link(values: _Values) -> PathSpec:
         ecn=values.choice("ecn", "no", ("no", "yes")) == "yes",
         ip=int(values.choice("ip", "4", ("4", "6"))),
         memory_bytes=_memory(values.text("memory")),
+        host_bps=_host(values.text(HOST, NO_LINK)),
     )
+
+
+def _host(text: str) -> int:
+    """Return the rate of the senders' own link; 0: it has none. Raises ScenarioError."""
+    rate = 0 if text == NO_LINK else units.rate(text)
+    if rate and rate < 8000:
+        raise ScenarioError(f"{HOST} is {text}", "at least 8kbit")
+    return rate
 
 
 def _memory(text: str) -> int:

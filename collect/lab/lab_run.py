@@ -101,6 +101,7 @@ def capacity(point: LabPoint) -> int:
         reorder=0.0,
         jitter_us=0,
         aggregation_us=0,
+        host_bps=0,
         aqm="fifo",
     )
     bulk = FlowSpec(1, "reno", "bulk", 0, CAPACITY_S * 10**6, 0)

@@ -16,12 +16,12 @@ from ...probes.base.errors import ScenarioError
 from ...probes.base.no_file import no_file
 from ...probes.base.plurals import plural
 from . import toml_tables as toml
-from .lab_points import PATH_DEFAULTS, LabPoint, point_of
+from .lab_points import HOST, PATH_DEFAULTS, LabPoint, point_of
 from .scenario_claims import Claim, read_claims
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 
-PATH_KEYS = ("rate", "rtt", "buffer", *PATH_DEFAULTS)
+PATH_KEYS = ("rate", "rtt", "buffer", *PATH_DEFAULTS, HOST)
 FLOW_KEYS = (
     *("cc", "start", "duration", "kind", "rate", "size", "on", "off", "extra_rtt", "count"),
     "every",
@@ -166,7 +166,7 @@ def _with_sweep(scenario: Scenario, raw: Mapping[str, Any]) -> Scenario:
 
 
 def _known(scenario: Scenario, name: str) -> None:
-    if name not in scenario.params:
+    if name not in scenario.params and name != HOST:
         known = sorted(scenario.params)
         raise toml.unknown(
             f"parameter of {scenario.name}", name, known, f"it has: {', '.join(known)}"

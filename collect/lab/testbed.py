@@ -5,7 +5,8 @@
 Data: s -> a (netem: random loss, reordering, outages) -> r (tbf or htb: rate and buffer, AQM; or
 a policer) -> d. ACKs: d -> r (netem: the whole delay) -> a (netem: a flow's extra delay) -> s.
 
-Nothing is queued in s, so TCP Small Queues see what they would see on a fast NIC; loss is drawn
+Nothing is queued in s, so TCP Small Queues see what they would see on a fast NIC, but where the
+scenario gives the links from s a rate of their own (tbf); loss is drawn
 where packets are single, so no TSO burst is dropped as one; the delay line holds ACKs, so it never
 competes with the bottleneck's buffer. Offloads are off on the whole path. Flows that have the same
 extra delay share a link from s to a; each link has its own address, and so has its end in d.
@@ -34,6 +35,8 @@ NAMESPACES = (SENDERS, ACCESS, ROUTER, RECEIVERS)
 BOTTLENECK = f"{ROUTER}:rd"
 # Delay lines hold packets, not time: room for the ACKs of any path in the catalogue.
 LINE = ("limit", "1000000")
+# Bytes that the senders' own links may hold.
+_HOST_LIMIT = "1000000000"
 # TCP's own defaults below the maximum, as documented in ip-sysctl.rst.
 RMEM, WMEM = "4096 131072 {}", "4096 16384 {}"
 # Unsent bytes that a sender of a fixed size may hold: iperf3 ends with the last write, so this
@@ -155,6 +158,9 @@ def _build(point: LabPoint) -> None:
     _heed_ecn_low(point)
     _settings(point)
     for number, extra in enumerate(extra_delays(point)):
+        if link.host_bps:
+            # TCP small queues keep this queue short, whose limit is not to be met.
+            _tc(SENDERS, "add", f"s{number}", "tbf", *_rate(link.host_bps), "limit", _HOST_LIMIT)
         if extra:
             _tc(ACCESS, "add", f"a{number}", "netem", *LINE, "delay", f"{extra}us")
     if link.loss or link.reorder or any(c.what in ("loss", "outage") for c in point.changes):

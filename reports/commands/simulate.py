@@ -81,7 +81,8 @@ def command(request: SimulateRequest, fidelity: bool, pairs: bool, fits: bool, s
 
     SCENARIO is one of `bbrscope lab list` (its first point; --set chooses another), or leave it
     out and say --path and --cc. A path is made of rate, rtt, buffer, loss, reorder, jitter,
-    aggregation and memory, in the lab's units.
+    aggregation, memory and host (the rate of the sender's own link, before the path), in the lab's
+    units.
 
     With -o the run becomes an ordinary bundle, marked as simulated: ingest, replay, explain,
     diagnose, report and sql work on it, and the replay agrees with it in every bit; a variant's is

@@ -46,6 +46,7 @@ def path_words(fitted: Mapping[str, Any]) -> str:
     optional = {
         "reordered_share": "{:.1%} of packets overtake others",
         "aggregation_ms": "ACKs come every {:g} ms",
+        "host_mbps": "the sender's own link {:g} Mbit/s",
         "application_mbps": "the application writes {:.3g} Mbit/s",
     }
     words += [text.format(fitted[name]) for name, text in optional.items() if fitted[name]]

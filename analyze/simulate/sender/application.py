@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....probes.base.jit import jit
 from ..world.coming import schedule
+from ..world.host_link import link_packet, wait_for_link
 from ..world.path import send_syn
 from ..world.places import Sim, event_of, flow_of, world_of
 from ..world.processor import writing_ns
@@ -16,6 +17,7 @@ from ..world.world_records import (
     EV_START,
     EV_STOP,
     NS,
+    SYN_SEQ,
     US,
 )
 from .estimator import EPOCH_NS, call_init
@@ -41,7 +43,10 @@ def start_flow(s: Sim, i: int) -> None:
         schedule(s, f.stop_ns, EV_STOP, i)
     schedule(s, w.now + (NS << min(f.syns, _SYN_RETRIES)), EV_START, i)
     f.syns += 1
-    send_syn(s, i)
+    if w.host_bps:
+        wait_for_link(s, link_packet(s, i, SYN_SEQ, 1))
+    else:
+        send_syn(s, i, w.now)
 
 
 @jit

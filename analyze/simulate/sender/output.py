@@ -13,7 +13,7 @@ from ...bbr.records import (
 from ...bbr.tcp import tcp_packets_in_flight
 from ..world.coming import schedule
 from ..world.path import enter_path
-from ..world.places import Sim, event_of, flow_of, params_of, seg_of, world_of
+from ..world.places import Sim, event_of, flow_of, packet_of, params_of, seg_of, world_of
 from ..world.world_records import (
     CC_BBR,
     COOKIE,
@@ -32,6 +32,12 @@ from .estimator import EPOCH_NS, call_cwnd_event
 from .loss_based import loss_based_tx_start
 from .rate_sample import tcp_rate_skb_sent
 from .sent_list import append
+from .small_queue import (
+    queue_in_host,
+    skb_still_in_host_queue,
+    tcp_small_queue_check,
+    tcp_wfree,
+)
 from .timers import set_timer, tcp_rearm_rto, tcp_schedule_loss_probe
 from .write_queue import in_head_skb, mark_push
 
@@ -111,7 +117,11 @@ def _transmit(s: Sim, i: int, first: int, segments: int) -> None:
     cwr = 1 if fresh and tp.ecn_flags & TCP_ECN_QUEUE_CWR else 0
     if cwr:
         tp.ecn_flags &= ~TCP_ECN_QUEUE_CWR
-    enter_path(s, i, first, segments, _is_ect(s, i, fresh), cwr)
+    ect, w = _is_ect(s, i, fresh), world_of(s)
+    if w.host_bps:
+        queue_in_host(s, i, first, segments, ect, cwr)
+    else:
+        enter_path(s, i, first, segments, ect, cwr, w.now, f.acked_stamp)
 
 
 @jit
@@ -183,6 +193,8 @@ def tcp_write_xmit(s: Sim, i: int, push_one: int) -> bool:
         fits = min(f.wnd_end - f.nxt, f.una + ring - f.nxt)
         segments = min(min(in_skb, fits), min(quota, max_segs))
         first = f.nxt
+        if world_of(s).host_bps and tcp_small_queue_check(s, i, first, segments, 0):
+            break
         mark_push(s, i, first + segments)
         _transmit(s, i, first, segments)
         prior_packets = tp.packets_out
@@ -220,8 +232,11 @@ def _tcp_cwnd_validate(s: Sim, i: int, limited: bool) -> None:
 
 
 @jit
-def tcp_retransmit_skb(s: Sim, i: int, first: int, segments: int, counts: bool) -> None:
-    """Send an skb again; a loss probe's does not count as outstanding."""
+def tcp_retransmit_skb(s: Sim, i: int, first: int, segments: int, counts: bool) -> bool:
+    """Send an skb again, and say whether it was: it is not while it waits in the host (-EBUSY).
+
+    A loss probe's does not count as outstanding.
+    """
     f, tp = flow_of(s, i), event_of(s, i).tp
     bits = world_of(s).bits
     mask = (1 << bits) - 1
@@ -230,6 +245,8 @@ def tcp_retransmit_skb(s: Sim, i: int, first: int, segments: int, counts: bool) 
     if f.undo_retrans < 0:
         f.undo_retrans = 0
     f.undo_retrans += segments
+    if world_of(s).host_bps and skb_still_in_host_queue(s, i, first):
+        return False
     f.retrans_segs += segments
     _transmit(s, i, first, segments)
     for seq in range(first, first + segments):
@@ -239,6 +256,7 @@ def tcp_retransmit_skb(s: Sim, i: int, first: int, segments: int, counts: bool) 
             seg.flags = seg.flags | RETRANS_OUT
     if counts:
         tp.retrans_out += segments
+    return True
 
 
 @jit
@@ -268,8 +286,13 @@ def tcp_xmit_retransmit_queue(s: Sim, i: int) -> None:
         if seg.flags & (SACKED | RETRANS_OUT):
             seq += 1
             continue
+        if world_of(s).host_bps and tcp_small_queue_check(
+            s, i, seq, _same_skb(s, i, seq, f.nxt - seq), 1
+        ):
+            break
         segments = _same_skb(s, i, seq, min(room, max_segs))
-        tcp_retransmit_skb(s, i, seq, segments, True)
+        if not tcp_retransmit_skb(s, i, seq, segments, True):
+            break
         if f.cc != CC_BBR:
             f.prr_out += segments
         if seq == f.una and f.timer != TIMER_REO:
@@ -297,9 +320,24 @@ def _same_skb(s: Sim, i: int, first: int, most: int) -> int:
 
 @jit
 def pacing_timer(s: Sim, i: int) -> None:
-    """tcp_pace_kick(), tcp_tsq_write(): retransmissions first, then new data."""
-    f, tp = flow_of(s, i), event_of(s, i).tp
+    """tcp_pace_kick(): the time of the next packet has come."""
+    f = flow_of(s, i)
     f.pace_ns = -1
+    tcp_tsq_write(s, i)
+
+
+@jit
+def leave_host(s: Sim, k: int) -> None:
+    """tcp_tasklet_func(): an skb leaves the host, and what waited for that goes on."""
+    i = packet_of(s, k).flow
+    if tcp_wfree(s, k):
+        tcp_tsq_write(s, i)
+
+
+@jit
+def tcp_tsq_write(s: Sim, i: int) -> None:
+    """Send what may go: retransmissions first, then new data."""
+    tp = event_of(s, i).tp
     if tp.lost_out > tp.retrans_out and tp.snd_cwnd > tcp_packets_in_flight(tp):
         refresh_clock(s, i)
         tcp_xmit_retransmit_queue(s, i)
@@ -327,6 +365,9 @@ def tcp_send_loss_probe(s: Sim, i: int) -> None:
     else:
         index = (i << bits) + ((f.nxt - 1) & mask)
         seg = seg_of(s, index)
+        if world_of(s).host_bps and skb_still_in_host_queue(s, i, f.nxt - 1):
+            tcp_rearm_rto(s, i)
+            return
         tp.tlp_orig_data_app_limited = seg.tx_app
         tcp_retransmit_skb(s, i, f.nxt - 1, 1, False)
         f.tlp_retrans = 1

@@ -8,6 +8,8 @@ from ..world.places import Sim, event_of, flow_of, seg_of, world_of
 from ..world.world_records import EVER_RETRANS, SACKED, US
 from .estimator import EPOCH_NS
 
+_TRUESIZE_OF_1 = 577  # SKB_TRUESIZE(1): with struct sk_buff (256) and skb_shared_info (320)
+
 
 @jit
 def at_us(ns: int) -> int:
@@ -124,9 +126,14 @@ def tcp_rate_gen(s: Sim, i: int, delivered: int, lost: int) -> None:
 
 @jit
 def tcp_rate_check_app_limited(s: Sim, i: int) -> None:
-    """At a write: was there nothing left to send, and room to send it?"""
+    """At a write: was there nothing left to send, and room to send it, and no skb in the host?"""
     f, tp = flow_of(s, i), event_of(s, i).tp
     in_flight = tcp_packets_in_flight(tp)
-    if f.written - f.nxt < 1 and in_flight < tp.snd_cwnd and tp.lost_out <= tp.retrans_out:
+    if (
+        f.written - f.nxt < 1
+        and f.wmem < _TRUESIZE_OF_1
+        and in_flight < tp.snd_cwnd
+        and tp.lost_out <= tp.retrans_out
+    ):
         limited = tp.delivered + in_flight
         tp.app_limited = limited if limited else 1

@@ -35,10 +35,13 @@ _LOST, _LATE, _AT_ONCE = 0, 1, 2
 
 
 @jit
-def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) -> None:
+def enter_path(
+    s: Sim, i: int, first: int, segments: int, ect: int, cwr: int, stamp: int, echo: int
+) -> None:
     """Put the packets of one skb on the path; a hop loses or delays each, or the skb whole.
 
-    `ect` is 1 where they may be marked; the first has the CWR flag if `cwr` is 1.
+    `ect` is 1 where they may be marked; the first has the CWR flag if `cwr` is 1. `stamp` and
+    `echo` are the timestamp option's, see Packet.
     """
     w, f = world_of(s), flow_of(s, i)
     f.sent_segs += segments
@@ -61,8 +64,8 @@ def enter_path(s: Sim, i: int, first: int, segments: int, ect: int, cwr: int) ->
         packet.seq = seq
         packet.segments = each
         packet.size = each * (w.headers + w.mss) if seq else w.headers + COOKIE
-        packet.stamp = w.now
-        packet.echo = f.acked_stamp
+        packet.stamp = stamp
+        packet.echo = echo
         packet.ect = ect
         packet.ce = 0
         packet.cwr = cwr if seq == first else 0
@@ -89,8 +92,8 @@ def _fate(s: Sim) -> int:
 
 
 @jit
-def send_syn(s: Sim, i: int) -> None:
-    """Put a SYN on the path, where it queues as data do."""
+def send_syn(s: Sim, i: int, stamp: int) -> None:
+    """Put a SYN on the path, which was sent at `stamp` [ns]. It queues there as data do."""
     w = world_of(s)
     if w.outage_until > w.now or (w.loss_ppb and draw(s, _PPB) < w.loss_ppb):
         return
@@ -100,7 +103,7 @@ def send_syn(s: Sim, i: int) -> None:
     packet.seq = SYN_SEQ
     packet.segments = 1
     packet.size = w.headers + SYN_OPTIONS
-    packet.stamp = w.now
+    packet.stamp = stamp
     packet.ect = packet.ce = packet.cwr = 0
     if w.reorder_ppb:
         schedule(s, w.now + w.reorder_ns, EV_ENTER, k)

@@ -11,24 +11,19 @@ from typing import Any, NamedTuple, cast
 from ....probes.base.jit import PLAIN, jit
 from ...bbr.params import PARAMS, Params
 from ...bbr.records import EVENT, STATE, Bbr, Event
+from .kept_rows import OUT, REACHED, SAMPLE, Out, QueueRow, Reached
 from .world_records import (
     BLOCK,
     CHANGE,
     COMING,
     FLOW,
     GOT,
-    OUT,
     PACKET,
-    REACHED,
-    SAMPLE,
     SEG,
     Coming,
     Got,
-    Out,
     Packet,
     PathStep,
-    QueueRow,
-    Reached,
     SackBlock,
     Seg,
     SimFlow,

@@ -19,6 +19,7 @@ from ..sender.application import BLOCK
 from ..sender.estimator import EPOCH_NS
 from ..sender.slots import SLOTS, slots
 from . import world_records as rec
+from .kept_rows import OUT, REACHED, SAMPLE
 from .places import Sim
 from .receiver import SCALING_RATIO, SEGMENT_MEMORY
 from .world_records import FLOW, NS, PACKET, US, WORLD
@@ -36,6 +37,7 @@ from .world_setup import (
     parameters_of,
 )
 from .world_size import RMEM, window_bits
+from .worlds import bucket_bytes
 
 Array = np.ndarray[Any, Any]
 MOST_PACKETS = 1 << 21
@@ -72,6 +74,7 @@ def arrays(setup: Setup, record: bool) -> Arrays:
     _fill_world(world, path, setup)
     for index, flow in enumerate(setup.flows):
         _fill_flow(flows, index, flow, path, versions)
+        flows["host"][index] = [one.extra_rtt_us for one in setup.flows].index(flow.extra_rtt_us)
         _fill_socket(events, index, parameters[index], path.mss, flow.most_paced)
         events["tp"]["ecn_flags"][index] = ecn_flags(flow) if path.ecn else 0
     rows = RECORDED_ROWS if record else 1
@@ -89,9 +92,9 @@ def arrays(setup: Setup, record: bool) -> Arrays:
         "changes": _changes(path),
         "out_events": np.zeros(rows, EVENT),
         "out_states": np.zeros(rows, STATE),
-        "out_rows": np.zeros(rows, rec.OUT),
-        "samples": np.zeros(setup.duration_us // 100_000 + 2, rec.SAMPLE),
-        "reached": np.zeros((setup.duration_us // 1_000_000 + 1) * n, rec.REACHED),
+        "out_rows": np.zeros(rows, OUT),
+        "samples": np.zeros(setup.duration_us // 100_000 + 2, SAMPLE),
+        "reached": np.zeros((setup.duration_us // 1_000_000 + 1) * n, REACHED),
     }
     world["bits"], world["n_flows"] = bits, n
     for name, part in {"n_changes": "changes", "n_heap": "heap"}.items():
@@ -172,9 +175,18 @@ def _fill_world(world: Array, path: PathSetup, setup: Setup) -> None:
         "busy_every_ns": path.busy_every_us * US,
         "late_readers": int(path.late_readers),
         "ack_ns": path.ack_us * US,
-    }
+    } | _own_link(path)
     for name, value in values.items():
         world[name] = value
+
+
+def _own_link(path: PathSetup) -> dict[str, int]:
+    """The senders' own link, with the bucket that the lab gives a tbf of its rate."""
+    if not path.host_bps:
+        return {}
+    size = max(bucket_bytes(path.host_bps), path.mss + path.headers)
+    rate = {"host_bps": path.host_bps, "host_burst_bytes": size}
+    return rate | {"host_burst_ns": size * 8 * NS // path.host_bps}
 
 
 def _after_waiting(path: PathSetup) -> float:

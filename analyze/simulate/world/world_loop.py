@@ -7,6 +7,7 @@ from ..sender.ack import tcp_ack
 from ..sender.application import application, open_flow, start_flow
 from ..sender.fast_recovery import retransmit_timer, tcp_enter_recovery
 from ..sender.output import (
+    leave_host,
     pacing_timer,
     refresh_clock,
     tcp_send_loss_probe,
@@ -27,6 +28,7 @@ from .world_records import (
     EV_CHANGE,
     EV_DELACK,
     EV_ENTER,
+    EV_LEAVE,
     EV_LINK,
     EV_OPEN,
     EV_PACE,
@@ -41,6 +43,8 @@ from .world_records import (
 )
 
 SAMPLE_NS = 100_000_000
+# What waits while hosts are busy.
+_OF_HOSTS = (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK, EV_LEAVE)
 # Where no recording says how busy hosts are: at most so long, on average so often.
 _BUSY_NS, _BUSY_EVERY_NS = 800_000, 60_000_000
 _FINE = 1000
@@ -148,7 +152,7 @@ def run(s: Sim) -> int:
         # What came while work_before_sending() went on is due already.
         due, at = at, max(at, w.now)
         w.now = at
-        if at < w.busy_until and kind in (EV_PACE, EV_ACK, EV_ARRIVE, EV_LINK):
+        if at < w.busy_until and kind in _OF_HOSTS:
             schedule(s, w.busy_until, kind, argument)
             continue
         if w.down_until and kind in (EV_ACK, EV_ARRIVE) and is_cut_off(s, argument):
@@ -191,3 +195,5 @@ def _do(s: Sim, kind: int, argument: int, due: int) -> None:
         change_path(s)
     elif kind == EV_BUSY:
         _busy(s)
+    elif kind == EV_LEAVE:
+        leave_host(s, argument)

@@ -1,4 +1,4 @@
-"""What the engine works on: the world, its flows, segments, packets, and the arrays that hold them.
+"""What the engine works on: the world, its flows, segments, packets, and what is to come.
 
 Sequence numbers count segments from 0 and never wrap: 0 is the runt that iperf3 sends first, its
 cookie; all others are full. Times are nanoseconds since the world began. What BBR reads of struct
@@ -17,7 +17,7 @@ CC_BBR, CC_CUBIC, CC_RENO, CC_VEGAS, CC_DCTCP = range(5)
 APP_BULK, APP_RATE, APP_SIZE, APP_ON_OFF = range(4)
 # Kinds of events on the heap.
 EV_START, EV_APP, EV_PACE, EV_TIMER, EV_ARRIVE, EV_ACK, EV_LINK = range(7)
-EV_ENTER, EV_DELACK, EV_CHANGE, EV_STOP, EV_SAMPLE, EV_BUSY, EV_OPEN = range(7, 14)
+EV_ENTER, EV_DELACK, EV_CHANGE, EV_STOP, EV_SAMPLE, EV_BUSY, EV_OPEN, EV_LEAVE = range(7, 15)
 # What a timer is armed for: icsk_pending.
 TIMER_NONE, TIMER_RTO, TIMER_TLP, TIMER_REO = range(4)
 # How a receiver echoes CE marks: until the sender says CWR, or each change of it.
@@ -90,6 +90,9 @@ class World(Protocol):
     arrives_at: int  # when the next segment may
     cpu_until: int  # it works until then on what has come
     late_readers: int
+    host_bps: int  # rate of the senders' own link; 0: the path takes an skb at once
+    host_burst_bytes: int  # its token bucket
+    host_burst_ns: int
     # the recording
     recorded: int
     record: int
@@ -200,6 +203,13 @@ class SimFlow(Protocol):
     timer_event_ns: int  # when the heap's event for it fires; -1: none
     pace_ns: int  # when the pacing timer fires; -1: not armed
     acked_stamp: int  # when the receiver made the ACK last processed, ns
+    # the host's own link (where the path has host_bps)
+    host: int  # the first flow of this one's host, whose record has the link's bucket
+    link_tokens_ns: int
+    link_clock: int  # when the last in its queue leaves
+    wmem: int  # sk_wmem_alloc_get(): memory of skbs in the host, bytes
+    throttled: int  # 1: TSQ_THROTTLED
+    left_skb: int  # number of the skb that left the host last
     # this ACK
     flag: int
     first_ackt: int
@@ -304,7 +314,7 @@ class Seg(Protocol):
 
 
 class Packet(Protocol):
-    """A packet on the path: a data segment, or an ACK."""
+    """A packet on the path: a data segment, or an ACK; or what waits for the host's own link."""
 
     flow: int
     seq: int  # of the first segment
@@ -317,6 +327,7 @@ class Packet(Protocol):
     ce: int
     cwr: int
     push: int
+    skb: int  # number of the skb that waits for the host's link
     next: int
     ack: int
     right: int
@@ -361,40 +372,5 @@ class PathStep(Protocol):
     value: int
 
 
-class QueueRow(Protocol):
-    """A sample of the queue."""
-
-    at: int  # ns
-    packets: int
-    size: int
-    sent: int
-    dropped: int
-
-
-class Reached(Protocol):
-    """How far a flow has come at a full second."""
-
-    rcv_nxt: int
-    retrans_segs: int
-
-
-class Out(Protocol):
-    """A row of the recording, beyond the inputs and the state before the callback."""
-
-    ns: int
-    flow: int
-    prior_mstamp: int
-    is_retrans: int
-    snd_us: int
-    rcv_us: int
-    una: int
-    nxt: int
-    high: int
-    prior_lost: int
-    prior_ce: int
-    seq: int
-    wnd: int
-
-
-_ALL = (World, SimFlow, Seg, Packet, Got, SackBlock, Coming, PathStep, QueueRow, Reached, Out)
-WORLD, FLOW, SEG, PACKET, GOT, BLOCK, COMING, CHANGE, SAMPLE, REACHED, OUT = map(record_of, _ALL)
+_ALL = (World, SimFlow, Seg, Packet, Got, SackBlock, Coming, PathStep)
+WORLD, FLOW, SEG, PACKET, GOT, BLOCK, COMING, CHANGE = map(record_of, _ALL)

@@ -52,7 +52,9 @@ class PathSetup:
     virtual devices. Hosts do something else every `busy_every_us` for `busy_us` on average (0: as
     world_loop.py has it). With `late_readers` a recorder has the receiver's CPU, too, see
     receiver.py; with `ack_us` all hosts are one CPU, which works so long on an ACK, see
-    processor.py. A full segment has `mss` bytes after `headers` bytes on the wire. `unresolved`:
+    processor.py. With `host_bps` flows of one extra round trip share a link of this rate before the
+    path, in whose queue TCP small queues hold them back; else the path takes an skb at once. A full
+    segment has `mss` bytes after `headers` bytes on the wire. `unresolved`:
     the first packet waits for ARP.
     """
 
@@ -81,6 +83,7 @@ class PathSetup:
     busy_us: int = 0
     late_readers: bool = False
     ack_us: int = 0
+    host_bps: int = 0
     changes: tuple[tuple[int, str, float], ...] = ()
 
     @property
@@ -148,6 +151,10 @@ def check_path(path: PathSetup) -> None:
         raise ScenarioError(f"segments of {plural(path.mss, 'byte')}", "from 88 to 65483")
     if not all(0 <= share <= 1 for share in (path.loss, path.reorder, path.reorder_again)):
         raise ScenarioError("a share that is not between 0 and 1", "write 1% or 0.01")
+    if path.host_bps and not 8000 <= path.host_bps <= 100_000_000_000:
+        raise ScenarioError(
+            f"a sender's own link of {path.host_bps} bit/s", "from 8 kbit/s to 100 Gbit/s"
+        )
     if path.loss >= 1:
         raise ScenarioError("a path that loses every packet", "write a loss below 100%")
     if not 0 <= path.jitter_us <= 10_000_000 or not 0 <= path.aggregation_us <= 10_000_000:

@@ -15,7 +15,9 @@ from .world_setup import FlowSetup, PathSetup, Setup
 
 # A full packet on the wire.
 PATH_PACKET = units.PACKET_BYTES
-PATH_WORDS = ("rate", "rtt", "buffer", "loss", "reorder", "jitter", "aggregation", "memory")
+PATH_WORDS = (
+    *("rate", "rtt", "buffer", "loss", "reorder", "jitter", "aggregation", "memory", "host"),
+)
 _PATH_DEFAULTS = {"rate": "10mbit", "rtt": "40ms", "buffer": "1bdp"}
 
 
@@ -69,6 +71,7 @@ def path_of_link(link: PathSpec) -> PathSetup:
         peeks=marks and (link.shaper == "tbf" or link.aqm == "red"),
         ecn=link.ecn and marks,
         memory_bytes=link.memory_bytes,
+        host_bps=link.host_bps,
     )
 
 
@@ -113,6 +116,7 @@ def path_of(text: str) -> PathSetup:
         jitter_us=units.time_us(given.get("jitter", "0ms")),
         aggregation_us=units.time_us(given.get("aggregation", "0ms")),
         memory_bytes=units.size(given["memory"]) if "memory" in given else 0,
+        host_bps=units.rate(given["host"]) if "host" in given else 0,
     )
 
 

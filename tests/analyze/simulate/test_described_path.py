@@ -25,6 +25,7 @@ _FIFO = PathSetup(10_000_000, 40_000, limit_bytes=50_000)
         replace(_FIFO, limit_bytes=0, policer=True, burst_bytes=60_000),
         replace(_FIFO, jitter_us=2000, burst_bytes=62_500),
         replace(_FIFO, aggregation_us=8000),
+        replace(_FIFO, host_bps=7_000_000),
         replace(_FIFO, limit_bytes=0, limit_packets=100, marks_us=2000, peeks=True, ecn=True),
     ],
 )
@@ -103,6 +104,7 @@ _QUEUES = [
     # The lab's manifest has every parameter of the path, and its own words for reordering.
     ("fifo", {"reorder": "0", "jitter": "0ms"}, {}),
     ("fifo", {"reorder": "2%"}, {"reorder": 0.02}),
+    ("fifo", {"host": "7mbit"}, {"host_bps": 7_000_000}),
 ]
 
 

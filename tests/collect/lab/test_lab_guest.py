@@ -68,6 +68,8 @@ def trial(name="song-single-buffer", **settings):
         found["bps"] = told["end"]["sum_received"]["bits_per_second"]
         found["retransmits"] = told["end"]["sum_sent"]["retransmits"]
         found["min_rtt_us"] = told["end"]["streams"][0]["sender"]["min_rtt"]
+        found["mean_rtt_us"] = told["end"]["streams"][0]["sender"]["mean_rtt"]
+        found["own_link"] = json.loads(sh(testbed.SENDERS, "tc -s -j qdisc show dev s0"))
         found["bottleneck"] = json.loads(sh(testbed.ROUTER, "tc -s -j qdisc show dev rd"))
         found["policer"] = sh(testbed.ROUTER, "tc -s filter show dev rd egress")
         found["access"] = json.loads(sh(testbed.ACCESS, "tc -s -j qdisc show dev ar"))
@@ -87,6 +89,7 @@ with run.exclusively():
         "red": trial(aqm="red", ecn="yes", threshold="10ms", buffer="8bdp"),
         "reorder": trial(reorder="2%"),
         "loss": trial(loss="2%", duration="12s"),
+        "own_link": trial(host="5mbit"),
         "fixed": trial("cao-latency", size="1MB", rate="10mbit", rtt="40ms", buffer="1MB"),
         "on_off": trial("draft-refill-applimited", on="1s", off="2s", duration="9s", cc="reno"),
     }
@@ -408,6 +411,15 @@ def test_a_path_with_red_carries_its_rate_while_there_is_a_queue(parts: dict[str
 def test_a_path_without_a_queue_has_its_delay(name: str, parts: dict[str, Any]) -> None:
     """iperf3 tells smoothed RTTs, of ACKs for two segments, which the path carries in 2.4 ms."""
     assert 40_000 <= parts[name]["min_rtt_us"] < 40_000 + 2 * 1514 * 8 / 10 + 500
+
+
+def test_small_queues_keep_what_waits_for_the_senders_own_link_short(parts: dict[str, Any]) -> None:
+    """CUBIC would fill any queue: here it has two skbs of two packets, and one more for a while."""
+    own = parts["own_link"]
+    assert 0.9 * CARRIED_BPS / 2 < own["bps"] <= CARRIED_BPS / 2
+    assert own["retransmits"] == kind(own["own_link"], "tbf")["drops"] == 0
+    assert own["mean_rtt_us"] < 40_000 + 3 * 2 * 1514 * 8 / 5
+    assert all(each["kind"] != "tbf" for each in parts["six"]["own_link"])
 
 
 def test_a_transfer_of_a_fixed_size_arrives_but_for_its_end(parts: dict[str, Any]) -> None:

@@ -109,6 +109,22 @@ def test_a_buffer_may_be_a_sum_and_a_parameter_a_part_of_it(
         next(scenario.points(wrong))
 
 
+def test_the_senders_own_link_has_a_rate_only_where_it_is_asked_for(
+    small: scenario.Scenario, tmp_path: Path
+) -> None:
+    """A run that does not have it says nothing of it."""
+    point = next(scenario.points(small))
+    assert (point.path.host_bps, "host" in point.params) == (0, False)
+    asked = next(scenario.points(scenario.override(small, {"host": ["3mbit"]})))
+    assert asked.path.host_bps == 3_000_000
+    assert "host=3mbit" in asked.label
+    swept = load(tmp_path, SMALL.replace("[sweep]", '[sweep]\nhost = ["none", "3mbit"]'))
+    made = [(p.path.host_bps, p.params["buffer"]) for p in scenario.points(swept)]
+    assert made == [(0, "100pkt"), (0, "50kB"), (3_000_000, "100pkt"), (3_000_000, "50kB")]
+    with pytest.raises(ScenarioError, match="host is 1bit"):
+        next(scenario.points(scenario.override(small, {"host": ["1bit"]})))
+
+
 def test_quick_replaces_the_sweep_and_parts_of_the_duration_follow(
     small: scenario.Scenario,
 ) -> None:
