@@ -209,7 +209,8 @@ WINDOW w AS (PARTITION BY s.run_id, c.flow ORDER BY s.start_ns)
 # quarter longer than that (less may be what no sample of the queue shows) or shorter, by whichever
 # of the waits around, what the trips of that second and those beside it took without the wait.
 # Waits are of whole packets: one of them may not have been there. A stated path is that of no
-# packet's length.
+# packet's length. A path that became longer is so for all that pass it: ACKs that a link holds back
+# to send them together (`aggregation`) make most trips longer, and not each.
 PATHS = """
 SELECT s.run_id, s.flow, s.second,
   1e6 * f.mss / s.full_rate AS packet_us,
@@ -231,7 +232,8 @@ FROM these_seconds s JOIN these_flows f USING (run_id, flow) LEFT JOIN (
   SELECT run_id, flow, second, median(us) OVER near AS us, median(least_us) OVER near AS least_us,
     median(most_us) OVER near AS most_us
   FROM (SELECT t.run_id, t.flow, (t.ns - r.zero_ns) // 1000000000 AS second,
-      median(t.path_us) AS us, median(t.least_us) AS least_us, median(t.most_us) AS most_us
+      median(t.path_us) AS us, quantile_cont(t.least_us, 0.1) AS least_us,
+      median(t.most_us) AS most_us
     FROM these_trips t JOIN these_run r USING (run_id) GROUP BY ALL)
   WINDOW near AS (PARTITION BY run_id, flow ORDER BY second
     RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING)

@@ -29,6 +29,10 @@ _TYPES = dict.fromkeys(("sk", "saddr", "daddr", "saddr6", "daddr6"), pl.String) 
 # Bytes between two events on the way to an init; another connection begins anywhere else.
 _HANDSHAKE = 1
 
+# Where rows were lost, those of one event are no further apart: they are printed one after the
+# other, within 60 us in all recordings that lack none.
+_SPAN_NS = 100_000
+
 # Columns that not every recording has rows of.
 _RARE = pl.DataFrame(schema={"new_state": pl.Int64, "event": pl.Int64, "skb.seq": pl.Int64})
 
@@ -67,36 +71,55 @@ def _tables(bundle: Path) -> dict[str, pl.DataFrame]:
     }
 
 
-def _whole(tables: dict[str, pl.DataFrame], kind: str) -> pl.DataFrame | None:
-    """Put the rows of each event together, one or more."""
+def _order(tables: dict[str, pl.DataFrame], lacks: bool) -> pl.DataFrame:
+    """All rows as they came: socket, `ns`, tag, and those of the socket's row before.
+
+    `lacks`: rows were lost; what came long before is then none of the same event.
+    """
+    every = pl.concat(
+        table.select("sk", "ns", tag=pl.lit(tag)) for tag, table in tables.items()
+    ).sort("sk", "ns", "tag")
+    order = every.with_columns(
+        since=pl.col("ns").shift(1).over("sk"), behind=pl.col("tag").shift(1).over("sk")
+    )
+    return order.filter(pl.col("ns") - pl.col("since") <= _SPAN_NS) if lacks else order
+
+
+def _whole(tables: dict[str, pl.DataFrame], order: pl.DataFrame, kind: str) -> pl.DataFrame | None:
+    """Put the rows of each event together, one or more, which follow each other on a socket.
+
+    `last_ns` is when the last of them came; an event of which one is missing falls out.
+    """
     parts = [name for name in sorted(tables) if re.fullmatch(kind + "[0-9]*", name)]
     if not parts:
         return None
-    first, *rest = (tables[name].sort("ns") for name in parts)
-    for part in rest:
-        first = _continued(first, part)
-    return first
+    rows = tables[parts[0]].with_columns(last_ns="ns")
+    for before, name in pairwise(parts):
+        places = order.filter(tag=name, behind=before).select("sk", "ns", "since")
+        part = tables[name].join(places, on=["sk", "ns"]).rename({"ns": "came_ns"})
+        rows = rows.join(part, left_on=["sk", "last_ns"], right_on=["sk", "since"])
+        rows = rows.with_columns(last_ns="came_ns").drop("came_ns")
+    return rows
 
 
-def _continued(rows: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
-    """Add to each row the first of `more` that its socket has before the next of `rows`.
-
-    One call on a socket ends before the next begins, so that a row that was lost is not taken from
-    another call. Where there is none, the row falls out.
-    """
-    begun = (
-        more.sort("ns")
-        .join_asof(
-            rows.select("sk", since="ns").sort("since"),
-            left_on="ns",
-            right_on="since",
-            by="sk",
-            check_sortedness=False,
-        )
-        .drop_nulls("since")
+def _exits(calls: pl.DataFrame, tables: dict[str, pl.DataFrame], lacks: bool) -> pl.DataFrame:
+    """Add to each call of main what its exit said, `out.*`: the first one before another call."""
+    begun = pl.concat(
+        table.select("sk", since="ns") for tag, table in tables.items() if re.match("M[0-9]*$", tag)
     )
-    first = begun.unique(["sk", "since"], keep="first", maintain_order=True).drop("ns")
-    return rows.join(first, left_on=["sk", "ns"], right_on=["sk", "since"], how="inner")
+    exits = tables["X"].rename(
+        {n: f"out.{n}" for n in tables["X"].columns if n not in ("sk", "ns")}
+    )
+    exits = (
+        exits.sort("ns")
+        .join_asof(
+            begun.sort("since"), left_on="ns", right_on="since", by="sk", check_sortedness=False
+        )
+        .unique(["sk", "since"], keep="first", maintain_order=True)
+        .filter(not lacks or (pl.col("ns") - pl.col("since") <= _SPAN_NS))
+        .drop("ns")
+    )
+    return calls.join(exits, left_on=["sk", "last_ns"], right_on=["sk", "since"], how="left")
 
 
 def _lives(rows: pl.DataFrame) -> list[pl.DataFrame]:
@@ -122,17 +145,15 @@ def events(bundle: Path) -> dict[str, pl.DataFrame]:
     Of a recording that lacks rows, events of which a row is missing are left out.
     """
     tables = _tables(bundle)
+    lacks = manifest(bundle).get("events_lost", 0) > 0
+    order = _order(tables, lacks)
     parts = []
     for kind in ("I", "IX", "M", "S", "E", "H", "U", "L"):
-        rows = _whole(tables, kind)
+        rows = _whole(tables, order, kind)
         if rows is None:
             continue
         if kind == "M" and "X" in tables:
-            keys = ("sk", "ns")
-            exits = tables["X"].rename(
-                {name: f"out.{name}" for name in tables["X"].columns if name not in keys}
-            )
-            rows = _continued(rows, exits)
+            rows = _exits(rows, tables, lacks)
         parts.append(rows.with_columns(kind=pl.lit(kind)))
     every = pl.concat([*parts, _RARE], how="diagonal").sort("sk", "ns", maintain_order=True)
     every = every.filter(pl.col("tp.delivered").is_not_null())

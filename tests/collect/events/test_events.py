@@ -246,6 +246,15 @@ def test_rows_far_apart_are_not_one_event_once_rows_are_known_to_be_lost(
     assert {code for code, _, _ in codes(reader)} == {"half_event", "orphan_row"}
 
 
+def test_a_row_of_another_event_ends_the_open_one(make_bundle: Make) -> None:
+    """The exit came right behind it: it is that of a later call, whose other rows were lost."""
+    head = [*HEAD, "#S0,ns,sk,new_state", "#S1,ns,sk,icsk_ca_state"]
+    late = [*main_rows(1000, delivered=2)[:2], "S1,600000,a,0", "X,600020,a,12,5"]
+    found, reader = read(make_bundle([*head, *main_rows(1), *late]))
+    assert [(e["ns"], e["complete"]) for e in found] == [(1, True), (1000, False)]
+    assert [code for code, _, _ in codes(reader)] == ["orphan_row", "orphan_row"]
+
+
 def test_an_entry_that_the_kernel_skipped_leaves_later_calls_whole_however_long_they_take(
     make_bundle: Make,
 ) -> None:
