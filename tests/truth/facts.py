@@ -495,9 +495,10 @@ class Flow:
 
     @cached_property
     def unqueued(self) -> dict[int, list[float]]:
-        """Each second's median of round trips less the wait that a sample of the queue shows, less
-        the most of those around that round trip and itself, and less the least: of the first ACK
-        after a packet that came with the sample left, within a round trip [us]."""
+        """Each second's median of round trips less the wait that a sample of the queue shows, their
+        lower tenth less the most of those around that round trip and itself, and their median less
+        the least: of the first ACK after a packet that came with the sample left, within a round
+        trip [us]."""
         acks = self.acks.filter(pl.col("rs.rtt_us") > 0).select("ns", "rs.rtt_us").rows()
         times, found = [ns for ns, _ in acks], dict[int, list[tuple[float, float, float]]]()
         samples = self.of.waits_of_run
@@ -511,10 +512,12 @@ class Flow:
                 seen = waits[first : bisect_right(sampled, ns) + 1]
                 trips = found.setdefault((ns - self.zero) // 1_000_000_000, [])
                 trips.append((rtt - wait, rtt - max(seen), rtt - min(seen)))
-        return {
-            second: [statistics.median(us) for us in zip(*trips, strict=True)]
-            for second, trips in found.items()
-        }
+        medians = {}
+        for second, trips in found.items():
+            path, least, most = zip(*trips, strict=True)
+            lower = pl.Series(least).quantile(0.1, "linear")
+            medians[second] = [statistics.median(path), float(lower), statistics.median(most)]  # type: ignore[arg-type]
+        return medians
 
     @cached_property
     def sending_in(self) -> dict[int, float]:
