@@ -4,6 +4,10 @@ A view marked `materialized` is the union of two in a store: the rows stored in 
 ``materialized_NAME`` of the runs listed in ``materialized_runs``, and its query over all other
 runs. So it says the same at any time, and says it fast once a run was replayed. Whoever changes a
 run's recorded rows has its materialized ones dropped (`Store.drop_cached_rows`).
+
+Texts take most of the time that storing rows takes. So what table `runs` has of a run is not
+repeated in each row, and words are stored by their numbers: view ``stored_NAME`` has the rows as
+the view itself does.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,7 +26,7 @@ from ...collect.store.query import listed
 from ...collect.store.schema import Column, Table
 from ...collect.store.schema.recorded_tables import RUN_ID
 from ...collect.store.schema.table import CACHE_PREFIX
-from ...collect.store.store import Store
+from ...collect.store.store import Store, quoted
 from ...probes.base.errors import StoreError
 from .registry import TABLES as OTHER_TABLES
 from .registry import VIEWS, has_runs
@@ -42,19 +47,49 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 MATERIALIZED_VIEWS = tuple(view for view in VIEWS if view.materialized)
 
 
+# What every row of a run has from its row of `runs`.
+_OF_RUN = ("run", "version")
+
+
 def materialized_name(view: View) -> str:
     """Return the name of the table that holds a view's materialized rows."""
     return f"{CACHE_PREFIX}{view.name}"
 
 
+def stored_name(view: View) -> str:
+    """Return the name of the view over that table that has the columns of the view itself."""
+    return f"stored_{view.name}"
+
+
+def _table(view: View) -> Table:
+    """Return the table that holds a view's materialized rows."""
+    types = {name: f"ENUM({', '.join(map(quoted, words))})" for name, words in view.words}
+    columns = (
+        replace(column, type=types.get(column.name, column.type))
+        for column in view.columns
+        if column.name not in _OF_RUN
+    )
+    return Table(materialized_name(view), f"Stored rows of view {view.name}.", tuple(columns))
+
+
+def _stored_sql(view: View) -> str:
+    """Return the query of view `stored_name`."""
+    words = dict(view.words)
+    columns = (
+        f'r."{name}"'
+        if name in _OF_RUN
+        else f's."{name}"::VARCHAR AS "{name}"'
+        if name in words
+        else f's."{name}"'
+        for name in (column.name for column in view.columns)
+    )
+    return (
+        f'SELECT {", ".join(columns)} FROM "{materialized_name(view)}" s JOIN runs r USING (run_id)'
+    )
+
+
 RUNS = Table(f"{CACHE_PREFIX}runs", "Runs whose rows of materialized views are stored.", (RUN_ID,))
-TABLES = (
-    RUNS,
-    *(
-        Table(materialized_name(view), f"Stored rows of view {view.name}.", view.columns)
-        for view in MATERIALIZED_VIEWS
-    ),
-)
+TABLES = (RUNS, *map(_table, MATERIALIZED_VIEWS))
 _OTHER_RUNS = f"(SELECT run_id FROM runs WHERE run_id NOT IN (SELECT run_id FROM {RUNS.name}))"
 
 
@@ -62,17 +97,23 @@ def _columns(columns: Iterable[Column]) -> str:
     return ", ".join(f'"{column.name}"' for column in columns)
 
 
-def narrowed(view: View, chosen: str, stored: Mapping[str, str] = _NOTHING) -> str:
+def narrowed(
+    view: View,
+    chosen: str,
+    stored: Mapping[str, str] = _NOTHING,
+    columns: Iterable[Column] | None = None,
+) -> str:
     """Return a view's query over some runs, `chosen` being SQL after ``IN``.
 
     Args:
         stored: tables that hold these runs' rows of views, by the views' names.
+        columns: those of the view that are wanted; None: all.
 
     A filter on a view's result reaches its tables through joins and aggregates, but not through
     ASOF joins and windows. Here the tables, and the views over them, are common table expressions
     of their own names.
     """
-    return narrowed_query(view.sql, chosen, stored, _columns(view.columns))
+    return narrowed_query(view.sql, chosen, stored, _columns(columns or view.columns))
 
 
 def narrowed_query(
@@ -169,7 +210,7 @@ def lacking(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> list[int]
 
 
 def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, str]:
-    """Return the tables that hold rows of views, by the views' names; empty if a run has none.
+    """Return what has the stored rows of views, by the views' names; empty if a run has none.
 
     A store that is only read, of another bbrscope, has rows of that one's views: temporary views
     stand before its own.
@@ -179,7 +220,7 @@ def materialized_tables(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) 
     query = f"SELECT count(*) FROM {RUNS.name} WHERE run_id IN {listed(run_ids)}"
     if con.execute(query).fetchall() != [(len(set(run_ids)),)]:
         return {}
-    return {view.name: materialized_name(view) for view in MATERIALIZED_VIEWS}
+    return {view.name: stored_name(view) for view in MATERIALIZED_VIEWS}
 
 
 def read_materialized(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
@@ -192,13 +233,14 @@ def read_materialized(con: duckdb.DuckDBPyConnection, run_id: int) -> None:
         con.execute(f'CREATE TEMP VIEW "{name}" AS FROM "{table}" WHERE run_id = {run_id}')
 
 
-def ddl(view: View) -> str:
-    """Return the statement that makes a view in a store that has tables of materialized rows."""
+def ddl(view: View) -> tuple[str, ...]:
+    """Return the statements that make a view in a store that has tables of materialized rows."""
     if not view.materialized:
-        return view.ddl()
+        return (view.ddl(),)
     return (
-        f'CREATE OR REPLACE VIEW "{view.name}" AS SELECT {_columns(view.columns)}'
-        f' FROM "{materialized_name(view)}" UNION ALL SELECT * FROM ({narrowed(view, _OTHER_RUNS)})'
+        f'CREATE OR REPLACE VIEW "{stored_name(view)}" AS {_stored_sql(view)}',
+        f'CREATE OR REPLACE VIEW "{view.name}" AS FROM "{stored_name(view)}"'
+        f" UNION ALL SELECT * FROM ({narrowed(view, _OTHER_RUNS)})",
     )
 
 
@@ -221,9 +263,10 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     stored: dict[str, str] = {}
     for view in VIEWS:
         if view.materialized:
-            target = materialized_name(view)
-            query = with_next(narrowed(view, chosen, stored))
-            con.execute(f'INSERT INTO "{target}" {query}')
+            target = stored_name(view)
+            kept = _table(view)
+            query = with_next(narrowed(view, chosen, stored, kept.columns))
+            con.execute(f'INSERT INTO "{kept.name}" {query}')
         elif view.shared:
             target = f"shared_{view.name}"
             columns = ", ".join(view.shared_columns) or "*"

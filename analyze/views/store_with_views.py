@@ -143,7 +143,8 @@ def install(store: Store) -> None:
         for macro in MACROS:
             con.execute(macro.ddl())
         for view in VIEWS:
-            con.execute(materialize.ddl(view))
+            for statement in materialize.ddl(view):
+                con.execute(statement)
         con.execute("DELETE FROM meta WHERE key = 'views'")
         con.execute("INSERT INTO meta VALUES ('views', ?)", [digest])
 
@@ -152,5 +153,5 @@ def _digest() -> str:
     """Digest of the definitions: a store made by another bbrscope may have others, or fewer."""
     ddl = [table.ddl() for table in (*RESULT_TABLES, *materialize.TABLES)]
     ddl += [macro.ddl() for macro in MACROS]
-    ddl += [materialize.ddl(view) for view in VIEWS]
+    ddl += [statement for view in VIEWS for statement in materialize.ddl(view)]
     return hashlib.sha256("\n".join(ddl).encode()).hexdigest()

@@ -19,7 +19,8 @@ class View:
 
     The rows of one that is `materialized` are stored for each replayed run, those of one that is
     `shared` are found once while views that read it are being stored, of all columns or those in
-    `shared_columns`: see materialize.py.
+    `shared_columns`: see materialize.py. `words` are columns that have one of a few words, each
+    with all of these.
     """
 
     name: str
@@ -29,6 +30,7 @@ class View:
     materialized: bool = False
     shared: bool = False
     shared_columns: tuple[str, ...] = ()
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def ddl(self, temporary: bool = False) -> str:
         """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SAMPLE, SEQ
 from ....collect.store.schema.table import Column
+from ..phase_names import PHASES
 from ..view import View
 from ..view_parts import FLOW_WINDOW, IN_FLIGHT, MAX_BW, NS, PHASE, RUN, SOURCE, lead
 
@@ -192,6 +193,7 @@ SELECT run_id, run, flow, seq, ns, coalesce(next_ns - ns, 0)::BIGINT AS duration
 FROM idle
 """,
     materialized=True,
+    words=(("phase", PHASES), ("binding", BINDINGS)),
 )
 
 BINDING_SUMMARY = View(

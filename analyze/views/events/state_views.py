@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ....collect.store.schema.recorded_tables import FLOW, RUN_ID, SEQ
+from ....collect.store.schema.recorded_tables import FLOW, KINDS, RUN_ID, SEQ
 from ....collect.store.schema.table import Column
+from ..phase_names import PHASES
 from ..view import View
 from ..view_parts import (
     BW_UNITS,
@@ -77,6 +78,7 @@ STATES = View(
     ),
     _STATES_SQL.replace("e.kind,\n", "e.kind::VARCHAR AS kind,\n", 1),
     materialized=True,
+    words=(("kind", KINDS), ("phase_before", PHASES), ("phase", PHASES)),
 )
 
 VIEWS = (STATES,)

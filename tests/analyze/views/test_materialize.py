@@ -16,6 +16,7 @@ from bbrscope.analyze.views.materialize import (
     materialize_replayed,
     narrowed,
     read_materialized,
+    stored_name,
 )
 from bbrscope.analyze.views.registry import VIEWS
 from bbrscope.analyze.views.store_with_views import open_store
@@ -42,7 +43,7 @@ def _differences(store: Store, view: View) -> int:
     )
     every = "(SELECT run_id FROM runs)"
     found = f"SELECT {columns} FROM ({narrowed(view, every)})"
-    stored = f'SELECT {columns} FROM "materialized_{view.name}"'
+    stored = f'SELECT {columns} FROM "{stored_name(view)}"'
     query = f"(({found}) EXCEPT ALL ({stored})) UNION ALL (({stored}) EXCEPT ALL ({found}))"
     return len(store.con.execute(query).fetchall())
 
@@ -54,6 +55,16 @@ def test_stored_rows_are_those_that_the_query_finds(shipped: Store, view: View) 
     # No shipped recording has two flows at once, or one that did not pass the queue.
     assert rows > 0 or view.name in ("sharing", "rtt_fairness", "queue_bypasses")
     assert _differences(shipped, view) == 0
+
+
+def test_stored_rows_repeat_no_text_of_their_run_and_have_words_by_number(shipped: Store) -> None:
+    for view in MATERIALIZED_VIEWS:
+        found = shipped.con.execute(f'DESCRIBE "materialized_{view.name}"').fetchall()
+        types = {name: of_type for name, of_type, *_ in found}
+        assert not types.keys() & {"run", "version"}
+        assert all(types[name].startswith("ENUM(") for name, _ in view.words)
+        told = shipped.con.execute(f'DESCRIBE "{view.name}"').fetchall()
+        assert [one[:2] for one in told] == [(c.name, c.type) for c in view.columns]
 
 
 def test_views_that_ask_for_a_next_event_join_it_where_their_rows_are_stored() -> None:

@@ -19,6 +19,10 @@ from bbrscope.probes.base.errors import StoreError
 
 pytestmark = pytest.mark.usefixtures("stores_from_scratch")
 
+EVERY_NAME = {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)} | {
+    materialize.stored_name(view) for view in materialize.MATERIALIZED_VIEWS
+}
+
 
 def names_in(path: Path) -> set[str]:
     """What any DuckDB shell finds in a file."""
@@ -30,7 +34,7 @@ def test_views_stay_in_the_file_for_any_duckdb_shell(tmp_path: Path) -> None:
     path = tmp_path / "new.duckdb"
     with open_store(path):
         pass
-    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+    assert names_in(path) == EVERY_NAME
 
 
 def test_views_of_a_new_store_are_made_while_bundles_are_loaded(
@@ -48,7 +52,7 @@ def test_views_of_a_new_store_are_made_while_bundles_are_loaded(
     with open_for_loading(path, views_at_end=True) as store:
         ingest(store, fixtures.path("v2_x_spur"), packets=False)
         loaded.set()
-    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+    assert names_in(path) == EVERY_NAME
     assert opened.count(path) == 1  # not once more, to see whether it got a run
     with open_store(path, read_only=True) as store:
         assert store.runs() == ["v2_x_spur"]
@@ -77,7 +81,7 @@ def test_views_that_cannot_be_made_meanwhile_are_told_and_made_later(
     assert not empty.exists()
     with open_for_loading(path, views_at_end=True) as store:
         assert store.runs() == ["v2_x_spur"]
-    assert names_in(path) == {item.name for item in (*TABLES, *VIEWS, *materialize.TABLES)}
+    assert names_in(path) == EVERY_NAME
 
 
 def test_a_store_of_recorded_tables_alone_gets_views_when_it_is_opened(tmp_path: Path) -> None:
