@@ -83,9 +83,16 @@ def _stored_sql(view: View) -> str:
         else f's."{name}"'
         for name in (column.name for column in view.columns)
     )
-    return (
+    query = (
         f'SELECT {", ".join(columns)} FROM "{materialized_name(view)}" s JOIN runs r USING (run_id)'
     )
+    if not view.rows_of:
+        return query
+    others = (
+        f"(SELECT run_id FROM {RUNS.name} WHERE run_id NOT IN (SELECT run_id FROM {view.rows_of}))"
+    )
+    before = {one.name: stored_name(one) for one in MATERIALIZED_VIEWS if one is not view}
+    return f"{query} UNION ALL SELECT * FROM ({narrowed(view, others, before)})"
 
 
 RUNS = Table(f"{CACHE_PREFIX}runs", "Runs whose rows of materialized views are stored.", (RUN_ID,))
@@ -264,9 +271,9 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
     for view in VIEWS:
         if view.materialized:
             target = stored_name(view)
-            kept = _table(view)
-            query = with_next(narrowed(view, chosen, stored, kept.columns))
-            con.execute(f'INSERT INTO "{kept.name}" {query}')
+            if kept := _kept_of(con, view, run_ids):
+                query = with_next(narrowed(view, listed(kept), stored, _table(view).columns))
+                con.execute(f'INSERT INTO "{materialized_name(view)}" {query}')
         elif view.shared:
             target = f"shared_{view.name}"
             columns = ", ".join(view.shared_columns) or "*"
@@ -279,6 +286,14 @@ def materialize(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> None:
         if view.shared:
             con.execute(f'DROP TABLE "{stored[view.name]}"')
     con.execute(f"INSERT INTO {RUNS.name} SELECT run_id FROM runs WHERE run_id IN {chosen}")
+
+
+def _kept_of(con: duckdb.DuckDBPyConnection, view: View, run_ids: Sequence[int]) -> Sequence[int]:
+    """Return those of these runs of which a view's rows are to be stored."""
+    if not view.rows_of:
+        return run_ids
+    query = f"SELECT DISTINCT run_id FROM {view.rows_of} WHERE run_id IN {listed(run_ids)}"
+    return [run_id for (run_id,) in con.execute(query).fetchall()]
 
 
 def materialize_replayed(store: Store, run_ids: Sequence[int], workers: int | None = None) -> None:

@@ -20,7 +20,8 @@ class View:
     The rows of one that is `materialized` are stored for each replayed run, those of one that is
     `shared` are found once while views that read it are being stored, of all columns or those in
     `shared_columns`: see materialize.py. `words` are columns that have one of a few words, each
-    with all of these.
+    with all of these. Of a view that names a table in `rows_of`, rows are stored of those runs that
+    have some in it: of others, finding them takes no longer than storing them.
     """
 
     name: str
@@ -31,6 +32,7 @@ class View:
     shared: bool = False
     shared_columns: tuple[str, ...] = ()
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    rows_of: str = ""
 
     def ddl(self, temporary: bool = False) -> str:
         """Return the ``CREATE VIEW`` statement; a temporary view leaves the file as it is."""

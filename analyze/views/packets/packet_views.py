@@ -46,6 +46,7 @@ LEFT JOIN packets p ON p.run_id = e.run_id AND p.packet = m.packet
 WHERE e.kind = 'main'
 """,
     materialized=True,
+    rows_of="captures",
 )
 
 LOSS_TIMELINE = View(

@@ -195,7 +195,7 @@ RUN_CLOCKS = View(
         Column("zero_ns", "BIGINT", "ns", "t_ns is 0 at this ns, see senders for which it is"),
     ),
     "SELECT run_id, run, any_value(zero_ns) AS zero_ns FROM senders GROUP BY run_id, run",
-    shared=True,
+    materialized=True,
 )
 
 COMPARISON_WINDOWS = View(

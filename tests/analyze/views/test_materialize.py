@@ -50,7 +50,7 @@ def _differences(store: Store, view: View) -> int:
 
 @pytest.mark.parametrize("view", MATERIALIZED_VIEWS, ids=lambda view: view.name)
 def test_stored_rows_are_those_that_the_query_finds(shipped: Store, view: View) -> None:
-    rows = shipped.con.execute(f'SELECT count(*) FROM "materialized_{view.name}"').fetchall()[0][0]
+    rows = shipped.con.execute(f'SELECT count(*) FROM "{stored_name(view)}"').fetchall()[0][0]
     assert rows == shipped.con.execute(f'SELECT count(*) FROM "{view.name}"').fetchall()[0][0]
     # No shipped recording has two flows at once, or one that did not pass the queue.
     assert rows > 0 or view.name in ("sharing", "rtt_fairness", "queue_bypasses")
@@ -65,6 +65,17 @@ def test_stored_rows_repeat_no_text_of_their_run_and_have_words_by_number(shippe
         assert all(types[name].startswith("ENUM(") for name, _ in view.words)
         told = shipped.con.execute(f'DESCRIBE "{view.name}"').fetchall()
         assert [one[:2] for one in told] == [(c.name, c.type) for c in view.columns]
+
+
+def test_rows_that_are_found_as_fast_are_stored_of_the_runs_that_need_it_alone(
+    shipped: Store,
+) -> None:
+    captured = shipped.con.execute("SELECT DISTINCT run_id FROM captures").fetchall()
+    assert 0 < len(captured) < len(shipped.runs())
+    kept = "SELECT DISTINCT run_id FROM materialized_ack_timeline"
+    assert shipped.con.execute(kept).fetchall() == captured
+    told = "SELECT DISTINCT run_id FROM ack_timeline"
+    assert len(shipped.con.execute(told).fetchall()) == len(shipped.runs())
 
 
 def test_views_that_ask_for_a_next_event_join_it_where_their_rows_are_stored() -> None:
