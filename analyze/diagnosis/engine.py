@@ -14,7 +14,7 @@ from ...collect.store.query import Row
 from ...probes.base.errors import BbrscopeError
 from ...probes.base.plurals import plural
 from ..story.completeness import RunCompleteness, completeness_of_many
-from ..views.runs_together import RUNS_TOGETHER, together
+from ..views.runs_together import together
 from .needs import NEEDS, lacking
 from .ranking import both_ways, ranked
 from .rule import COLUMNS, CONFIDENCE, Rule, RuleLine, rules
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Shares of a flow's time from which on a cost is called severe or moderate; below: minor.
 SEVERE, MODERATE = 0.2, 0.05
-# Smaller groups, for more CPUs, cost more than that saves.
-FEWEST_TOGETHER = 8
+# Smaller groups, for more CPUs, cost more than that saves. Planning all rules takes a second for
+# each group; the tables of the largest take 400 MB.
+FEWEST_TOGETHER, MOST_TOGETHER, MOST_EVENTS_TOGETHER = 8, 96, 1_040_000
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ def diagnose_many(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> lis
     """Run all rules over several runs, as many groups of them at a time as there are CPUs."""
     cpus = len(os.sched_getaffinity(0))
     # As many groups for each CPU, of one size; as few as that takes.
-    rounds = max(1, -(-len(run_ids) // (cpus * RUNS_TOGETHER)))
+    rounds = max(1, -(-len(run_ids) // (cpus * MOST_TOGETHER)))
     most = max(FEWEST_TOGETHER, -(-len(run_ids) // (cpus * rounds)))
-    groups = list(together(con, run_ids, min(most, RUNS_TOGETHER)))
+    groups = list(together(con, run_ids, min(most, MOST_TOGETHER), MOST_EVENTS_TOGETHER))
     workers = 1 if has_own_views(con) else max(1, min(len(groups), cpus))
     found = _within_memory(con, groups, workers)
     # What needs more memory than that gets all that DuckDB takes, by itself.
