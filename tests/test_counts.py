@@ -66,7 +66,9 @@ def _finding(rule: Rule) -> list[str]:
     values = {name: 1 for name in rule.names if name.rpartition("_")[2] != "at"}
     times = dict.fromkeys(rule.names - set(values), 0)
     words = {name: "some" for name in values if name.rpartition("_")[2] not in finding_text._WORDS}
-    finding = cast("Finding", SimpleNamespace(rule=rule, flow=1, values=values | times | words))
+    evidence = [line.text for line in rule.evidence]
+    found = SimpleNamespace(rule=rule, flow=1, values=values | times | words, evidence=evidence)
+    finding = cast("Finding", found)
     diagnosis = cast("Diagnosis", SimpleNamespace(zero_ns=0))
     sentences = [finding_text.sentence(diagnosis, finding)]
     sentences += finding_text.evidence(diagnosis, finding)

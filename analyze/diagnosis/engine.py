@@ -39,7 +39,7 @@ class Finding:
         cost_s: time lost; cost_bytes: payload that could have been carried; None: unknown.
         severity: severe, moderate or minor by the share of the flow's time; unknown without cost.
         values: the numbers that the rule's sentences name.
-        causes, remedies: those of the rule that fit this BBR version and what was found.
+        evidence, causes, remedies: the rule's that fit this BBR version and what was found.
         codes: decisions of `Rule.codes` that the flow took there, and how often, most first.
     """
 
@@ -52,6 +52,7 @@ class Finding:
     severity: str
     confidence: str
     values: dict[str, Any]
+    evidence: tuple[str, ...]
     causes: tuple[str, ...]
     remedies: tuple[str, ...]
     codes: dict[str, int]
@@ -335,6 +336,7 @@ def _finding(rule: Rule, row: Row, diagnosis: Diagnosis) -> Finding:
         _severity(cost_s, subject.duration_s if subject else diagnosis.duration_s),
         confidence,
         row,
+        _fitting(rule.evidence, diagnosis.version, row),
         _fitting(rule.causes, diagnosis.version, row),
         _fitting(rule.remedies, diagnosis.version, row),
         {},

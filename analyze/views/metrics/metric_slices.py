@@ -125,6 +125,8 @@ _BOUND_IN_RANGES = f"""
 # What an event brought belongs to the slice in which it happened, of phases to the one that it
 # found; what held after it until the next is weighted with that time in the slice that follows.
 #
+# A path that is stated may be shorter in truth; its queue is then none, and not below.
+#
 # Whole flows and seconds are found by range: an ASOF join sorts all events with all that was said
 # of them. For phases and rounds, which may be many or long, it is still the faster of the two.
 def _kernel(by: str, cut: bool) -> str:
@@ -159,9 +161,7 @@ def _kernel(by: str, cut: bool) -> str:
     sum(lost)::BIGINT AS lost, sum(ce)::BIGINT AS ce, median(rate_mbps) AS rate,
     max(rate_mbps) AS rate_max, min(rtt_us) AS rtt_min, avg(rtt_us) AS rtt_mean,
     quantile_cont(rtt_us, 0.5) AS rtt_p50, quantile_cont(rtt_us, 0.95) AS rtt_p95,
-    quantile_cont(rtt_us, 0.99) AS rtt_p99,
-    -- A path that is stated may be shorter in truth: no queue is below none.
-    if(avg(queue_us) < 0, 0, avg(queue_us)) AS queue_delay
+    quantile_cont(rtt_us, 0.99) AS rtt_p99, if(avg(queue_us) < 0, 0, avg(queue_us)) AS queue_delay
   FROM placed GROUP BY run_id, flow, stream, phase_column
 ), bound AS (
   {_BOUND_IN_RANGES if ranges else _BOUND}

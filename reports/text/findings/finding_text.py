@@ -44,11 +44,7 @@ def sentence(diagnosis: Diagnosis, finding: Finding) -> Sentence:
 
 def evidence(diagnosis: Diagnosis, finding: Finding) -> list[Sentence]:
     """Return the sentences with the numbers that show it."""
-    return [
-        _fill(line.text, diagnosis, finding)
-        for line in finding.rule.evidence
-        if line.fits(diagnosis.version, finding.values)
-    ]
+    return [_fill(text, diagnosis, finding) for text in finding.evidence]
 
 
 def text(sentence: Sentence) -> str:

@@ -27,12 +27,14 @@ PAGE = """
 def found(name: str, flow: int | None, cost_s: float) -> Finding:
     """A finding in which every number that its sentences name is 1000 + the flow's."""
     rule = next(rule for rule in rules() if rule.name == name)
-    texts = (rule.sentence, *rule.evidence)
+    evidence = tuple(line.text for line in rule.evidence)
+    texts = (rule.sentence, *evidence)
     fields = {field for text in texts for _, field, _, _ in string.Formatter().parse(text) if field}
     values = dict.fromkeys(fields - {"flow"}, 1000 + (flow or 0))
     causes = tuple(line.text for line in rule.causes[:: -1 if flow == 3 else 1][:2])
     advice = ("for all", f"for flow {flow}")
-    return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", values, causes, advice, {})
+    shown = (values, evidence, causes, advice, {})
+    return Finding(rule, flow, 0, 10**9, cost_s, None, "minor", "high", *shown)
 
 
 def test_flows_share_a_card_and_keep_their_numbers() -> None:
