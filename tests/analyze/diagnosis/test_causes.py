@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from bbrscope.analyze.bbr.codes import BY_NAME, PRTT_SKIP_IDLE
 from bbrscope.analyze.diagnosis.engine import diagnose, diagnose_together
 from bbrscope.analyze.diagnosis.rule import RuleLine, rules
@@ -58,12 +57,6 @@ def test_evidence_names_decisions_of_the_version_that_was_found() -> None:
             for code in re.findall(r"\b[A-Z]+_[A-Z_]+\b", " ".join(line.text for line in lines)):
                 if code in BY_NAME:
                     assert version in BY_NAME[code].versions, (rule.name, code)
-
-
-@pytest.mark.parametrize("name", PUT)
-def test_some_cause_is_told(name: str, alter: Alter) -> None:
-    run, statements = PUT[name]
-    assert ask(alter(run, statements), run, name).causes
 
 
 def test_some_cause_is_told_of_what_happened(shipped: Store) -> None:

@@ -239,10 +239,11 @@ PUT: dict[str, tuple[str, Sequence[str]]] = {
 
 
 @pytest.mark.parametrize("name", PUT)
-def test_a_rule_fires_where_its_trouble_was_put(name: str, alter: Alter) -> None:
+def test_a_rule_fires_where_its_trouble_was_put_and_tells_a_cause(name: str, alter: Alter) -> None:
     run, statements = PUT[name]
     finding = ask(alter(run, statements), run, name)
     assert finding.t0_ns < finding.t1_ns
+    assert finding.causes
 
 
 def test_a_send_buffer_is_named_where_its_rounds_never_end_startup(alter: Alter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,23 @@ from bbrscope.analyze.bbr.codes import BY_NAME
 from bbrscope.analyze.diagnosis.needs import NEEDS
 from bbrscope.analyze.diagnosis.rule import COLUMNS, CONFIDENCE, CONFIDENCES, Rule, rules
 from bbrscope.analyze.diagnosis.tables import prepare
+from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.store.store import Store
 
 RULES = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
 
 
+@pytest.fixture(scope="module")
+def prepared(shipped_path: Path) -> Iterator[Store]:
+    """A store with the tables that rules ask, about one run."""
+    with open_store(shipped_path, read_only=True) as store:
+        prepare(store.con, [store.run_id("v2_single_1bdp")], [])
+        yield store
+
+
 @RULES
-def test_the_sentences_name_what_the_query_returns(rule: Rule, shipped: Store) -> None:
-    prepare(shipped.con, [shipped.run_id("v2_single_1bdp")], [])
-    result = shipped.con.execute(f"FROM ({rule.sql}) LIMIT 0", rule.thresholds)
+def test_the_sentences_name_what_the_query_returns(rule: Rule, prepared: Store) -> None:
+    result = prepared.con.execute(f"FROM ({rule.sql}) LIMIT 0", rule.thresholds)
     columns = [column[0] for column in result.description]
     common = {column.name for column in COLUMNS}
     assert common <= set(columns)

@@ -40,9 +40,13 @@ pytestmark = pytest.mark.slow
 # changes from day to day.
 SUITES = {"bookworm": ("6.1.", "0.17"), "trixie": ("6.12.", "0.23"), "sid": ("", "")}
 CHOSEN = os.environ.get("BBRSCOPE_SUITES", "bookworm trixie").split()
-# What is not recorded in a suite because the other does: choosing flows is Python's part; the
-# shipped program has the words of trixie's bpftrace, and new kernels do not let a module go.
-ELSEWHERE = {"bookworm": {"process", "chosen", "byhand"}, "trixie": {"script", "unloaded"}}
+# What is not recorded in a suite because the other does: choosing flows, and doing without BTF, are
+# Python's part; the shipped program has the words of trixie's bpftrace, and new kernels do not let
+# a module go.
+ELSEWHERE = {
+    "bookworm": {"process", "chosen", "byhand"},
+    "trixie": {"script", "unloaded", "typeless"},
+}
 
 BEGIN = """
 . /opt/bbrscope/tests/collect/guest/bottleneck.sh
@@ -309,10 +313,11 @@ def test_a_function_that_is_not_there_costs_one_rung(guest: Path) -> None:
     assert "bbr_undone" in (guest / "kprobe.said").read_text()
 
 
-def test_without_btf_the_last_rung_is_left_and_says_why(guest: Path) -> None:
-    said = (guest / "typeless.said").read_text()
-    assert (guest / "typeless.status").read_text() == "0\n", said
-    assert manifest(guest / "typeless")["rung"] == "inet_diag"
+@of_recordings("typeless")
+def test_without_btf_the_last_rung_is_left_and_says_why(guest: Path, name: str) -> None:
+    said = (guest / f"{name}.said").read_text()
+    assert (guest / f"{name}.status").read_text() == "0\n", said
+    assert manifest(guest / name)["rung"] == "inet_diag"
     assert "BTF" in said
 
 
