@@ -6,6 +6,13 @@ from ..views.macros import Macro
 
 RULE_MACROS = (
     Macro(
+        "counted",
+        ("amount",),
+        "",
+        "a whole number within words, as numbers of sentences are written: 19,130",
+        "format('{:,}', amount)",
+    ),
+    Macro(
         "rate_words",
         ("capacity", "known", "else_words"),
         "",

@@ -14,7 +14,7 @@ from bbrscope.analyze.diagnosis.engine import MODERATE, SEVERE, Diagnosis, Findi
 from tests.truth.facts import Flow, Recording
 
 # A number in words, with its decimals.
-_NUMBER = re.compile(r"-?\d+(?:\.(\d+))?")
+_NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.(\d+))?")
 
 Numbers = Mapping[str, Any]
 # None: the trouble is not there.
@@ -51,7 +51,9 @@ def same(told: Any, want: Any) -> bool:
     """
     if not isinstance(told, str):
         return bool(told == pytest.approx(want, rel=1e-6, abs=2e-6))
-    in_words = [(float(found[0]), len(found[1] or "")) for found in _NUMBER.finditer(told)]
+    in_words = [
+        (float(found[0].replace(",", "")), len(found[1] or "")) for found in _NUMBER.finditer(told)
+    ]
     return len(in_words) == len(want) and all(
         abs(number - wanted) <= 0.5 * 10**-decimals + 1e-9
         for (number, decimals), wanted in zip(in_words, want, strict=True)

@@ -252,3 +252,15 @@ def test_an_older_store_read_only_gets_this_versions_views(
         assert rows(writable, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'phases'") == [
             (1,)
         ]
+
+
+def test_a_probe_ended_by_its_queue_had_as_much_in_flight_as_is_told(shipped: Store) -> None:
+    found = rows(
+        shipped,
+        "SELECT d.e0, d.e1, c.evidence FROM decisions d JOIN decision_codes c USING (code)"
+        " WHERE c.name = 'DOWN_BY_QUEUE'",
+    )
+    assert len(found) > 5
+    for in_net, target, evidence in found:
+        assert evidence == ["in_net", "target"]
+        assert in_net >= target
