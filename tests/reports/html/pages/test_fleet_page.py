@@ -54,6 +54,7 @@ def diagnosis(run: str, costs: dict[str, float]) -> Diagnosis:
             {},
             (),
             (),
+            (),
             {},
         )
         for name, cost in costs.items()
