@@ -235,16 +235,18 @@ def _tcp_cwnd_validate(s: Sim, i: int, limited: bool) -> None:
 def tcp_retransmit_skb(s: Sim, i: int, first: int, segments: int, counts: bool) -> bool:
     """Send an skb again, and say whether it was: it is not while it waits in the host (-EBUSY).
 
-    A loss probe's does not count as outstanding.
+    A loss probe's (`counts` false) is of __tcp_retransmit_skb(): it does not count as outstanding,
+    and no undo waits for it.
     """
     f, tp = flow_of(s, i), event_of(s, i).tp
     bits = world_of(s).bits
     mask = (1 << bits) - 1
-    if f.retrans_stamp == 0:
-        f.retrans_stamp = f.mstamp_ns
-    if f.undo_retrans < 0:
-        f.undo_retrans = 0
-    f.undo_retrans += segments
+    if counts:
+        if f.retrans_stamp == 0:
+            f.retrans_stamp = f.mstamp_ns
+        if f.undo_retrans < 0:
+            f.undo_retrans = 0
+        f.undo_retrans += segments
     if world_of(s).host_bps and skb_still_in_host_queue(s, i, first):
         return False
     f.retrans_segs += segments

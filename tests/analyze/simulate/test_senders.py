@@ -18,7 +18,7 @@ from bbrscope.analyze.bbr.records import (
     UNDO_CWND,
 )
 from bbrscope.analyze.simulate.sender.estimator import EPOCH_NS
-from bbrscope.analyze.simulate.sender.output import _defers
+from bbrscope.analyze.simulate.sender.output import _defers, tcp_retransmit_skb
 from bbrscope.analyze.simulate.simulation import Simulated, goodput_mbps, simulate
 from bbrscope.analyze.simulate.world.world_arrays import arrays
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
@@ -52,6 +52,18 @@ def _alone(path: PathSetup, flow: FlowSetup, seconds: float, seed: int = 0) -> S
 
 def _asked(events: Any, kind: int, argument: int) -> Any:
     return (events["ctl"]["kind"] == kind) & (events["ctl"]["arg"] == argument)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_no_undo_waits_for_what_a_loss_probe_sent_again(counts: bool) -> None:
+    """tcp_retransmit_skb() counts it; the probe calls __tcp_retransmit_skb(), which does not."""
+    memory = arrays(Setup(_path(), (FlowSetup("v3", 0, _S),), _S), record=False)
+    flow, tp = memory.parts["flows"], memory.parts["events"]["tp"]
+    flow["una"], flow["nxt"], flow["undo_retrans"], flow["mstamp_ns"] = 1, 21, -1, 5 * _MS
+    assert tcp_retransmit_skb(memory.sim, 0, 20, 1, counts)
+    assert flow["retrans_segs"][0] == 1
+    found = (int(flow["undo_retrans"][0]), int(flow["retrans_stamp"][0]), int(tp["retrans_out"][0]))
+    assert found == ((1, 5 * _MS, 1) if counts else (-1, 0, 0))
 
 
 def test_timeouts_in_an_outage_back_off() -> None:
