@@ -167,7 +167,7 @@ def script() -> str:
     # Something else has the CPU for two thirds of the traffic's time at least. The recording before
     # and after that counts as free time: at nice 10 it would get a fortieth of the CPU.
     run = "bbrscope lab run song-single-buffer --quick --cc cubic --set buffer=1bdp"
-    run += " --set duration=5s --inside -o /out/hogged --no-events"
+    run += " --set duration=2s --inside -o /out/hogged --no-events"
     lines += [HOGS, f"{run} 2> /out/hogged.said", "sleep 1; kill $hogs 2> /tmp/none"]
     run = "bbrscope lab run song-single-buffer --quick --cc bbr2 --inside -o /tmp/never"
     lines += [f"{run} 2> /out/lacking.said; echo $? > /out/lacking.status"]
