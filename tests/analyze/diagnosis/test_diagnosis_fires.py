@@ -530,8 +530,8 @@ def test_what_a_policer_drops_no_queue_dropped(alter: Alter) -> None:
         assert [check.outcome for check in made.checks] == ["found", "not checked", "found"]
         values = {each.rule.name: each.values for each in made.findings}
         assert values[names[0]]["dropped_packets"] == 0
-        assert values[names[0]]["where"].endswith(f"dropped {dropped}")
-        assert values[names[2]]["verdict"].endswith(f"it dropped {dropped} packets in all.")
+        assert values[names[0]]["where"].endswith(f"dropped {dropped:,}")
+        assert values[names[2]]["verdict"].endswith(f"it dropped {dropped:,} packets in all.")
         store.con.execute("DELETE FROM queue_samples WHERE kind = 'clsact'")
         forget(store.con, [run_id])
         made = diagnose(store.con, run_id, [RULES[names[1]]])
