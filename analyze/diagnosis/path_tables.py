@@ -209,8 +209,8 @@ WINDOW w AS (PARTITION BY s.run_id, c.flow ORDER BY s.start_ns)
 # quarter longer than that (less may be what no sample of the queue shows) or shorter, by whichever
 # of the waits around, what the trips of that second and those beside it took without the wait.
 # Waits are of whole packets: one of them may not have been there. A stated path is that of no
-# packet's length. A path that became longer is so for all that pass it: ACKs that a link holds back
-# to send them together (`aggregation`) make most trips longer, and not each.
+# packet's length. If the path itself became longer, nearly all trips did, so their lower tenth is
+# asked: a link that holds ACKs back to send them together makes most trips longer, but not all.
 PATHS = """
 SELECT s.run_id, s.flow, s.second,
   1e6 * f.mss / s.full_rate AS packet_us,

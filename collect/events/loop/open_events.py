@@ -108,8 +108,8 @@ def note_fault(
     """Make a note of a row that belongs to no event.
 
     An exit row alone is of a call whose entry probe the kernel skipped, or whose entry rows were
-    lost; these took a number, which will be missing. Callbacks on a socket follow each other: what
-    is of another one shows that the open event is over, whatever came of its end.
+    lost; these took a number, which will be missing. Callbacks on a socket never overlap: a row of
+    another event proves that the open one is over, even if its own last row never came.
     """
     if fault != DUPLICATE and sockets[socket, S_SLOT] >= 0:
         close_event(socket, kinds, sockets, slots, state)
