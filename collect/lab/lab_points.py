@@ -258,9 +258,8 @@ def path_of_params(params: Mapping[str, str]) -> PathSpec:
 
 
 def _link(values: _Values) -> PathSpec:
-    rate, rtt = units.rate(values.text("rate")), units.time_us(values.text("rtt"))
-    if rate < 8000:
-        raise ScenarioError(f"rate is {values.text('rate')}", "at least 8kbit")
+    rate, rtt = link_rate("rate", values.text("rate")), units.time_us(values.text("rtt"))
+    host = values.text(HOST, NO_LINK)
     bdp = rate * rtt // 8_000_000
     return PathSpec(
         rate_bps=rate,
@@ -277,15 +276,19 @@ def _link(values: _Values) -> PathSpec:
         ecn=values.choice("ecn", "no", ("no", "yes")) == "yes",
         ip=int(values.choice("ip", "4", ("4", "6"))),
         memory_bytes=_memory(values.text("memory")),
-        host_bps=_host(values.text(HOST, NO_LINK)),
+        host_bps=0 if host == NO_LINK else link_rate(HOST, host),
     )
 
 
-def _host(text: str) -> int:
-    """Return the rate of the senders' own link; 0: it has none. Raises ScenarioError."""
-    rate = 0 if text == NO_LINK else units.rate(text)
-    if rate and rate < 8000:
-        raise ScenarioError(f"{HOST} is {text}", "at least 8kbit")
+def link_rate(key: str, text: str) -> int:
+    """Return the rate of a link [bit/s], which `key` has.
+
+    Raises:
+        ScenarioError: it cannot be understood, or is below 8 kbit/s.
+    """
+    rate = units.rate(text)
+    if rate < 8000:
+        raise ScenarioError(f"{key} is {text}", "at least 8kbit")
     return rate
 
 

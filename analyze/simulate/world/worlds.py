@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....collect.lab import units
-from ....collect.lab.lab_points import FlowSpec, LabPoint, PathSpec
+from ....collect.lab.lab_points import FlowSpec, LabPoint, PathSpec, link_rate
 from ....probes.base.errors import ScenarioError
 from ...bbr.params import DEFAULTS
 from ...bbr.variants.own_variant import is_variant, own_variant
@@ -116,7 +116,7 @@ def path_of(text: str) -> PathSetup:
         jitter_us=units.time_us(given.get("jitter", "0ms")),
         aggregation_us=units.time_us(given.get("aggregation", "0ms")),
         memory_bytes=units.size(given["memory"]) if "memory" in given else 0,
-        host_bps=units.rate(given["host"]) if "host" in given else 0,
+        host_bps=link_rate("--path: host", given["host"]) if "host" in given else 0,
     )
 
 
