@@ -126,7 +126,8 @@ class LiveFlows:
 
     def _volumes(self, now: FlowNow, values: dict[str, int]) -> None:
         mss = values.get("tp_mss_cache", 0)
-        now.cwnd = values.get("exit_snd_cwnd", values.get("tp_snd_cwnd", now.cwnd))
+        # All as the event found it: of BBR's own state a row shows no later time.
+        now.cwnd = values.get("tp_snd_cwnd", now.cwnd)
         now.in_flight = limits.in_flight(values)
         now.inflight_hi = _if_set(values.get("bbr_inflight_hi"))
         now.inflight_lo = _if_set(values.get("bbr_inflight_lo"))
@@ -134,8 +135,8 @@ class LiveFlows:
             now.srtt_ms = values["tp_srtt_us"] / 8e3
         if (rtt := _if_set(values.get("bbr_min_rtt_us"))) is not None:
             now.min_rtt_ms = rtt / 1e3
-        now.bw_mbps = limits.max_bw(values) * mss * 8 / (1 << 24)
-        pacing = values.get("exit_sk_pacing_rate", values.get("sk_pacing_rate"))
+        now.bw_mbps = limits.bandwidth(values) * mss * 8 / (1 << 24)
+        pacing = values.get("sk_pacing_rate")
         if pacing is not None and pacing < 1 << 63:
             now.pacing_mbps = pacing * 8 / 1e6
 

@@ -36,6 +36,13 @@ def max_bw(values: Values) -> int:
     return max(pair) or values.get("bbr_bw_s_0_v", 0)
 
 
+def bandwidth(values: Values) -> int:
+    """The bandwidth that BBR works with [packets/us << 24]: bbr_bw() of each version."""
+    if values.get("bbr_lt_use_bw"):
+        return values.get("bbr_lt_bw", 0)
+    return min(max_bw(values), values.get("bbr_bw_lo", UNSET))
+
+
 def limit_of(version: str, before: Values, now: Values, now_ns: int) -> str:
     """What limited sending between two events of a flow: one word of the view binding.
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from bbrscope.analyze.live.follower import Followed
+import json
+
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.live.follower import Followed, Follower
 from bbrscope.analyze.live.live_events import LiveEvent, LiveFlow
 from bbrscope.analyze.live.live_flows import GONE_NS, LiveFlows
 from bbrscope.collect.samples.ss_log import samples
+
+from tests.live_stream import batches
 
 MS, MSS = 1_000_000, 1000
 # A connection as ss shows it, which has acknowledged so many bytes.
@@ -49,6 +55,27 @@ def test_equal_ends_in_two_namespaces_are_two_flows() -> None:
     assert [flow.delivered_mbps for flow in flows.flows] == [8.0, 8.0]
     flows.forget(1000 * MS + GONE_NS)
     assert flows.flows == []
+
+
+@pytest.mark.parametrize(("name", "few"), [("v1_x_lt", 3000), ("v2_x_spur", 4000)])
+def test_what_is_shown_is_of_one_instant(name: str, few: int) -> None:
+    """The pacing rate is that of the phase and the bandwidth beside it, the policer's included."""
+    bundle, follower, flows, seen = fixtures.path(name), Follower(), LiveFlows(), 0
+    follower.begin({**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"})
+    gains = {"UP": 1.25, "DOWN": 0.75, "CRUISE": 1.0, "REFILL": 1.0, "LT": 1.0}
+    for event in (event for batch in batches(bundle) for event in follower.take(batch).events):
+        flows.take(follower.version, Followed([event], []))
+        (now,) = (flow for flow in flows.flows if flow.flow == event.flow.name)
+        phase, _, part = str(now.phase).rpartition("_")
+        if event.kind != "main" or phase != "PROBE_BW":
+            continue
+        assert now.pacing_mbps is not None
+        assert now.bw_mbps is not None
+        gain = gains.get(part) or float(part)
+        # bbr_bw_to_pacing_rate() takes 1 % off, and rounds.
+        assert now.pacing_mbps == pytest.approx(now.bw_mbps * gain * 0.99, rel=2e-3), now
+        seen += 1
+    assert seen > few
 
 
 def polled(flows: LiveFlows, second: int, acked: int, cookie: int = 9, gain: str = "1") -> None:

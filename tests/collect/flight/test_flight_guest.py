@@ -7,8 +7,6 @@ Before it does, a decision and a condition in SQL have a dump written, too.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,9 +15,9 @@ from typing import Any
 import pytest
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect import guest as runner
-from bbrscope.collect.guest.root import build_root
 from bbrscope.collect.store.store import Store
 
+from tests.guest_packages import packages
 from tests.recordings import bbrscope, exact_events, manifest
 
 SUITE = os.environ.get("BBRSCOPE_FLIGHT_SUITE", "bookworm")
@@ -71,19 +69,6 @@ cp -r /tmp/flight-* /out/
 """
 
 
-def packages(folder: Path) -> Path:
-    """What the estimator and SQL need for the guest's Python: this one's, if they are alike."""
-    inside = os.readlink(build_root(SUITE) / "usr/bin/python3").removeprefix("python")
-    if inside == f"{sys.version_info.major}.{sys.version_info.minor}":
-        (found,) = {Path(path) for path in sys.path if path.endswith("site-packages")}
-        return found
-    made = folder / "packages"
-    words = ["--target", str(made), "--python-version", inside, "--only-binary=:all:"]
-    install = [sys.executable, "-m", "pip", "install", "-q", *words, "click", "duckdb", "pyarrow"]
-    subprocess.run([*install, "numpy", "zstandard"], check=True)
-    return made
-
-
 @cache
 def recorded(folder: Path) -> Path:
     """Boot, record for LONG_S seconds, and return the folder that holds the dumps."""
@@ -92,7 +77,7 @@ def recorded(folder: Path) -> Path:
     kept = os.environ.get("BBRSCOPE_FLIGHT_KEEP")
     out = Path(kept) if kept else folder
     if not (out / "status").exists():
-        done = runner.run(SUITE, SCRIPT, out, GUEST_S, packages=packages(folder))
+        done = runner.run(SUITE, SCRIPT, out, GUEST_S, packages=packages(SUITE, folder))
         assert done.returncode == 0, done.stderr
     return out
 
