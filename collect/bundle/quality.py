@@ -44,6 +44,8 @@ CODES = {
     "unknown_tag": "rows of {name} are not known: skipped",
     "unknown_column": "column {name} of {tags} is not known: not stored",
     "columns_left_out": "rows {tags} have no column {names}. It cannot be told: {untold}",
+    "out_of_order": "{count:row was|rows were} printed after newer ones: all were put in order of "
+    "time, and lines are counted in that order",
     "cut_off": "{what}: read up to here",
     "bad_row": "{what}; row dropped",
     "packets_not_dissected": "{name} was not dissected: {why}",
@@ -100,8 +102,8 @@ CODES = {
 # Of these, what a flow carried and what was measured of it do not depend.
 ASIDE = frozenset(
     "exits_stop left_bbr back_to_bbr cleared duplicate_row orphan_row missing_exit setting_changed"
-    " unknown_tag unknown_column row_count clock_drift clock_shift clock_from_acks capture_beside"
-    " samples_v1_form samples_on_change samples_no_sender".split()
+    " out_of_order unknown_tag unknown_column row_count clock_drift clock_shift clock_from_acks"
+    " capture_beside samples_v1_form samples_on_change samples_no_sender".split()
 )
 
 

@@ -16,6 +16,7 @@ from .loop.loop_memory import (
     F_BEFORE,
     F_IDENTITY,
     F_LEFT,
+    LEFT_BY_ROW,
     S_FLOW,
     S_FROM,
     S_IDENTITY,
@@ -56,11 +57,24 @@ class Connections:
 
         A socket that left BBR and came back has those of the flow that it was before.
         """
-        flow = self._memory.tables.flows[index]
-        identity, before = int(flow[F_IDENTITY]), int(flow[F_BEFORE])
-        named = self._identities[identity - 1] if identity else {}
-        known = self._addresses.get(index) or named
+        known, before = self._own(index), int(self._memory.tables.flows[index, F_BEFORE])
         return self.of_flow(before - 1) if before and not known else known
+
+    def before(self, index: int) -> int:
+        """Return the flow that a socket had before it left BBR and came back; -1: none.
+
+        Where numbers go on, and the ends are others, the kernel has skipped the probe that tells of
+        the socket's end: its memory was given to another connection.
+        """
+        before = int(self._memory.tables.flows[index, F_BEFORE]) - 1
+        if before >= 0 and _contradict(self.of_flow(before), self._own(index)):
+            return -1
+        return before
+
+    def _own(self, index: int) -> Endpoints:
+        """Return what rows of this flow say of its addresses."""
+        identity = int(self._memory.tables.flows[index, F_IDENTITY])
+        return self._addresses.get(index) or (self._identities[identity - 1] if identity else {})
 
     def constants(self) -> dict[str, int]:
         """Return the build constants that rows hold, by their name in the manifest."""
@@ -128,7 +142,7 @@ class Connections:
         index = int(sockets[socket, S_FLOW])
         if index < 0:
             return
-        self._memory.tables.flows[index, F_LEFT] = 1
+        self._memory.tables.flows[index, F_LEFT] |= LEFT_BY_ROW
         self._identities.append({})
         sockets[socket, S_IDENTITY] = len(self._identities)
         sockets[socket, S_FROM] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from ...probes.base.errors import BundleError
 from ...probes.leaving import LEFT, LEFT_FOR_GOOD
-from ..bundle.quality import QualityNote
+from ..bundle.quality import QualityNote, note_of
 from .batch import Assembler
 from .cleared import without_cleared
 from .connections import Connections, Endpoints
@@ -28,13 +29,13 @@ from .loop.column_plan import I64, Plan, make_plan
 from .loop.loop_memory import (
     BACKWARDS,
     BATCH_FULL,
-    F_BEFORE,
     F_COOKIE,
     F_GENERATION,
     F_INIT,
     F_LEFT,
     F_PRE_INIT,
     F_SOCKET,
+    LEFT_BY_ROW,
     LINE,
     SIDE_FULL,
     SLOTS,
@@ -84,6 +85,7 @@ class EventReader:
         single_rows: rows that are no part of an event and have a table of their own, by the index
             of their tag.
         first_unpaired: line and words of the first row that makes no whole event.
+        backwards: a row is older than the one before it of its socket.
 
     Raises:
         BundleError: a row is impossible, or the file is damaged; with `salvage` such rows are
@@ -97,14 +99,18 @@ class EventReader:
         salvage: bool = False,
         suspect: bool = False,
         progress: Callable[[int], None] | None = None,
+        in_order: bool = False,
     ) -> None:
         self.shown = shown
         self.progress = progress
         self.first_unpaired: tuple[int, str] | None = None
+        self.backwards = False
         self.skipped_counts: dict[str, int] = {}
         self._lines = LineNotes(shown, salvage)
-        self._source = TextSource(path, shown, salvage)
+        self._source = TextSource(path, shown, salvage, in_order)
         self.header = self._read_header()
+        if late := self._source.late:
+            self.notes.append(note_of("out_of_order", count=late))
         self.notes.extend(QualityNote(code, text) for code, text in self.header.notes)
         self.single_rows = {
             index: SkbRows(tag) for index, tag in enumerate(self.header.tags) if tag.role == SINGLE
@@ -151,9 +157,14 @@ class EventReader:
 
     def flows(self) -> list[FlowInfo]:
         """Return the flows in order of first appearance."""
-        return [self._flow_info(index, row) for index, row in enumerate(self._memory.flows)]
+        befores = [self._connections.before(index) for index in range(len(self._memory.flows))]
+        returned = {before for before in befores if before >= 0}
+        return [
+            self._flow_info(index, row, befores[index], index in returned)
+            for index, row in enumerate(self._memory.flows)
+        ]
 
-    def _flow_info(self, index: int, row: I64) -> FlowInfo:
+    def _flow_info(self, index: int, row: I64, before: int, has_returned: bool) -> FlowInfo:
         return FlowInfo(
             number_of(index),
             self._memory.address_of(int(row[F_SOCKET])),
@@ -161,8 +172,8 @@ class EventReader:
             bool(row[F_INIT]),
             int(row[F_PRE_INIT]),
             (int(row[F_COOKIE]) & (1 << 64) - 1) or None,
-            bool(row[F_LEFT]),
-            number_of(int(row[F_BEFORE]) - 1) if row[F_BEFORE] else None,
+            has_returned or bool(row[F_LEFT] & LEFT_BY_ROW),
+            number_of(before) if before >= 0 else None,
             self._connections.of_flow(index),
         )
 
@@ -250,6 +261,7 @@ class EventReader:
         else:
             tag = self.header.tags[int(state[rows.TAG])]
             if why == BACKWARDS:
+                self.backwards = True
                 what = f"{tag.name} is older than the row before it of the same socket"
             else:
                 what = why_refused(tag, int(state[rows.COLUMN]), why, source.peek_line())
@@ -349,6 +361,27 @@ class EventReader:
             single.add(side[side[:, 0] == index])
         for row in side[~np.isin(side[:, 0], list(self.single_rows))]:
             self._connections.take_row(self.header.tags[int(row[0])], row, self._source.text)
+
+
+def is_out_of_order(path: Path, shown: str) -> bool:
+    """Tell whether a damaged stream has more whole events with its rows in order of time.
+
+    It has not where all rows are in order, or where the one that is not is the damage.
+
+    Raises:
+        BundleError: the file has no header that could be read.
+    """
+    count, backwards = _whole_events(path, shown, False)
+    return backwards and _whole_events(path, shown, True)[0] > count
+
+
+def _whole_events(path: Path, shown: str, in_order: bool) -> tuple[int, bool]:
+    """Count the whole events as far as the stream can be read; tell if a row went backwards."""
+    reader, count = EventReader(path, shown, salvage=True, in_order=in_order), 0
+    with suppress(BundleError):
+        for batch in reader.batches():
+            count += batch.num_rows
+    return count, reader.backwards
 
 
 def _refuse(lines: LineNotes, memory: PairingMemory, what: str, number: int) -> None:

@@ -19,7 +19,7 @@ from ..events import which_bbr as layout
 from ..events.flows import flow_rows, retransmits
 from ..events.lines.left_out import columns_left_out
 from ..events.lines.text_source import SALVAGE
-from ..events.read_events import EventReader
+from ..events.read_events import EventReader, is_out_of_order
 from ..lab import lab_results as lab
 from ..packets.packet_run import add_packets, load_capture, load_packets
 from ..samples.queue_samples import queue_rows
@@ -121,13 +121,10 @@ class _Loader:
         manifest = self.bundle.manifest
         if self.bundle.optional(EVENTS) is None:
             return self._load_without_events()
-        reader = EventReader(
-            self.bundle.events,
-            f"{self.bundle.shown}/{self.bundle.events.name}",
-            self.salvage,
-            manifest.lost > 0,
-            self.progress,
-        )
+        path = self.bundle.events
+        shown = f"{self.bundle.shown}/{path.name}"
+        in_order = self.salvage and is_out_of_order(path, shown)
+        reader = EventReader(path, shown, self.salvage, manifest.lost > 0, self.progress, in_order)
         decided = layout.decide(reader.header.columns(), manifest.raw)
         self._load_events(reader)
         self._load_single_file(reader)

@@ -365,9 +365,12 @@ no_room() {
   fail "cannot write the bundle: is there no room left for $work?" \
     "bbrscope ingest --salvage $work reads what was recorded"
 }
-# Rows to the event stream; counters and complaints to the account.
-grep -E '^#?[A-Z]+[0-9]?,' "$work/raw" > "$work/events.csv"
-[ $? -lt 2 ] || { rm -f "$work/events.csv"; no_room; }
+# Rows to the event stream, in order of time, as bpftrace prints those of several CPUs in any;
+# counters and complaints to the account.
+{
+  grep -E '^#[A-Z]+[0-9]?,' "$work/raw"
+  grep -E '^[A-Z]+[0-9]?,' "$work/raw" | TMPDIR=$work LC_ALL=C sort -s -n -t, -k2,2
+} > "$work/events.csv" || { rm -f "$work/events.csv"; no_room; }
 told=$(cat "$work/raw" "$work/said" | sed -n 's/.*Lost \([0-9]*\) events.*/\1/p' | awk '{n += $1} END {print n + 0}')
 counts=$(grep -v '^#' "$work/events.csv" | cut -d, -f1 | sort | uniq -c | awk '{printf "%s\"%s\": %d", s, $2, $1; s = ", "}')
 attempted=$(sed -n 's/^@attempted_\([A-Z]*\): \([0-9]*\)$/\1 \2/p' "$work/raw")

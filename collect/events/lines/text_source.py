@@ -8,6 +8,7 @@ import numpy as np
 
 from ....probes.base.errors import BundleError
 from ...bundle.zstd import DamagedError, ZstdFile
+from .in_order import InOrder
 
 TEXT_BYTES = 1 << 18
 # Rows compress some tenfold; beyond this a file was made to take time.
@@ -26,7 +27,7 @@ class TextSource:
         cut: what ended the text early, when salvaging; else empty.
     """
 
-    def __init__(self, path: Path, shown: str, salvage: bool) -> None:
+    def __init__(self, path: Path, shown: str, salvage: bool, in_order: bool = False) -> None:
         self.shown = shown
         self.salvage = salvage
         self.start = self.end = self._filled = 0
@@ -34,13 +35,22 @@ class TextSource:
         self.cut = ""
         self._raw = bytearray(TEXT_BYTES)
         self.text = np.frombuffer(self._raw, np.int8)
-        self._file = ZstdFile(path, shown)
         self._budget = path.stat().st_size * MAX_GROWTH + SLACK_BYTES
+        self._file: ZstdFile | InOrder = (
+            InOrder(path, shown, TEXT_BYTES, self._budget + 1)
+            if in_order
+            else ZstdFile(path, shown)
+        )
 
     @property
     def compressed(self) -> int:
         """Compressed bytes read so far."""
         return self._file.compressed
+
+    @property
+    def late(self) -> int:
+        """Rows that came after newer ones and were put in order."""
+        return self._file.late if isinstance(self._file, InOrder) else 0
 
     def close(self) -> None:
         """Close the file."""

@@ -23,6 +23,7 @@ from .loop_memory import (
     FLOWS,
     GAP,
     INIT,
+    LEFT_BY_NUMBERS,
     LINE,
     S_BITS,
     S_COME,
@@ -84,7 +85,7 @@ def begin_flow(socket: int, sockets: I64, flows: I64, state: I64) -> None:
     sockets[socket, S_IDENTITY] = 0
     if sockets[socket, S_LEFT] == 1:
         flows[flow, F_BEFORE] = before + 1
-        flows[before, F_LEFT] = 1
+        flows[before, F_LEFT] |= LEFT_BY_NUMBERS
     sockets[socket, S_LEFT] = 0
     sockets[socket, S_COME] = -1
 

@@ -58,11 +58,13 @@ SLOT_SIZE = 8
 # What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
 # the number of the next event, tp.delivered (-1: none) and tp.mss_cache of the last main, the
 # socket's cookie (0: unknown, or none), the identity that came before its first event (0: none),
-# whether its socket took another congestion control after it, and one more than the index of the
-# flow that this socket was before it left BBR and came back (0: none).
+# what says that its socket took another congestion control after it (0: nothing), and one more than
+# the index of the flow that this socket was before it left BBR and came back (0: none).
 F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ = range(5)
 F_DELIVERED, F_MSS, F_COOKIE, F_IDENTITY, F_LEFT, F_BEFORE = range(5, 11)
 FLOW_SIZE = 11
+# A row says so, or the numbers, which go on in the socket's next flow.
+LEFT_BY_ROW, LEFT_BY_NUMBERS = 1, 2
 
 # Numbers before the values in a row handed to Python: tag, flow, time, line. A socket that has no
 # flow yet is written as NO_FLOW minus its index.

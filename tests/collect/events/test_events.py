@@ -384,6 +384,7 @@ def test_a_row_older_than_the_one_before_it_is_refused(make_bundle: Make) -> Non
         "events.csv, line 14: M0 is older than the row before it of the same socket"
     )
     found, reader = read(folder, salvage=True)
+    assert reader.backwards
     assert [e["ns"] for e in found] == [1000, 2000]
     assert [f.line for f in reader.notes if f.code == "bad_row"] == [14, 15, 16]
 

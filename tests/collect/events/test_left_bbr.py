@@ -67,6 +67,27 @@ def test_samples_of_a_bbr_that_init_set_back_are_another_flow(
     assert notes == ["left_bbr", "back_to_bbr"]
 
 
+def begun(ns: int, port: int, number: int) -> list[str]:
+    """A call of init(), and of main() after it."""
+    return [
+        f"I,{ns},a,{port},20756,{PEER},{number}",
+        f"IX,{ns + 1},a,0",
+        f"M,{ns + 2},a,{number + 1},1,1,1",
+        f"X,{ns + 3},a,10",
+    ]
+
+
+@pytest.mark.parametrize(("port", "is_same"), [(256, True), (512, False)])
+def test_a_socket_with_other_ends_is_not_one_that_came_back(
+    make_bundle: Make, port: int, is_same: bool
+) -> None:
+    """Its numbers go on where the kernel skipped the probe at the end of the one before it."""
+    times, flows, notes = read(make_bundle([*HEAD, *begun(10, 256, 0), *begun(20, port, 2)]))
+    assert times == {1: [10, 12], 2: [20, 22]}
+    assert stays(flows) == [(is_same, None), (False, 1 if is_same else None)]
+    assert notes == (["left_bbr", "back_to_bbr"] if is_same else [])
+
+
 def test_a_bbr_that_only_goes_on_is_one_flow(make_bundle: Make) -> None:
     """Also where an undo takes back the count of the plateau, and rounds stand still."""
     lines = [name(1, 256), *(sample(n + 1, n, 3 + n // 2, int(n > 4)) for n in range(9))]

@@ -21,7 +21,7 @@ from bbrscope.probes.attach import LONGEST_TEXT, SHORT_TEXT
 
 from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced
 from tests.processes import runs, wait_until
-from tests.recordings import bbrscope, manifest
+from tests.recordings import bbrscope, manifest, text
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +59,23 @@ class TestOnThisKernel:
         assert stat.S_IMODE(out.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
         assert {path.stat().st_uid for path in out.iterdir()} == {0}
+
+    def test_rows_of_several_cpus_are_in_order_of_time(
+        self, collector: Path, tmp_path: Path
+    ) -> None:
+        """bpftrace prints those of one CPU before those of another."""
+        (tmp_path / "talk.py").write_text(SELF_TALK)
+        talk = f"{sys.executable} {tmp_path}/talk.py"
+        out, cpus = tmp_path / "run", sorted(os.sched_getaffinity(0))
+        script = "".join(f"taskset -c {cpu} {talk} & " for cpu in (*cpus[:2], *cpus[:2])) + "wait"
+        command = ["sh", str(collector), "-r", "tcp_probe", "-n", "-o", str(out)]
+        command += ["--", "sh", "-c", script]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        rows = re.findall(r"^[A-Z]+[0-9]?,([0-9]+),", text(out / "events.csv.zst"), re.MULTILINE)
+        times = [int(ns) for ns in rows]
+        assert len(times) > 200
+        assert times == sorted(times)
+        assert check.check(out / "events.csv.zst").sequence_missing == 0
 
     @pytest.fixture
     def netns(self, host_alone: None) -> Iterator[str]:
