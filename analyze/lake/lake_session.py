@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...collect.lake import remote_files
+from ...collect.lake.lake_damage import owed_to_files
 from ...collect.lake.lake_manifest import lake_columns, manifest_schema, read_rows
 from ...collect.lake.lake_place import LakePlace, open_place
 from ...collect.store import schema
@@ -53,6 +54,7 @@ class LakeStore(Store):
         self.place = place
         self.rows = rows
         self._read = rows
+        self._open = True
 
     def restrict_to(self, runs: Sequence[str]) -> None:
         """Leave the files of other runs unopened, whatever a view asks for.
@@ -71,14 +73,33 @@ class LakeStore(Store):
                 self.restrict_to(some)
                 yield some
         finally:
-            self._read_only(before)
+            if self._open:  # not after what was done with them has failed
+                self._read_only(before)
 
     def _read_only(self, rows: Sequence[Row]) -> None:
-        _read_files(self, rows)
+        try:
+            _read_files(self, rows)
+        except Exception as error:
+            _tell_of_files(self.place, error)
+            raise
         self._read = rows
+
+    def __exit__(self, *failure: object) -> None:
+        """Close it; if what failed is owed to a file of the lake, say so.
+
+        Raises:
+            StoreError: it is; or as for any store.
+        """
+        try:
+            _tell_of_files(self.place, failure[1])
+        except BaseException:
+            self.close()
+            raise
+        super().__exit__(*failure)
 
     def close(self) -> None:
         """Close the database in memory, and take back what DuckDB was given to read with."""
+        self._open = False
         if not self.place.local and remote_files.SCHEME in self.con.list_filesystems():
             self.con.unregister_filesystem(remote_files.SCHEME)
         self.con.close()
@@ -104,10 +125,18 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
     try:
         _fill(store)
         _seal(con, place, output)
-    except BaseException:
+    except BaseException as error:
         store.close()
+        _tell_of_files(place, error)
         raise
     return store
+
+
+def _tell_of_files(place: LakePlace, error: object) -> None:
+    """Raise StoreError if an error is owed to a file of the lake."""
+    told = owed_to_files(place, error) if isinstance(error, Exception) else None
+    if told is not None:
+        raise told from None
 
 
 def _fill(store: LakeStore) -> None:
@@ -140,8 +169,42 @@ def _read_files(store: LakeStore, rows: Sequence[Row]) -> None:
     prefix = f"{store.place.root}/" if store.place.local else f"{remote_files.SCHEME}://"
     files = _files_by_table(rows)
     for table in FILED:
-        relation = _relation(table, prefix, files.get(table.name, []))
-        store.con.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS {relation}')
+        _view_over(store.con, table, prefix, files.get(table.name, []))
+
+
+def _view_over(
+    con: duckdb.DuckDBPyConnection, table: Table, prefix: str, paths: Sequence[str]
+) -> None:
+    """Make a table a view over files, of which DuckDB opens the first now, for its columns.
+
+    If that one is damaged, another takes its place: who asks for other runs must get an answer.
+    """
+    import duckdb
+
+    ddl = f'CREATE OR REPLACE VIEW "{table.name}" AS'
+    try:
+        con.execute(f"{ddl} {_relation(table, prefix, paths)}")
+    except (duckdb.Error, OSError):
+        single, merged = (
+            [path for path in paths if ("/run_id=" in path) is alone] for alone in (True, False)
+        )
+        sound = [*_sound_first(con, prefix, single), *_sound_first(con, prefix, merged)]
+        con.execute(f"{ddl} {_relation(table, prefix, sound)}")
+
+
+def _sound_first(
+    con: duckdb.DuckDBPyConnection, prefix: str, paths: Sequence[str]
+) -> Sequence[str]:
+    """Return the paths with the first one in front that DuckDB can open, if there is any."""
+    import duckdb
+
+    for place, path in enumerate(paths):
+        try:
+            con.execute(f"SELECT 1 FROM read_parquet({quoted(prefix + path)}) LIMIT 0")
+        except (duckdb.Error, OSError):
+            continue
+        return [path, *paths[:place], *paths[place + 1 :]]
+    return paths
 
 
 def _load_manifest(con: duckdb.DuckDBPyConnection, rows: Sequence[Row]) -> None:

@@ -2,7 +2,7 @@
 
 DuckDB takes milliseconds for each file, whatever little is in it, and as long for a run's events as
 for loading them. So events are written as they are read, small tables are taken out of the store
-once for all its runs, and only what is large is copied by DuckDB.
+once for all its runs, and only what is large is asked for run by run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...collect.store.rowsets import arrow_type
 from ...collect.store.schema import recorded_table
-from ...collect.store.store import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +30,12 @@ HELD = 100_000
 SMALL = 500_000
 # Without dictionaries, values of counters take less room and half the time. Version 2 would halve
 # the files, but pyarrow cannot read what DuckDB makes of unsigned columns.
-_OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
+# zstd and lz4 do not notice most bits that flip; `lake check --read` does, by each page's checksum.
+_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "write_page_checksum": True,
+}
 # What tells readers which rows to leave unread; finding that out for every column takes a fifth of
 # the time, and who asks for other columns asks for them in a time.
 _BOUNDED = frozenset(("run_id", "flow", "stream", "seq", "ns", "kind", "code"))
@@ -183,20 +187,24 @@ def small_tables(
     Args:
         counts: rows by table and run.
     """
-    import pyarrow as pa
-
     totals: dict[str, int] = {}
     for (table, _), count in counts.items():
         totals[table] = totals.get(table, 0) + count
     result = {}
     for table, total in totals.items():
         if table != "events" and total <= SMALL:
-            rows = con.sql(f'SELECT * FROM "{table}"').to_arrow_table()
-            for index, field in enumerate(rows.schema):
-                if pa.types.is_dictionary(field.type):
-                    rows = rows.set_column(index, field.name, rows[index].cast(pa.string()))
-            result[table] = rows
+            result[table] = _plain(con.sql(f'SELECT * FROM "{table}"').to_arrow_table())
     return result
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Return rows with texts in place of the numbers that DuckDB has for an ENUM's."""
+    import pyarrow as pa
+
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(index, field.name, rows[index].cast(pa.string()))
+    return rows
 
 
 def write_run(table: pa.Table, run_id: int, number: int, path: Path) -> None:
@@ -211,9 +219,18 @@ def write_run(table: pa.Table, run_id: int, number: int, path: Path) -> None:
 def copy_run(
     con: duckdb.DuckDBPyConnection, table: str, run_id: int, number: int, path: Path
 ) -> None:
-    """Have DuckDB write a run's rows of a table, which may be many."""
-    con.execute(
-        f'COPY (SELECT * REPLACE ({number}::BIGINT AS run_id) FROM "{table}"'
-        f" WHERE run_id = {run_id}) TO {quoted(str(path))}"
-        f" (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
-    )
+    """Write a run's rows of a table, which may be many, as DuckDB finds them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    query = f'SELECT * FROM "{table}" WHERE run_id = {run_id}'
+    writer = None
+    try:
+        for batch in con.sql(query).to_arrow_reader(ROW_GROUP):
+            rows = _with_number(_plain(pa.Table.from_batches([batch])), number)
+            if writer is None:
+                writer = pq.ParquetWriter(path, rows.schema, **_options(rows.column_names))
+            writer.write_table(rows, row_group_size=ROW_GROUP)
+    finally:
+        if writer is not None:
+            writer.close()

@@ -42,7 +42,7 @@ def open_store(path: Path, read_only: bool = False, output: Path | None = None) 
         if not read_only:
             raise StoreError(
                 f"{path} is a lake, which this command cannot write to",
-                "fill it with `bbrscope lake add`, or name a file: --store FILE",
+                "use `bbrscope lake add` and `lake remove`, or name a file: --store FILE",
             )
         from ..lake.lake_session import open_lake
 

@@ -114,7 +114,8 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(list(rows), manifest_schema()), path, compression="zstd")
+    table = pa.Table.from_pylist(list(rows), manifest_schema())
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
 def read_rows(place: LakePlace) -> list[Row]:
@@ -175,7 +176,12 @@ def _read(place: LakePlace, name: str) -> list[Row]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(place.full(name), filesystem=place.files, partitioning=None)
+        table = pq.read_table(
+            place.full(name),
+            filesystem=place.files,
+            partitioning=None,
+            page_checksum_verification=True,
+        )
         fitting = table.select(manifest_schema().names).cast(manifest_schema())
         rows: list[Row] = fitting.to_pylist()
     except FileNotFoundError:

@@ -23,6 +23,7 @@ from .lake_place import MARK, LakePlace, token
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 LOCK = "upkeep.lock"
 # A reader that began before a merge may still be at its old files, an adding process before its
@@ -44,23 +45,25 @@ def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
 
     Args:
         place: the lake.
-        read: read every file and count its rows, too.
+        read: read every file, too, and compare its pages with their checksums.
     """
     rows = read_rows(place)
     sizes = place.sizes()
     named: set[str] = {MARK, LOCK, *(row["manifest_file"] for row in rows)}
     for row in rows:
-        way = f"remove the run and add its bundle again: bbrscope lake remove DIR {row['run']}"
         for path, size in zip(row["paths"], row["sizes"], strict=True):
+            if path in named:
+                continue  # a merged file, which other runs' rows have named
             named.add(path)
             if path not in sizes:
-                yield Fault(f"{path} of run {row['run']} is missing", way)
+                yield Fault(f"{path} of run {row['run']} is missing", _way_out(row))
             elif sizes[path] != size:
                 yield Fault(
-                    f"{path} has {plural(sizes[path], 'byte')}, not the {size:,} written", way
+                    f"{path} has {plural(sizes[path], 'byte')}, not the {size:,} written",
+                    _way_out(row),
                 )
             elif read and (why := _unreadable(place, path)):
-                yield Fault(f"{path} is damaged: {why}", way)
+                yield Fault(f"{path} is damaged: {why}", _way_out(row))
     for path in sorted(sizes.keys() - named):
         if not path.startswith(".") and "/." not in path:
             yield Fault(
@@ -69,15 +72,29 @@ def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
             )
 
 
-def _unreadable(place: LakePlace, path: str) -> str:
-    import pyarrow as pa
+def _way_out(row: Row) -> str:
+    if _is_merged(row):
+        return (
+            f"it has rows of all runs of {row['day']} from {row['host']} that were compacted:"
+            " remove them together, and add their bundles again"
+        )
+    return f"remove the run and add its bundle again: bbrscope lake remove DIR {row['run']}"
+
+
+def _opened(place: LakePlace, path: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
+    return pq.ParquetFile(place.full(path), filesystem=place.files, page_checksum_verification=True)
+
+
+def _unreadable(place: LakePlace, path: str) -> str:
+    import pyarrow as pa
+
     try:
-        with pq.ParquetFile(place.full(path), filesystem=place.files) as file:
+        with _opened(place, path) as file:
             for batch in file.iter_batches(ROW_GROUP):
                 batch.validate()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         return " ".join(str(error).split())[:200]
     return ""
 
@@ -185,7 +202,11 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
 
 
 def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], written: Path) -> int:
-    """Write the rows that several files have of some runs into one; return how many."""
+    """Write the rows that several files have of some runs into one; return how many.
+
+    Raises:
+        StoreError: a file is missing or damaged.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -194,16 +215,25 @@ def _concatenate(place: LakePlace, paths: Sequence[str], ids: Sequence[int], wri
     count, writer = 0, None
     try:
         for path in paths:
-            with pq.ParquetFile(place.full(path), filesystem=place.files) as file:
+            with _opened(place, path) as file:
                 if writer is None:
                     # DuckDB says of a column without NULL that it cannot have one; the next may.
                     nullable = pa.schema([field.with_nullable(True) for field in file.schema_arrow])
-                    writer = pq.ParquetWriter(written, nullable, compression="zstd")
+                    writer = pq.ParquetWriter(
+                        written, nullable, compression="zstd", write_page_checksum=True
+                    )
                 for batch in file.iter_batches(ROW_GROUP):
                     table = pa.Table.from_batches([batch])
                     table = table.filter(pc.is_in(table["run_id"], wanted))
                     count += table.num_rows
                     writer.write_table(_as(table, writer.schema))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        if why := _unreadable(place, path):
+            raise StoreError(
+                f"{place.shown}/{path} cannot be read: {why}",
+                f"bbrscope lake check {place.shown} --read names all such files, and what to do",
+            ) from error
+        raise
     finally:
         if writer is not None:
             writer.close()

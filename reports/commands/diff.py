@@ -137,6 +137,7 @@ def command(request: DiffRequest) -> None:
 
     with open_store(request.store, read_only=True) as opened:
         groups = (by_name(opened, a), by_name(opened, b))
+        opened.restrict_to([run for group in groups for run in group])
         say_notes(opened.con, [opened.run_id(run) for group in groups for run in group])
         differences, notes = _compare(opened, groups, request)
     if request.output_format == "table":

@@ -280,7 +280,7 @@ def test_a_run_has_the_same_rows_alone_among_others_and_beside_a_broken_bundle(
         assert found["events"]
 
 
-def test_what_pyarrow_writes_duckdb_would_write(store: Path, lake: Path, tmp_path: Path) -> None:
+def test_a_run_is_written_as_a_store_has_it(store: Path, lake: Path, tmp_path: Path) -> None:
     with open_store(store, output=tmp_path) as opened:
         for table in ("events", "decisions", "flows", "replays"):
             written = next(lake.glob(f"{table}/**/*.parquet"))

@@ -1,0 +1,94 @@
+"""A damaged file of a lake is named, and what does not need it is answered all the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bbrscope import fixtures
+from bbrscope.analyze.lake import run_files
+from bbrscope.analyze.lake.load_runs import AddOptions, file_bundles
+from bbrscope.analyze.lake.run_files import SMALL
+from bbrscope.analyze.views.store_with_views import open_store
+from bbrscope.collect.lake import lake_upkeep
+from bbrscope.collect.lake.lake_place import open_place
+from bbrscope.probes.base.errors import StoreError
+
+from tests.fuzz.commands import run
+
+NAMES = ("v1_x_lt", "v2_x_spur")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake; one of its runs' tables were held in memory, the other's asked for by themselves."""
+    lake = tmp_path_factory.mktemp("whole") / "lake"
+    open_place(lake, create=True)
+    for name, most in zip(NAMES, (SMALL, 0), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_files, "SMALL", most)
+            file_bundles(str(lake), [fixtures.path(name)], AddOptions())
+    return lake
+
+
+@pytest.fixture
+def lake(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "lake")
+
+
+def first_of(lake: Path) -> tuple[str, Path]:
+    """The run whose files DuckDB opens first for their columns, and its events."""
+    with open_store(lake, read_only=True) as opened:
+        run = str(opened.rows[0]["run"])  # type: ignore[attr-defined]
+    (events,) = lake.glob(f"events/**/run={run}/**/*.parquet")
+    return run, events
+
+
+def test_a_file_cut_short_is_named_and_the_other_runs_are_told(lake: Path) -> None:
+    """It was an internal error of every command, if the file was the first of its table."""
+    cut, events = first_of(lake)
+    events.write_bytes(events.read_bytes()[:3000])
+    other = next(name for name in NAMES if name != cut)
+    for words in (("runs",), ("explain", other), ("diagnose", other), ("metrics", other)):
+        done = run(*words, "--store", lake)
+        assert (done.status, done.failure, "damaged" in done.err) == (0, "", False), words
+    for words in (("explain", cut), ("diagnose",), ("sql", "SELECT sum(ns) FROM events")):
+        done = run(*words, "--store", lake)
+        assert (done.status, done.failure) == (1, ""), words
+        assert f"of run {cut} in the lake {lake} has 3,000 bytes, not the" in done.err
+        assert "lake check" in done.err
+    with pytest.raises(StoreError, match="cannot be read"):
+        list(lake_upkeep.compact(open_place(lake)))
+
+
+def test_a_file_that_is_gone_is_named(lake: Path) -> None:
+    gone, events = first_of(lake)
+    events.unlink()
+    done = run("explain", gone, "--store", lake)
+    assert (done.status, done.failure) == (1, "")
+    assert f"of run {gone} in the lake {lake} is missing" in done.err
+    with pytest.raises(StoreError, match="cannot be read"):
+        list(lake_upkeep.compact(open_place(lake)))
+    lake_upkeep.remove(open_place(lake), [gone])
+    assert list(lake_upkeep.check(open_place(lake), read=True)) == []
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_bit_that_flipped_is_found(lake: Path, merged: bool) -> None:
+    """zstd and lz4 notice one of three: it was other numbers, and "nothing is wrong"."""
+    place = open_place(lake)
+    if merged:
+        list(lake_upkeep.compact(place))
+    for table in ("events", "decisions"):
+        for path in lake.glob(f"{table}/**/*.parquet"):
+            good = path.read_bytes()
+            # Where rows are, not in the frame around them.
+            for at in range(len(good) // 10, len(good) // 2, len(good) // 5):
+                path.write_bytes(good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :])
+                # Once, however many runs have rows in it.
+                (fault,) = lake_upkeep.check(place, read=True)
+                assert path.name in fault.what
+                assert "is damaged" in fault.what
+            path.write_bytes(good)
+    assert list(lake_upkeep.check(place, read=True)) == []
