@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...probes.base.plurals import plural
-from ..compare.noise import ALPHA, holm, interval, p_value
+from ..compare.noise import ALPHA, holm, interval, least_p, p_value
 from ..views.events.binding_views import PACED
 from ..views.runs.sender_views import why_not
 from .breakdowns import BREAKDOWNS
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # A path's class: limits of round-trip time [ms], rate [Mbit/s] and share of packets lost [%]. Each
-# is about the factor within which BBR's own answers (min_rtt, rounds, 2 % loss) change little.
-_RTT, _RATE, _LOSS = (5, 20, 50, 100, 200), (1, 10, 100, 1000), (0.1, 1, 2, 5)
+# is about the factor within which BBR's own answers (min_rtt, rounds, 2 % loss) change little; that
+# of rates is small because goodput on paths of one class is compared.
+_RTT, _LOSS = (5, 20, 50, 100, 200), (0.1, 1, 2, 5)
+_RATE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 WEEK_DAYS = 7
 # Of a week, so many runs are compared; more make the test no better and take memory.
 MOST_RUNS = 250
+# Of so many classes of paths, those on which v3 is slowest beside v1, all limits are told.
+SLOWEST_PATHS = 3
 
 _LIMITS = {
     "pacing": PACED,
@@ -113,7 +117,9 @@ def answers(con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int) -> Ite
         yield _broken_down(con, each, most)
     yield _changes(con, most)
     yield _worst(con, most)
-    yield _versions(con, most)
+    beside = _versions(con, most)
+    yield beside
+    yield _slower(con, beside)
     yield _limits(con)
 
 
@@ -184,7 +190,7 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
             "low": None if between is None else between[0],
             "high": None if between is None else between[1],
             "p": p,
-            "verdict": _verdict(before, now, p),
+            "verdict": _verdict(before, now, p, "better", "worse"),
         }
         for (name, before, now, _, between), p in zip(compared, adjusted, strict=True)
     ]
@@ -198,8 +204,8 @@ def _changes(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     about = (
         f"share of its time that a run lost, mean of {plural(len(weeks[1]), 'run')} of the week"
         " before and"
-        f" {len(weeks[0])} of the last one; low to high holds the difference with 95 %; p by"
-        " permutation, after Holm"
+        f" {len(weeks[0])} of the last one{_days(con)}; low to high holds the difference with 95 %;"
+        " p by permutation, after Holm"
     )
     empty = (
         "no finding of either week cost time"
@@ -226,10 +232,25 @@ GROUP BY ALL ORDER BY drawn
 """
 
 
-def _verdict(before: Sequence[float], now: Sequence[float], p: float) -> str:
+def _days(con: duckdb.DuckDBPyConnection) -> str:
+    """Say which days the last week has: its end is the lake's latest day, not today."""
+    query = (
+        f"SELECT (max(date) - {WEEK_DAYS - 1})::VARCHAR, max(date)::VARCHAR,"
+        " count(*) FILTER (date IS NULL)"
+        " FROM (SELECT DISTINCT run_id, try_cast(day AS DATE) AS date FROM fleet_flows)"
+    )
+    ((first, last, undated),) = con.execute(query).fetchall()
+    days = f" ({first} to {last})" if last else ""
+    return days + (f", without {plural(undated, 'run')} of unknown day" if undated else "")
+
+
+def _verdict(before: Sequence[float], now: Sequence[float], p: float, less: str, more: str) -> str:
+    """Say if the values now are less or more, or why that is not known."""
+    if least_p([(len(before), len(now))]) >= ALPHA:
+        return "too few to tell from noise"
     if p >= ALPHA:
         return "no more than noise"
-    return "worse" if sum(now) / len(now) > sum(before) / len(before) else "better"
+    return more if sum(now) / len(now) > sum(before) / len(before) else less
 
 
 def _worst(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
@@ -266,11 +287,7 @@ def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
             "v1_mbps": sum(v1) / len(v1),
             "v3_mbps": sum(v3) / len(v3),
             "p": p,
-            "verdict": "no more than noise"
-            if p >= ALPHA
-            else "v3 is slower"
-            if sum(v3) / len(v3) < sum(v1) / len(v1)
-            else "v3 is faster",
+            "verdict": _verdict(v1, v3, p, "v3 is slower", "v3 is faster"),
             "limit": _limit_that_grew(con, path),
         }
         for (path, v1, v3), p in zip(fetched, adjusted, strict=True)
@@ -292,21 +309,52 @@ def _versions(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
     return Answer("v3_and_v1", "v3 beside v1 on like paths", about, table)
 
 
-_PER_SECOND = """
-SELECT limited_by, sum(c.short_bytes) FILTER (version = 'v3')
-    / (SELECT sum(duration_s) FROM fleet_flows WHERE version = 'v3' AND path_class = $path)
-  - coalesce(sum(c.short_bytes) FILTER (version = 'v1'), 0)
-    / (SELECT sum(duration_s) FROM fleet_flows WHERE version = 'v1' AND path_class = $path) AS more
-FROM fleet_limits c JOIN fleet_flows USING (run_id, flow) WHERE path_class = $path
-GROUP BY limited_by ORDER BY more DESC NULLS LAST LIMIT 1
+# Bytes missing per second that such flows sent, in Mbit/s; flows without events have no limits.
+_BESIDE = """
+WITH sent AS (
+  SELECT version, sum(duration_s) AS seconds
+  FROM fleet_flows SEMI JOIN fleet_limits USING (run_id, flow)
+  WHERE path_class = $path GROUP BY ALL
+), lost AS (
+  SELECT limited_by, version, held_s, short_bytes
+  FROM fleet_limits JOIN fleet_flows USING (run_id, flow) WHERE path_class = $path
+)
+SELECT $path AS path, limited_by,
+  coalesce(sum(held_s) FILTER (version = 'v1'), 0) AS v1_held_s,
+  coalesce(sum(held_s) FILTER (version = 'v3'), 0) AS v3_held_s,
+  coalesce(sum(short_bytes) FILTER (version = 'v1'), 0) AS v1_short_bytes,
+  coalesce(sum(short_bytes) FILTER (version = 'v3'), 0) AS v3_short_bytes,
+  (v3_short_bytes / (SELECT seconds FROM sent WHERE version = 'v3')
+    - v1_short_bytes / (SELECT seconds FROM sent WHERE version = 'v1')) / 125e3 AS more_mbps
+FROM lost GROUP BY limited_by HAVING v1_held_s > 0 OR v3_held_s > 0
+ORDER BY more_mbps DESC NULLS LAST, limited_by
 """
 
 
+def _beside(con: duckdb.DuckDBPyConnection, path: str) -> pa.Table:
+    return con.sql(_BESIDE, params={"path": path}).to_arrow_table()
+
+
 def _limit_that_grew(con: duckdb.DuckDBPyConnection, path: str) -> str | None:
-    fetched = con.execute(_PER_SECOND, {"path": path}).fetchall()
-    if not fetched or fetched[0][1] is None or fetched[0][1] <= 0:
+    rows = _beside(con, path).to_pylist()
+    if not rows or rows[0]["more_mbps"] is None or rows[0]["more_mbps"] <= 0:
         return None
-    return f"{fetched[0][0]} (+{fetched[0][1] / 125e3:.3g} Mbit/s)"
+    return f"{rows[0]['limited_by']} (+{rows[0]['more_mbps']:.3g} Mbit/s)"
+
+
+def _slower(con: duckdb.DuckDBPyConnection, beside: Answer) -> Answer:
+    """Say what each limit cost v1 and v3 where v3 is slower, the slowest first as in `beside`."""
+    import pyarrow as pa
+
+    slower = [row["path"] for row in beside.rows.to_pylist() if row["v3_mbps"] < row["v1_mbps"]]
+    tables = [_beside(con, path) for path in slower[:SLOWEST_PATHS] or [""]]
+    about = (
+        "how long each limit held, and what was missing to the full rate meanwhile, on the paths"
+        " above on which v3 is slower; more: what was missing in each second that v3 sent, less the"
+        " same of v1"
+    )
+    rows = pa.concat_tables(tables)
+    return Answer("v3_limits", "What limited v3 where it is slower", about, rows)
 
 
 def _limits(con: duckdb.DuckDBPyConnection) -> Answer:
@@ -315,7 +363,8 @@ def _limits(con: duckdb.DuckDBPyConnection) -> Answer:
         "SELECT version, limited_by, sum(held_s) AS held_s, sum(short_bytes) AS short_bytes,"
         " sum(held_s) / any_value(t.seconds) AS share_of_time"
         " FROM fleet_limits JOIN fleet_flows USING (run_id, flow) JOIN (SELECT version,"
-        " sum(duration_s) AS seconds FROM fleet_flows GROUP BY ALL) t USING (version)"
+        " sum(duration_s) AS seconds FROM fleet_flows SEMI JOIN fleet_limits USING (run_id, flow)"
+        " GROUP BY ALL) t USING (version)"
         " GROUP BY ALL ORDER BY version, short_bytes DESC",
     )
     about = "how long each limit held, and what was missing to the full rate meanwhile"

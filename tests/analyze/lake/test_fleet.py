@@ -88,7 +88,7 @@ def test_costs_are_sums_over_flows(tables: dict[str, Answer]) -> None:
     )
     assert row["share_of_time"] == pytest.approx(132 / 240)
     (row,) = tables["by_path"].rows.to_pylist()
-    assert row["path"] == "20 to 50 ms, 10 to 100 Mbit/s, loss < 0.1 %"
+    assert row["path"] == "20 to 50 ms, 50 to 100 Mbit/s, loss < 0.1 %"
     worst = tables["worst"].rows.to_pylist()
     assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
 
@@ -123,6 +123,18 @@ def test_a_change_since_last_week_is_no_noise(tables: dict[str, Answer]) -> None
     assert row["low"] < row["now"] < row["high"]
     assert row["p"] < 0.05
     assert row["verdict"] == "worse"
+    assert "of the last one (2026-01-03 to 2026-01-09);" in tables["changes"].about
+
+
+def test_runs_of_unknown_day_are_counted_out_and_few_runs_tell_nothing() -> None:
+    """Two weeks of 3 runs: however far apart, one way of ten to deal them parts them as far."""
+    con = lake(24)
+    con.execute("UPDATE lake_runs SET day = 'unknown' WHERE run_id NOT BETWEEN 9 AND 14")
+    changes = {answer.name: answer for answer in answers(con, (), 100)}["changes"]
+    assert "mean of 3 runs of the week before and 3 of the last one" in changes.about
+    assert "without 18 runs of unknown day;" in changes.about
+    (row,) = changes.rows.to_pylist()
+    assert row["verdict"] == "too few to tell from noise"
 
 
 def test_without_an_earlier_week_no_change_is_known() -> None:
@@ -139,3 +151,26 @@ def test_where_v3_is_slower_the_limit_is_named(tables: dict[str, Answer]) -> Non
     assert row["verdict"] == "v3 is slower"
     # 6 flows x 50 MB over the 120 s that v3 sent: 2.5 MB/s more than v1.
     assert row["limit"] == "inflight_lo (+20 Mbit/s)"
+    # And what every limit cost both: the 12 runs of v1 missed 1 MB each, as 6 of v3 did.
+    told = tables["v3_limits"].rows.to_pylist()
+    assert [(row["limited_by"], row["v1_held_s"], row["v3_held_s"]) for row in told] == [
+        ("inflight_lo", 0, 30),
+        ("pacing", 60, 60),
+    ]
+    assert [(row["v1_short_bytes"], row["v3_short_bytes"]) for row in told] == [
+        (0, 300e6),
+        (12e6, 12e6),
+    ]
+    assert [row["more_mbps"] for row in told] == [20, 0]
+
+
+def test_paths_of_which_one_is_twice_as_fast_are_not_alike() -> None:
+    """Goodput is compared: v3 on links of 20 Mbit/s is not slower than v1 on such of 50."""
+    con = lake(12)
+    con.execute(
+        "UPDATE metrics_by_flow SET delivery_rate_max_mbps = 19.5, goodput_mbps = 18"
+        " WHERE run_id % 2 = 0"
+    )
+    con.execute("UPDATE metrics_by_flow SET delivery_rate_max_mbps = 48 WHERE run_id % 2 = 1")
+    told = {answer.name: answer for answer in answers(con, (), 100)}
+    assert told["v3_and_v1"].rows.num_rows == told["v3_limits"].rows.num_rows == 0
