@@ -98,7 +98,11 @@ def file_bundles(lake: str, paths: Sequence[Path], options: AddOptions) -> list[
     while waiting:
         now, waiting = _of_different_names(waiting)
         largest = max(map(size_of, now))
-        with place.scratch() as folder, scratch_store(folder.parent, largest) as store:
+        with (
+            place.writing(),
+            place.scratch() as folder,
+            scratch_store(folder.parent, largest) as store,
+        ):
             group = _Group(place, folder, options, store)
             group.load(now)
             group.work_out()
@@ -278,18 +282,18 @@ class _Group:
         row = self._manifest_row(run_id)
         name = f"{manifest.FOLDER}/{row['run_id']}.parquet"
         tables = [table.name for table in FILED if counts.get((table.name, run_id))]
-        row["tables"], row["paths"], row["rows_in"], row["sizes"] = tables, [], [], []
-        for table in tables:
-            written = self._write(table, run_id, row["run_id"], counts[table, run_id])
-            path = f"{manifest.folder_of(table, row)}/{token()}.parquet"
-            row["rows_in"].append(counts[table, run_id])
-            row["sizes"].append(written.stat().st_size)
-            row["paths"].append(path)
-            self.place.publish(written, path)
-        row["bytes"] = sum(row["sizes"])
-        written = self.folder / "manifest.parquet"
-        manifest.write_rows([row], written)
-        new = self.place.publish_new(written, name)
+        row["tables"], row["rows_in"], row["sizes"] = tables, [], []
+        with self.place.published() as row["paths"]:
+            for table in tables:
+                written = self._write(table, run_id, row["run_id"], counts[table, run_id])
+                row["rows_in"].append(counts[table, run_id])
+                row["sizes"].append(written.stat().st_size)
+                row["paths"].append(f"{manifest.folder_of(table, row)}/{token()}.parquet")
+                self.place.publish(written, row["paths"][-1])
+            row["bytes"] = sum(row["sizes"])
+            written = self.folder / "manifest.parquet"
+            manifest.write_rows([row], written)
+            new = self.place.publish_new(written, name)
         if not new:
             # Another process was faster; what it wrote is the same.
             self.place.delete(row["paths"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -22,6 +23,9 @@ FORMAT = "bbrscope-lake"
 VERSION = 1
 # DuckDB and pyarrow give these a meaning in names of files.
 _PATTERN = frozenset("*?[]{}")
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# So often a folder may be gone between its making and its use.
+_AGAIN = 10
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,44 @@ class LakePlace:
     def publish(self, written: Path, name: str) -> None:
         """Put a local file, which was made in `scratch`, into the lake: wholly or not at all."""
         if self.local:
-            target = Path(self.full(name))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            written.replace(target)
+            _moved(written, Path(self.full(name)))
         else:
             # An object appears when its upload is complete.
             with self.files.open_output_stream(self.full(name)) as out:
                 out.write(written.read_bytes())
+
+    @contextmanager
+    def published(self) -> Iterator[list[str]]:
+        """Yield a list for the names of files published inside: if that fails, they are deleted.
+
+        Not in a bucket, where an upload that failed may have been done: what names them is there.
+        """
+        names: list[str] = []
+        try:
+            yield names
+        except Exception:
+            if self.local:
+                with suppress(OSError):
+                    self.delete(names)
+            raise
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Tell what the lake's disk refuses as an error of the lake.
+
+        Raises:
+            StoreError: it is full, or only to be read.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            raise StoreError(
+                f"the lake {self.shown} cannot be written: {os.strerror(error.errno)}",
+                "make room there (bbrscope lake remove), or name another lake: every run is there"
+                " wholly or not at all, and adding bundles again takes up those that are missing",
+            ) from error
 
     def publish_new(self, written: Path, name: str) -> bool:
         """Put a file into the lake unless one of that name is there; tell whether it was put.
@@ -117,6 +152,19 @@ class LakePlace:
             while folder != root:
                 folder.rmdir()
                 folder = folder.parent
+
+
+def _moved(written: Path, target: Path) -> None:
+    """Rename a file; who removes the last run of a day may remove the folder at the same moment."""
+    for _ in range(_AGAIN):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written.replace(target)
+        except FileNotFoundError:
+            continue
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written.replace(target)
 
 
 def is_lake(path: Path | str) -> bool:

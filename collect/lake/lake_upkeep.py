@@ -155,8 +155,8 @@ def _is_merged(row: Row) -> bool:
 def _merge(place: LakePlace, rows: Sequence[Row], old: Sequence[Row]) -> None:
     """Write `rows` as one group, and delete the files of `old`."""
     if rows:
-        with place.scratch() as folder:
-            merged = _write_tables(place, rows, folder)
+        with place.scratch() as folder, place.published() as names:
+            merged = _write_tables(place, rows, folder, names)
             written = folder / "manifest.parquet"
             write_rows(merged, written)
             place.publish(written, f"{FOLDER}/merged-{token()}.parquet")
@@ -164,8 +164,13 @@ def _merge(place: LakePlace, rows: Sequence[Row], old: Sequence[Row]) -> None:
     place.delete(sorted({path for row in old for path in row["paths"]}))
 
 
-def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[Row]:
-    """Write one file per table with the rows of all runs; return the runs' manifest rows."""
+def _write_tables(
+    place: LakePlace, rows: Sequence[Row], folder: Path, names: list[str]
+) -> list[Row]:
+    """Write one file per table with the rows of all runs; return the runs' manifest rows.
+
+    The files' names are added to `names`.
+    """
     first = min(rows, key=lambda row: row["run_id"])
     ids = [row["run_id"] for row in rows]
     files: dict[str, tuple[str, int, int]] = {}
@@ -182,6 +187,7 @@ def _write_tables(place: LakePlace, rows: Sequence[Row], folder: Path) -> list[R
             folder_of(table, {**first, "run": "merged"}).rsplit("/", 1)[0] + f"/{token()}.parquet"
         )
         files[table] = (name, written.stat().st_size, count)
+        names.append(name)
         place.publish(written, name)
     result = []
     for row in rows:
@@ -294,7 +300,7 @@ def _locked(place: LakePlace) -> Iterator[None]:
         StoreError: one is at it, or was killed at it in a bucket.
     """
     holder = f"{socket.gethostname()}, process {os.getpid()}"
-    with (_held_file if place.local else _held_object)(place, holder):
+    with place.writing(), (_held_file if place.local else _held_object)(place, holder):
         place.remove_abandoned()
         _finish_killed(place)
         yield
@@ -313,8 +319,9 @@ def _held_file(place: LakePlace, holder: str) -> Iterator[None]:
             "compact and remove need to write there, on a file system that has locks",
         ) from error
     try:
-        os.ftruncate(held, 0)
-        os.write(held, holder.encode())
+        with suppress(OSError):  # on a full disk, of which runs are to be removed
+            os.ftruncate(held, 0)
+            os.write(held, holder.encode())
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def add(request: AddRequest) -> None:
         raise BbrscopeError(
             f"{counts['refused']} of {plural(len(request.bundles), 'bundle')} not added,"
             " for what is said above",
-            "the others are in the lake",
+            "the others are in the lake" if len(request.bundles) > counts["refused"] else "",
         )
 
 
