@@ -24,6 +24,7 @@ from ...collect.store.schema import Table
 from ...collect.store.schema.recorded_tables import RUNS
 from ...collect.store.store import Store, quoted
 from ...probes.base.errors import StoreError
+from ...probes.base.plurals import plural
 from ..replay.decision_codes import keep_codes
 from ..views.materialize import materialized_name
 from ..views.registry import MACROS, TABLES, VIEWS
@@ -46,6 +47,7 @@ class LakeStore(Store):
     """
 
     listed_by = "run"
+    filled_by = "bbrscope lake add DIR BUNDLE"
 
     def __init__(
         self, path: Path, con: duckdb.DuckDBPyConnection, place: LakePlace, rows: Sequence[Row]
@@ -113,12 +115,14 @@ def open_lake(path: Path | str, output: Path | None = None) -> LakeStore:
     """
     place = open_place(path)
     rows = read_rows(place)
-    others = {row["schema_version"] for row in rows} - {schema.SCHEMA_VERSION}
+    others = [row for row in rows if row["schema_version"] != schema.SCHEMA_VERSION]
     if others:
+        versions = ", ".join(map(str, sorted({row["schema_version"] for row in others})))
         raise StoreError(
-            f"{place.shown} holds runs with schema version {', '.join(map(str, sorted(others)))};"
-            f" this bbrscope reads {schema.SCHEMA_VERSION}",
-            "add their bundles to a new lake",
+            f"{place.shown} holds {plural(len(others), 'run')} with schema version {versions}, such"
+            f" as {others[0]['run']}; this bbrscope reads {schema.SCHEMA_VERSION}",
+            f"bbrscope lake check {place.shown} names them: remove them and add their bundles"
+            " again, or use the bbrscope that made them",
         )
     con = interruptible(connect_in_memory())
     store = LakeStore(Path(str(path)), con, place, rows)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...probes.base.errors import StoreError
 from ...probes.base.plurals import plural
 from ..store.query import Row
+from ..store.schema import SCHEMA_VERSION
 from .lake_manifest import FOLDER, folder_of, newest_rows, read_all_rows, read_rows, write_rows
 from .lake_place import MARK, LakePlace, token
 
@@ -41,7 +42,7 @@ class Fault:
 
 
 def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
-    """Yield what is wrong: files that are missing, of another size, damaged, or of no run.
+    """Yield what is wrong: files missing, of another size, damaged or of no run; runs not readable.
 
     Args:
         place: the lake.
@@ -51,6 +52,12 @@ def check(place: LakePlace, read: bool = False) -> Iterator[Fault]:
     sizes = place.sizes()
     named: set[str] = {MARK, LOCK, *(row["manifest_file"] for row in rows)}
     for row in rows:
+        if row["schema_version"] != SCHEMA_VERSION:
+            yield Fault(
+                f"run {row['run']} has schema version {row['schema_version']}, by"
+                f" {row['made_by']}; this bbrscope reads {SCHEMA_VERSION}",
+                _way_out(row),
+            )
         for path, size in zip(row["paths"], row["sizes"], strict=True):
             if path in named:
                 continue  # a merged file, which other runs' rows have named
@@ -137,10 +144,12 @@ def compact(place: LakePlace, at_least: int = 2) -> Iterator[tuple[str, int]]:
         StoreError: another process is removing or merging.
     """
     with _locked(place):
-        groups: dict[tuple[str, str], list[Row]] = {}
+        # Tables of another bbrscope's version have other columns.
+        groups: dict[tuple[str, str, int], list[Row]] = {}
         for row in read_rows(place):
-            groups.setdefault((row["day"], row["host"]), []).append(row)
-        for (day, host), rows in groups.items():
+            key = row["day"], row["host"], row["schema_version"]
+            groups.setdefault(key, []).append(row)
+        for (day, host, _), rows in groups.items():
             new = [row for row in rows if not _is_merged(row)]
             if len(rows) >= at_least and len(new) >= min(at_least, len(rows)):
                 _merge(place, rows, rows)

@@ -46,6 +46,7 @@ class Store(Closing):
         created: the file's identity on its disk if opening made it, else None.
         filed_views: names of views whose rows it has of every run.
         listed_by: the column of `runs` in whose order runs are listed: run_id is that of ingestion.
+        filled_by: the command that loads a run.
         checks: what to look for in the file when a command failed over it.
         waiting: rows that the transaction under way inserts at its end.
         next_run_id: what `new_run` returns; None: the number after the last run's.
@@ -53,6 +54,7 @@ class Store(Closing):
 
     filed_views: frozenset[str] = frozenset()
     listed_by: str = "run_id"
+    filled_by: str = "bbrscope ingest BUNDLE"
     checks: tuple[Callable[[duckdb.DuckDBPyConnection, Path], None], ...] = (check_rows,)
 
     def __init__(
@@ -195,7 +197,7 @@ class Store(Closing):
         if names:
             way = f"it holds {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
         else:
-            way = "it holds no run yet; load one with `bbrscope ingest BUNDLE`"
+            way = f"it holds no run yet; load one with `{self.filled_by}`"
         raise BbrscopeError(f"no run called {name!r} in {self.path}", way)
 
     def restrict_to(self, runs: Sequence[str]) -> None:

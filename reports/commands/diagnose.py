@@ -88,8 +88,11 @@ def command(
         return
     with open(store) as recordings:
         diagnoses = recordings.diagnose(*runs)
+        way_in = recordings.store.filled_by
     if output_format == "text":
-        _print_text(diagnoses, names, store, full)
+        if not diagnoses:
+            say(f"{store} holds no run with events; load one with `{way_in}`")
+        _print_text(diagnoses, names, full)
     elif output_format == "json":
         from ..text.findings.finding_text import document
 
@@ -113,12 +116,10 @@ def _rule(name: str) -> Rule:
     return known[name]
 
 
-def _print_text(diagnoses: Sequence[Diagnosis], names: str, store: Path, full: bool) -> None:
+def _print_text(diagnoses: Sequence[Diagnosis], names: str, full: bool) -> None:
     from ..text.findings.diagnosis_summary import summary_lines
     from ..text.findings.diagnosis_text import diagnosis_lines
 
-    if not diagnoses:
-        say(f"{store} holds no run with events; load one with `bbrscope ingest BUNDLE`")
     if len(diagnoses) > MOST_WHOLE and not full:
         say("\n".join(summary_lines(diagnoses, names)))
         return

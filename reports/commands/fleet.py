@@ -91,7 +91,7 @@ def command(request: FleetRequest) -> None:
         by = request.by or (tuple(BREAKDOWNS) if in_full else ("version",))
         answered = list(answers(opened.con, by, request.most))
         counted = _counted(opened)
-        notes = [*simulated(opened.con)]
+        notes = [*simulated(opened.con), *_of_versions(opened)]
         if request.output is not None:
             _write_page(opened, request, counted, notes, answered)
     for note in notes:
@@ -103,6 +103,18 @@ def command(request: FleetRequest) -> None:
         say(json.dumps(said, default=str))
     else:
         _print(counted, answered)
+
+
+def _of_versions(opened: Store) -> list[str]:
+    """Say if not all runs were diagnosed alike: rules and views change with bbrscope."""
+    query = "SELECT count(DISTINCT views), list_sort(list(DISTINCT made_by)) FROM lake_runs"
+    ((digests, makers),) = opened.con.execute(query).fetchall()
+    if digests < 2:
+        return []
+    return [
+        f"runs were diagnosed by {plural(digests, 'state')} of bbrscope ({', '.join(makers)}): costs may"
+        " differ for that alone; made_by and views in lake_runs tell which"
+    ]
 
 
 def _counted(opened: Store) -> str:

@@ -131,7 +131,7 @@ def _nothing(
         return BbrscopeError(fact, "see how long each lasted: bbrscope runs; times are the run's")
     if not runs:
         fact = f"no flow in {store.path} has anything to measure"
-        return BbrscopeError(fact, "load a run that has: bbrscope ingest BUNDLE")
+        return BbrscopeError(fact, f"load a run that has: {store.filled_by}")
     named = ", ".join(runs)
     if by in ("phase", "round"):
         return BbrscopeError(

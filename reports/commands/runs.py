@@ -51,10 +51,11 @@ def command(store: Path, remove: tuple[str, ...], output_format: str) -> None:
 
     with open(store) as recordings:
         table = recordings.runs()
+        way_in = recordings.store.filled_by
     if output_format == "table":
         seconds = (polars.col("duration_ns") / 1e9).round(2).alias("seconds")
         table = table.with_columns(seconds).select(SHORT)
     if table.is_empty() and output_format == "table":
-        say(f"{store} holds no run; load one with `bbrscope ingest BUNDLE`")
+        say(f"{store} holds no run; load one with `{way_in}`")
     else:
         write_table(table.to_arrow(), output_format)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from bbrscope import fixtures
 from bbrscope.analyze.lake import run_files
@@ -12,6 +13,7 @@ from bbrscope.analyze.lake.load_runs import AddOptions, file_bundles
 from bbrscope.analyze.lake.run_files import SMALL
 from bbrscope.analyze.views.store_with_views import open_store
 from bbrscope.collect.lake import lake_upkeep
+from bbrscope.collect.lake.lake_manifest import write_rows
 from bbrscope.collect.lake.lake_place import open_place
 from bbrscope.probes.base.errors import StoreError
 
@@ -72,6 +74,44 @@ def test_a_file_that_is_gone_is_named(lake: Path) -> None:
         list(lake_upkeep.compact(open_place(lake)))
     lake_upkeep.remove(open_place(lake), [gone])
     assert list(lake_upkeep.check(open_place(lake), read=True)) == []
+
+
+def changed(lake: Path, number: int, **values: object) -> str:
+    """Change a run's row of the manifest; return its name."""
+    path = sorted(lake.glob("manifest/*.parquet"))[number]
+    (row,) = pq.read_table(path, partitioning=None).to_pylist()
+    write_rows([{**row, **values}], path)
+    return str(row["run"])
+
+
+def test_runs_of_another_schema_are_named_and_not_merged_with_others(lake: Path) -> None:
+    """The lake said no more than that it has some, and `check` that nothing is wrong."""
+    other = changed(lake, 0, schema_version=4)
+    done = run("runs", "--store", lake)
+    assert (done.status, done.failure) == (1, "")
+    assert f"1 run with schema version 4, such as {other}; this bbrscope" in done.err
+    place = open_place(lake)
+    (fault,) = lake_upkeep.check(place)
+    assert f"run {other} has schema version 4" in fault.what
+    assert list(lake_upkeep.compact(place)) == []
+    lake_upkeep.remove(place, [other])
+    assert run("runs", "--store", lake).status == 0
+
+
+def test_a_fleet_says_that_its_runs_were_not_diagnosed_alike(lake: Path) -> None:
+    assert "diagnosed by" not in run("fleet", lake).err
+    changed(lake, 0, views="0" * 64, made_by="bbrscope 0.0.9")
+    said = run("fleet", lake).err
+    assert "runs were diagnosed by 2 states of bbrscope (bbrscope 0.0.9, bbrscope 0.1.0)" in said
+
+
+def test_an_empty_lake_says_what_fills_a_lake(tmp_path: Path) -> None:
+    open_place(tmp_path / "lake", create=True)
+    for words in (("runs",), ("diagnose",), ("metrics",), ("explain", "x")):
+        done = run(*words, "--store", tmp_path / "lake")
+        assert "bbrscope lake add DIR BUNDLE" in done.out + done.err, words
+    done = run("fleet", tmp_path / "lake", "-o", tmp_path / "fleet.html", "--reports", "3")
+    assert (done.status, done.failure) == (0, "")
 
 
 @pytest.mark.parametrize("merged", [False, True])
