@@ -112,8 +112,8 @@ def _of_versions(opened: Store) -> list[str]:
     if digests < 2:
         return []
     return [
-        f"runs were diagnosed by {plural(digests, 'state')} of bbrscope ({', '.join(makers)}): costs may"
-        " differ for that alone; made_by and views in lake_runs tell which"
+        f"runs were diagnosed by {plural(digests, 'state')} of bbrscope ({', '.join(makers)}):"
+        " costs may differ for that alone; made_by and views in lake_runs tell which"
     ]
 
 
