@@ -64,7 +64,8 @@ _FLOWS = f"""
 CREATE OR REPLACE TEMP TABLE fleet_flows AS
 SELECT m.run_id, m.run, m.flow, coalesce(r.version, '?') AS version,
   coalesce(r.kernel, '?') AS kernel, l.host, l.day, m.duration_s, m.goodput_mbps, m.loss_rate,
-  m.rtt_min_us, m.delivery_rate_max_mbps,
+  m.rtt_min_us, m.delivery_rate_max_mbps, m.queue_delay_us, m.app_limited_share,
+  m.rwnd_limited_share, m.sndbuf_limited_share,
   {_class("m.rtt_min_us / 1e3", _RTT, "ms")} || ', '
   || {_class("m.delivery_rate_max_mbps", _RATE, "Mbit/s")} || ', loss '
   || {_class("m.loss_rate * 100", _LOSS, "%")} AS path_class
@@ -121,6 +122,7 @@ def answers(con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int) -> Ite
     yield beside
     yield _slower(con, beside)
     yield _limits(con)
+    yield _paths(con, most)
 
 
 def _table(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
@@ -369,3 +371,22 @@ def _limits(con: duckdb.DuckDBPyConnection) -> Answer:
     )
     about = "how long each limit held, and what was missing to the full rate meanwhile"
     return Answer("limits", "What limited sending", about, rows)
+
+
+def _paths(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+    """Say how flows did; recordings without events tell no more than this."""
+    rows = _table(
+        con,
+        "SELECT path_class AS path, version, count(*) AS flows, sum(duration_s) AS sent_s,"
+        " median(goodput_mbps) AS goodput_mbps, median(queue_delay_us) / 1e3 AS queue_ms,"
+        " median(loss_rate) AS lost_share, avg(app_limited_share) AS app_share,"
+        " avg(rwnd_limited_share) AS rwnd_share, avg(sndbuf_limited_share) AS sndbuf_share"
+        f" FROM fleet_flows GROUP BY ALL ORDER BY sent_s DESC, path, version LIMIT {most}",
+    )
+    about = (
+        "what was measured of all flows, of samples (inet_diag, M-Lab's archives) too: medians of"
+        " goodput, queueing delay and losses (of samples: packets sent again), means of the shares"
+        " of time that application, receive window and send buffer limited; -: not recorded. Why"
+        " is known of recordings with events alone"
+    )
+    return Answer("paths", "How flows did", about, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ...probes.base.errors import BundleError
@@ -13,6 +14,8 @@ from .zstd import DamagedError
 KINDS = ("bundle", "pcap", "ss", "kernel_log", "tcp_info")
 # In each snapshot of M-Lab's tcp-info.
 TCP_INFO_MARK = '"RawIDM"'
+# The first line of each of its archives, of one that has no snapshot, too.
+_TCP_INFO_HEAD = re.compile(r'\s*\{"Metadata":\s*\{"UUID":')
 # So much of a text is looked at.
 LOOK = 4 << 20
 # The mark comes early: most small archives need not be unpacked wholly for it.
@@ -46,7 +49,7 @@ def recognise(path: Path, kind: str | None = None) -> str:
     if b"\0" in head:
         return "bundle"
     text = head.decode("utf-8", "replace")
-    if TCP_INFO_MARK in text:
+    if TCP_INFO_MARK in text or _TCP_INFO_HEAD.match(text):
         return "tcp_info"
     if samples_kernel_log.LINE.search(text):
         return "kernel_log"

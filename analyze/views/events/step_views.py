@@ -25,8 +25,8 @@ def _until_next(column: str) -> str:
 
 
 def _printed(column: str) -> str:
-    """A counter that ss leaves out while it is 0, and that nothing else prints."""
-    return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) END"
+    """A counter that ss leaves out while it is 0; tcp-info has it in every sample."""
+    return f"CASE s.source WHEN 'ss' THEN coalesce(s.{column}, 0) ELSE s.{column} END"
 
 
 def _next_sample(column: str) -> str:

@@ -58,7 +58,9 @@ _OF_EVENTS = (
         "",
         "share of time limited so, see view binding; NULL: no ACK told of a window",
     ),
-    Column("sndbuf_limited_share", "DOUBLE", "", "the same, by samples of ss; NULL: none"),
+    Column(
+        "sndbuf_limited_share", "DOUBLE", "", "the same for the send buffer, by samples; NULL: none"
+    ),
 )
 
 # From captured packets on their own.

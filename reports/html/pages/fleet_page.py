@@ -23,6 +23,8 @@ _WRITTEN: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes", lambda value: quantity(value, "B")),
     ("_mbps", lambda value: f"{value:.3g}"),
     ("share_of_time", share),
+    ("_share", share),
+    ("_ms", lambda value: f"{value:.3g}"),
 )
 # Columns of the table of changes: shares, and of them a difference's ends.
 _SHARES = ("before", "now")

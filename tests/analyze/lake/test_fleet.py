@@ -164,6 +164,19 @@ def test_where_v3_is_slower_the_limit_is_named(tables: dict[str, Answer]) -> Non
     assert [row["more_mbps"] for row in told] == [20, 0]
 
 
+def test_how_flows_did_needs_no_events() -> None:
+    """Of archives of samples a fleet said nothing at all."""
+    con = lake(2)
+    con.execute("DELETE FROM flow_limits")
+    con.execute("UPDATE metrics_by_flow SET app_limited_share = run_id, queue_delay_us = 3000")
+    told = {answer.name: answer for answer in answers(con, (), 100)}["paths"].rows.to_pylist()
+    assert [(row["version"], row["flows"], row["sent_s"], row["queue_ms"]) for row in told] == [
+        ("v1", 1, 10, 3),
+        ("v3", 1, 10, 3),
+    ]
+    assert [(row["app_share"], row["rwnd_share"]) for row in told] == [(1, None), (0, None)]
+
+
 def test_paths_of_which_one_is_twice_as_fast_are_not_alike() -> None:
     """Goodput is compared: v3 on links of 20 Mbit/s is not slower than v1 on such of 50."""
     con = lake(12)

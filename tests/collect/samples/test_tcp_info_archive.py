@@ -25,7 +25,7 @@ from bbrscope.reports.cli import cli
 from bbrscope.reports.commands.ingest import describe
 from click.testing import CliRunner
 
-from tests.tcp_info import TCP_INFO, line, message, snapshot
+from tests.tcp_info import TCP_INFO, line, message, snapshot, tcp_info
 
 
 def archive(path: Path, lines: list[str]) -> Path:
@@ -75,6 +75,35 @@ def test_an_archive_becomes_a_run_of_rung_inet_diag(tmp_path: Path) -> None:
     # 0x180000000 bytes/s; 739 / 256 = 2.887, BBR's gain in STARTUP.
     assert (first["bw"], first["min_rtt_us"]) == (0x180000000 * 8, 20_000)
     assert first["phase"] == "STARTUP"
+
+
+def test_what_limited_a_flow_and_what_it_sent_again_is_measured(tmp_path: Path) -> None:
+    """The kernel counts both in every snapshot; it was told as not recorded."""
+    bbr = struct.pack("<5I", 1_000_000, 0, 20_000, 256, 512)
+    lines = [
+        line(
+            f"2019-07-16T21:09:{second:02d}.000Z",
+            message(),
+            tcp_info(
+                {
+                    "snd_mss": 1448,
+                    "rtt": 20_000,
+                    "bytes_acked": 1448 * 1000 * second,
+                    "delivered": 1000 * second,
+                    "total_retrans": 10 * second,
+                    "rwnd_limited": 250_000 * second,
+                    "sndbuf_limited": 125_000 * second,
+                }
+            ),
+            bbr,
+        )
+        for second in range(11)
+    ]
+    with open_store(tmp_path / "s.duckdb") as store:
+        ingest(store, archive(tmp_path / "a.jsonl.zst", lines))
+        asked = "lost_packets, loss_rate, rwnd_limited_share, sndbuf_limited_share"
+        (found,) = store.con.execute(f"SELECT {asked} FROM metrics_by_flow").fetchall()
+    assert found == (100, pytest.approx(100 / 10_100), pytest.approx(0.25), pytest.approx(0.125))
 
 
 def test_the_story_claims_no_rhythm_of_snapshots_on_change(tmp_path: Path) -> None:
@@ -133,10 +162,13 @@ def loaded(store: Store, path: Path) -> Outcome | None:
         return None
 
 
-def test_an_archive_without_bbr_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("snapshots", [0, 1])
+def test_an_archive_without_bbr_is_refused(tmp_path: Path, snapshots: int) -> None:
+    """One without any snapshot was called damaged, or no .tar.zst."""
     line = json.loads(snapshot(1, 1))
     line["Attributes"][16] = None
-    path = archive(tmp_path / "a.jsonl.zst", [json.dumps(line)])
+    head = '{"Metadata":{"UUID":"x_1","Sequence":0,"StartTime":"2020-01-02T03:04:05Z"}}'
+    path = archive(tmp_path / "a.jsonl.zst", [head, *[json.dumps(line)] * snapshots])
     with (
         open_store(tmp_path / "s.duckdb") as store,
         pytest.raises(BundleError, match="no sample of a BBR flow"),
