@@ -64,8 +64,9 @@ def command(request: FleetRequest) -> None:
 
     Answers, each a table: findings by the seconds and bytes that they cost, over all and broken
     down; what changed between the last seven days and the seven before, separated from noise by a
-    permutation test; the worst flows; v3 beside v1 on paths of similar RTT, rate and loss, with the
-    limit that made the difference; and what limited sending. json has them by name. The page ends
+    permutation test; the worst flows; v3 beside v1 on paths of similar RTT, rate and loss, and what
+    each limit cost both where v3 is slower; what limited sending; and how flows did, which is all
+    that is known of runs without events. json has them by name. The page ends
     with questions in SQL to go on from.
 
     \b
