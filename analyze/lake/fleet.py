@@ -102,22 +102,25 @@ class Answer:
     empty: str = "nothing"
 
 
-def answers(con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int) -> Iterator[Answer]:
+def answers(
+    con: duckdb.DuckDBPyConnection, by: Sequence[str], most: int, cost: str = "cost_s"
+) -> Iterator[Answer]:
     """Yield the answers to everything that a fleet asks.
 
     Args:
         con: an open lake's.
         by: some of `BREAKDOWNS`.
         most: rows of each table, the costliest first.
+        cost: by which cost, cost_s or cost_bytes.
     """
     con.execute(_SENT)
     con.execute(_FLOWS)
     con.execute(_COSTS)
-    yield _costs(con, most)
+    yield _costs(con, most, cost)
     for each in by:
-        yield _broken_down(con, each, most)
+        yield _broken_down(con, each, most, cost)
     yield _changes(con, most)
-    yield _worst(con, most)
+    yield _worst(con, most, cost)
     beside = _versions(con, most)
     yield beside
     yield _slower(con, beside)
@@ -138,18 +141,18 @@ def _sums(total: str) -> str:
     )
 
 
-def _costs(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+def _costs(con: duckdb.DuckDBPyConnection, most: int, cost: str) -> Answer:
     total = "(SELECT sum(duration_s) FROM fleet_flows)"
     rows = _table(
         con,
         f"SELECT f.name AS finding, any_value(f.title) AS title, {_sums(total)} FROM findings f"
-        f" GROUP BY f.name ORDER BY cost_s DESC NULLS LAST, flows DESC, f.name LIMIT {most}",
+        f" GROUP BY f.name ORDER BY {cost} DESC NULLS LAST, flows DESC, f.name LIMIT {most}",
     )
     about = "seconds and bytes that findings cost over all flows; a flow may have several"
     return Answer("findings", "What costs most", about, rows)
 
 
-def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Answer:
+def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int, cost: str) -> Answer:
     column = BREAKDOWNS[by]
     rows = _table(
         con,
@@ -158,7 +161,7 @@ def _broken_down(con: duckdb.DuckDBPyConnection, by: str, most: int) -> Answer:
         f" FROM findings f JOIN fleet_flows x USING (run_id, flow)"
         f' JOIN (SELECT "{column}", sum(duration_s) AS seconds FROM fleet_flows GROUP BY ALL) t'
         f' ON t."{column}" = x."{column}" GROUP BY x."{column}", f.name'
-        f' ORDER BY cost_s DESC NULLS LAST, flows DESC, "{by}", finding LIMIT {most}',
+        f' ORDER BY {cost} DESC NULLS LAST, flows DESC, "{by}", finding LIMIT {most}',
     )
     about = f"share of time: of all seconds in which flows of the same {by} sent"
     return Answer(f"by_{by}", f"What costs most, by {by}", about, rows)
@@ -255,15 +258,15 @@ def _verdict(before: Sequence[float], now: Sequence[float], p: float, less: str,
     return more if sum(now) / len(now) > sum(before) / len(before) else less
 
 
-def _worst(con: duckdb.DuckDBPyConnection, most: int) -> Answer:
+def _worst(con: duckdb.DuckDBPyConnection, most: int, cost: str) -> Answer:
     rows = _table(
         con,
         "SELECT x.run, x.flow, x.version, x.host, x.day, x.path_class, f.cost_s, f.cost_bytes,"
         " f.cost_s / x.duration_s AS share_of_time, f.name AS finding, f.title"
         " FROM findings f JOIN fleet_flows x USING (run_id, flow)"
         " QUALIFY row_number() OVER (PARTITION BY f.run_id, f.flow"
-        " ORDER BY f.cost_s DESC NULLS LAST, f.rank) = 1"
-        f" ORDER BY f.cost_s DESC NULLS LAST, x.run, x.flow LIMIT {most}",
+        f" ORDER BY f.{cost} DESC NULLS LAST, f.rank) = 1"
+        f" ORDER BY f.{cost} DESC NULLS LAST, x.run, x.flow LIMIT {most}",
     )
     about = "each with its costliest finding; bbrscope explain RUN --flow FLOW --store DIR tells it"
     return Answer("worst", "The worst flows", about, rows)

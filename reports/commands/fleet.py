@@ -31,6 +31,7 @@ class FleetRequest:
     lake: Path
     by: tuple[str, ...]
     most: int
+    cost: str
     output: Path | None
     reports: int
     force: bool
@@ -48,6 +49,13 @@ class FleetRequest:
 )
 @click.option(
     "--most", type=click.IntRange(1), default=10, show_default=True, help="Rows of each table."
+)
+@click.option(
+    "--cost",
+    type=click.Choice(["seconds", "bytes"]),
+    default="seconds",
+    show_default=True,
+    help="Rank findings and flows by this.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write one HTML page.")
 @click.option(
@@ -90,7 +98,8 @@ def command(request: FleetRequest) -> None:
     with open_store(request.lake, read_only=True) as opened:
         in_full = request.output is not None or request.output_format == "json"
         by = request.by or (tuple(BREAKDOWNS) if in_full else ("version",))
-        answered = list(answers(opened.con, by, request.most))
+        cost = {"seconds": "cost_s", "bytes": "cost_bytes"}[request.cost]
+        answered = list(answers(opened.con, by, request.most, cost))
         counted = _counted(opened)
         notes = [*simulated(opened.con), *_of_versions(opened)]
         if request.output is not None:

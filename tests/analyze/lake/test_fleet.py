@@ -93,6 +93,19 @@ def test_costs_are_sums_over_flows(tables: dict[str, Answer]) -> None:
     assert [row["run"] for row in worst] == [f"run{number}" for number in range(22, 10, -2)]
 
 
+def test_findings_and_flows_are_ranked_by_seconds_or_by_bytes() -> None:
+    """A second of a fast flow is more bytes than many of a slow one."""
+    con = lake(24)
+    fast = {"run_id": 0, "rank": 1, "name": "fast", "title": "Fast", "flow": 1}
+    insert(con, "findings", {**fast, "cost_s": 1.0, "cost_bytes": 1e9})
+    for cost, first, run in (("cost_s", "stuck", "run22"), ("cost_bytes", "fast", "run0")):
+        told = {answer.name: answer for answer in answers(con, ("host",), 1, cost)}
+        for name in ("findings", "by_host", "worst"):
+            (row,) = told[name].rows.to_pylist()
+            assert row["finding"] == first, name
+        assert row["run"] == run
+
+
 def test_a_finding_is_never_told_by_its_rule_s_name_alone(tables: dict[str, Answer]) -> None:
     told = [answer for answer in tables.values() if "finding" in answer.rows.column_names]
     assert {"findings", "by_path", "by_kernel", "changes", "worst"} <= {one.name for one in told}
