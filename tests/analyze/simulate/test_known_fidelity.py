@@ -110,3 +110,9 @@ def test_a_path_that_was_never_compared_says_so(
     said = "; ".join(outside(of_path(replace(path_of(words), changes=changes), "v1", 10**6, 0)))
     assert fact in said
     assert bool(said) == bool(fact)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+def test_what_is_chance_under_one_version_is_not_said_of_others(version: str) -> None:
+    of_v1 = "with reordering it is chance whether v1 loses 40 packets"
+    assert (of_v1 in statement(_world(("reorder",), version))) == (version == "v1")
