@@ -73,8 +73,10 @@ class Flow:
 
     Attributes:
         rate: what it could carry alone [bytes/s of payload], by the link's rate if `rate_is_known`,
-            else the most that it ever believed in; goodput: what it carried.
+            and that of the sender's own, else the most that it ever believed in; goodput: what it
+            carried.
         used: its goodput as a share of its equal part of that rate; 1 is all of it, or more.
+        own_link: rate of the sender's own link [bit/s], where it ever was the slower one.
     """
 
     number: int
@@ -85,6 +87,7 @@ class Flow:
     rate_is_known: bool
     goodput: float | None
     used: float | None
+    own_link: float | None
 
 
 @dataclass
@@ -272,10 +275,13 @@ def _subjects(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[in
 
 
 _SUBJECT_FLOWS = """
-SELECT run_id, f.flow, first_ns, last_ns, duration_s, rate, capacity IS NOT NULL, goodput, used
+SELECT run_id, f.flow, first_ns, last_ns, duration_s, rate, capacity IS NOT NULL, goodput, used,
+  CASE WHEN narrower THEN bits_per_s END
 FROM these_flows f LEFT JOIN (
-  SELECT run_id, flow, 1 - sum(short_bytes) / nullif(sum(full_bytes), 0) AS used
+  SELECT run_id, flow, 1 - sum(short_bytes) / nullif(sum(full_bytes), 0) AS used,
+    bool_or(full_rate < link_rate) AS narrower
   FROM these_seconds GROUP BY run_id, flow) s USING (run_id, flow)
+LEFT JOIN these_own_links USING (run_id, flow)
 ORDER BY run_id, flow
 """
 

@@ -7,6 +7,7 @@ looked at. A table as those of `tables`, of which it is a part.
 from __future__ import annotations
 
 from ...collect.store.schema.recorded_tables import SAMPLE
+from ..views.packets.link_views import bits
 from ..views.view_parts import growth_by_event
 
 # The second since zero_ns in which a time of run `r` lies. Tables have it as a column: DuckDB joins
@@ -27,8 +28,21 @@ def _growth(column: str) -> str:
     return f"coalesce({growth_by_event(column)}, 0)"
 
 
-# capacity is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
-# silent_ns how long nothing was heard before.
+# The senders' own links, where the set-up states their rate (`host`, collect/lab/README.md): flows
+# of one extra delay share one. A lab's set-up may name another parameter (`$rate`).
+_HOST = "json_extract_string(setup, '$.host')"
+OWN_LINKS = f"""
+SELECT c.run_id, c.flow, r.bits_per_s, coalesce(f.extra_rtt_us, 0) AS extra_rtt_us
+FROM these_chosen c JOIN (
+  SELECT run_id, coalesce({bits(_HOST)},
+    {bits(f"json_extract_string(setup, '$.' || ltrim({_HOST}, '$'))")}) AS bits_per_s
+  FROM runs WHERE run_id IN {{chosen}}
+) r USING (run_id) LEFT JOIN lab_flows f USING (run_id, flow) WHERE r.bits_per_s > 0
+"""
+
+# link_rate is what the bottleneck's rate leaves for payload, NULL where link_rates has none;
+# capacity the same, and no more than the sender's own link passes; silent_ns how long nothing was
+# heard before.
 EVENTS = f"""
 WITH counted AS (
   SELECT run_id, flow, seq, ns::BIGINT AS ns, {SECOND.format("events.ns")} AS second,
@@ -78,9 +92,12 @@ WITH counted AS (
 )
 -- A range, not ASOF: the few rates are looked through for each event, and nothing is sorted.
 SELECT e.* EXCLUDE (frame), CASE WHEN NOT l.measured OR p.flow IS NOT NULL
-    THEN l.bits_per_s / 8 * e.mss / e.frame END AS capacity,
+    THEN l.bits_per_s / 8 * e.mss / e.frame END AS link_rate,
+  CASE WHEN link_rate IS NOT NULL THEN least(link_rate, o.bits_per_s / 8 * e.mss / e.frame) END
+    AS capacity,
   coalesce(capacity, b.most) AS full_rate
 FROM counted e JOIN believed b USING (run_id, flow)
 LEFT JOIN these_passers p USING (run_id, flow)
+LEFT JOIN these_own_links o USING (run_id, flow)
 LEFT JOIN linked l ON e.run_id = l.run_id AND e.ns >= l.start_ns AND e.ns < l.end_ns
 """

@@ -213,7 +213,7 @@ WINDOW w AS (PARTITION BY s.run_id, c.flow ORDER BY s.start_ns)
 # asked: a link that holds ACKs back to send them together makes most trips longer, but not all.
 PATHS = """
 SELECT s.run_id, s.flow, s.second,
-  1e6 * f.mss / s.full_rate AS packet_us,
+  1e6 * f.mss / s.link_rate AS packet_us,
   CASE WHEN f.base_is_known THEN packet_us ELSE 0 END AS sent_us, p.us - sent_us AS path_us,
   CASE WHEN d.us IS NOT NULL THEN d.us
     WHEN p.least_us - sent_us > 1.25 * f.base_rtt_us THEN path_us

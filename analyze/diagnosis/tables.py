@@ -22,7 +22,7 @@ from ..views.runs.sender_views import LEAST_SPELLS
 from ..views.view import words_of
 from .bound_tables import BOUND_DECISIONS, BOUNDS
 from .course_tables import BINDING, DECISIONS, PHASES
-from .event_tables import EVENTS, SECOND
+from .event_tables import EVENTS, OWN_LINKS, SECOND
 from .loss_tables import BURSTS, DROPS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
@@ -122,14 +122,18 @@ WITH spans AS (
   SELECT run_id, flow, second,
     sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
     sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
-    min(e.rtt_us) AS rtt_min_us, avg(e.srtt_us) AS srtt_us, max(e.inflight) > 0 AS waits
+    avg(coalesce(e.link_rate, e.full_rate)) AS link_rate, min(e.rtt_us) AS rtt_min_us,
+    avg(e.srtt_us) AS srtt_us, max(e.inflight) > 0 AS waits
   FROM these_events e GROUP BY ALL
 ), ours AS (
   SELECT run_id, s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes,
     coalesce(c.lost, 0) AS lost, coalesce(c.delivered, 0) AS delivered,
-    coalesce(c.full_rate, s.rate) AS full_rate, c.rtt_min_us, c.srtt_us,
-    coalesce(c.waits, false) AS waits
+    coalesce(c.full_rate, s.rate) AS full_rate, coalesce(c.link_rate, s.rate) AS link_rate,
+    c.rtt_min_us, c.srtt_us, o.extra_rtt_us AS own_link,
+    -- A flow that waits all second for a packet to be repaired has left the path to nobody.
+    coalesce(c.bytes > 0 OR c.waits AND s.covered_s > 0.99, false) AS sends
   FROM spans s LEFT JOIN carried c USING (run_id, flow, second)
+    LEFT JOIN these_own_links o USING (run_id, flow)
 ), theirs AS (
   SELECT run_id, p.stream AS other, {SECOND.format("p.ns")} AS second,
     sum(p.len)::BIGINT AS bytes
@@ -150,8 +154,7 @@ WITH spans AS (
   GROUP BY ALL
 ), senders AS (
   SELECT run_id, second, count(*) AS senders FROM (
-    -- A flow that waits all second for a packet to be repaired has left the path to nobody.
-    SELECT run_id, second FROM ours WHERE bytes > 0 OR waits AND covered_s > 0.99
+    SELECT run_id, second FROM ours WHERE sends
     UNION ALL SELECT run_id, second FROM theirs WHERE bytes > 0)
   GROUP BY run_id, second
 ), links AS (
@@ -162,19 +165,25 @@ WITH spans AS (
       SELECT run_id, second, bytes FROM ours UNION ALL SELECT run_id, second, bytes FROM theirs)
     GROUP BY run_id, second) GROUP BY run_id
 ), parts AS (
-  -- A link is divided among its senders. Of an unknown one a flow's part is what it believes in,
-  -- and beside others no more than an equal part of the most that all carried in a second.
-  SELECT ours.*, coalesce(senders, 1) AS senders, covered_s * CASE
-      WHEN links.known THEN full_rate / coalesce(senders, 1)
+  -- A link is divided among its senders, and so is one of their own (`apart`: how many are known to
+  -- send by another). Of an unknown one a flow's part is what it believes in, and beside others no
+  -- more than an equal part of the most that all carried in a second.
+  SELECT ours.*, coalesce(senders, 1) AS senders,
+    count_if(sends) OVER (PARTITION BY run_id, second)
+      - count_if(sends) OVER (PARTITION BY run_id, second, own_link) AS apart,
+    covered_s * CASE WHEN links.known
+      THEN least(link_rate / coalesce(senders, 1), full_rate / greatest(1, senders - apart))
       WHEN senders > 1 THEN least(full_rate, shown.most / senders) ELSE full_rate END AS full_bytes
   FROM ours JOIN links USING (run_id) JOIN shown USING (run_id)
     LEFT JOIN senders USING (run_id, second)
 )
 SELECT run_id, flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
-  full_rate, rtt_min_us, srtt_us, full_bytes, greatest(0, full_bytes - bytes) AS short_bytes
+  full_rate, link_rate, rtt_min_us, srtt_us, full_bytes,
+  greatest(0, full_bytes - bytes) AS short_bytes
 FROM parts
 UNION ALL
-SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL
+SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL,
+  NULL
 FROM theirs JOIN senders USING (run_id, second)
 """
 
@@ -186,6 +195,7 @@ TABLES = {
     "passers": PASSERS,
     "window": _WINDOW,
     "policed": POLICED,
+    "own_links": OWN_LINKS,
     "events": EVENTS,
     "flows": _FLOWS,
     "phases": PHASES,

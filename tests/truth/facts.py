@@ -70,6 +70,12 @@ class Recording:
         found = re.fullmatch(r"(\d+)mbit", self.setup.get("rate", ""))
         return int(found[1]) * 1e6 if found else None
 
+    @cached_property
+    def own_link(self) -> float | None:
+        """The rate of a lab's senders' own links [bit/s], where it has one."""
+        found = re.fullmatch(r"([0-9.]+)mbit", self.lab.get("params", {}).get("host", ""))
+        return float(found[1]) * 1e6 if found else None
+
     def changed(self, what: str) -> list[tuple[int, float]]:
         """When [ns of the events' clock] something of a lab's path became what."""
         if "changes" not in self.lab:
@@ -232,11 +238,13 @@ class Flow:
 
     @cached_property
     def carries(self) -> pl.Series:
-        """What the link carries of payload [bytes/s] at each row; null: its rate is not known."""
+        """What the link, and the sender's own, carry of payload [bytes/s] at each row; null: the
+        link's rate is not known."""
         rows, size = self.after_init, pl.col("tp.mss_cache")
         rate = pl.lit(None, dtype=pl.Float64)
         for ns, bits in self.of.rates:
-            rate = pl.when(pl.col("ns") >= ns).then(pl.lit(bits)).otherwise(rate)
+            most = min(bits, self.of.own_link or bits)
+            rate = pl.when(pl.col("ns") >= ns).then(pl.lit(most)).otherwise(rate)
         return rows.select(rate / 8 * size / (size + HEADERS)).to_series()
 
     @cached_property

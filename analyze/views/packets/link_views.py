@@ -15,7 +15,7 @@ _UNITS = (
 )
 
 
-def _bits(text: str) -> str:
+def bits(text: str) -> str:
     """A rate as tc writes it (10mbit; bps is bytes/s there) in bit/s; NULL: not a rate.
 
     A bare number is bits per second, as of tc and of simulations.
@@ -41,14 +41,14 @@ WITH boot AS (
 ), told AS (
   -- A lab's setup may name another parameter; what it came to is in lab_runs.
   SELECT run_id, 0::BIGINT AS start_ns,
-    coalesce(l.rate_bps, {_bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
+    coalesce(l.rate_bps, {bits("json_extract_string(setup, '$.rate')")}) AS bits_per_s
   FROM runs LEFT JOIN lab_runs l USING (run_id)
   UNION ALL
 {stated_changes("rate")}
   UNION ALL
   SELECT h.run_id,
     ((TRY_CAST(json_extract_string(h.value, '$.uptime_s') AS DOUBLE) * 1e9) - b.ahead)::BIGINT,
-    {_bits("json_extract_string(h.value, '$.rate')")}
+    {bits("json_extract_string(h.value, '$.rate')")}
   FROM host_facts h JOIN boot b USING (run_id)
   WHERE h.scope = 'changes' AND json_valid(h.value)
 ), stated AS (

@@ -157,6 +157,8 @@ def rules_trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 def _used(flow: Flow) -> str:
     """How much of its part a flow carried: what the rules' costs have to explain."""
     of = "the link" if flow.rate_is_known else "the largest bandwidth it believed in"
+    if flow.own_link:
+        of += f" and of the sender's own, which passes {quantity(flow.own_link, 'bit/s')}"
     carried = quantity(8 * (flow.goodput or 0), "bit/s")
     return f"Flow {flow.number} carried {carried}, {share(flow.used or 0)} of its part of {of}."
 
