@@ -7,6 +7,7 @@ import statistics
 import polars as pl
 
 from tests.truth.facts import Flow, Numbers
+from tests.truth.judged import threshold
 from tests.truth.limits import in_flight
 from tests.truth.seconds import SECOND, number, of_flow, others
 
@@ -31,6 +32,7 @@ def bufferbloat(flow: Flow) -> Numbers:
     base = statistics.median_low(bases)
     ends = flow.at(rows["ns"][0]), flow.at(rows["ns"][-1])
     return {
+        **(beyond_the_link(flow, seconds) if senders == 1 else {}),
         "bloated_s": sum(covered.values()),
         "base_us": base,
         "rtt_us": usual,
@@ -44,6 +46,20 @@ def bufferbloat(flow: Flow) -> Numbers:
             (1 - path / medians[n]) * covered[n] for n, path in zip(seconds, bases, strict=True)
         ),
     }
+
+
+def beyond_the_link(flow: Flow, seconds: list[int]) -> Numbers:
+    """What it believed in on average, where that is more than a link of one rate carries, on a path
+    of one length."""
+    lengths = {flow.other_in(n, us) for n, us in flow.by_second.select("second", "base").rows()}
+    rows = flow.after_init.select("ns", believed=flow.believed_after, carries=flow.carries)
+    rows = rows.with_columns(second=number(flow.of), beyond=pl.col("believed") / pl.col("carries"))
+    means = rows.filter(pl.col("second").is_in(seconds)).group_by("second").mean()
+    beyond, believed = (float(means[name].mean() or 0) for name in ("beyond", "believed"))  # type: ignore[arg-type]
+    changes = flow.carries.n_unique() > 1 or len(lengths) > 1
+    if changes or beyond < threshold("bufferbloat", "least_beyond"):
+        return {}
+    return {"beyond_ratio": beyond, "believed_bps": 8 * believed}
 
 
 def ecn_ignored(flow: Flow) -> Numbers:
