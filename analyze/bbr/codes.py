@@ -23,6 +23,7 @@ class Unit(Enum):
     VOLUME = "packets, ~0U: unset"
     ROUNDS = "rounds"
     COUNT = "a plain number"
+    LOSS_EVENTS = "loss events, 15: or more"
     BW = "pkts/us << 24"
     BW_OR_UNSET = "pkts/us << 24, ~0U: unset"
     RATE = "bytes/s"
@@ -38,6 +39,7 @@ class Unit(Enum):
 
 
 PACKETS, VOLUME, ROUNDS, COUNT = Unit.PACKETS, Unit.VOLUME, Unit.ROUNDS, Unit.COUNT
+LOSS_EVENTS = Unit.LOSS_EVENTS
 BW, BW_OR_UNSET, RATE, GAIN = Unit.BW, Unit.BW_OR_UNSET, Unit.RATE, Unit.GAIN
 TIME, TIME_OR_UNSET, MS = Unit.TIME, Unit.TIME_OR_UNSET, Unit.MS
 STAMP, JIFFIES = Unit.STAMP, Unit.JIFFIES
@@ -134,7 +136,7 @@ FULLBW_SKIP_APPLIMITED = _code(13, "FULLBW_SKIP_APPLIMITED", "123", "full_bw", "
     bw=BW)
 FULLBW_REACHED_LOSS = _code(14, "FULLBW_REACHED_LOSS", "23", "full_bw", "bbr_check_loss_too_high_in_startup", _STARTUP_LOSS,
     "STARTUP ended by loss: {loss_events:loss event|loss events} in the round, {lost} lost of {tx_in_flight} in flight (limit {loss_limit}).",
-    loss_events=COUNT, lost=PACKETS, tx_in_flight=PACKETS, loss_limit=PACKETS)
+    loss_events=LOSS_EVENTS, lost=PACKETS, tx_in_flight=PACKETS, loss_limit=PACKETS)
 FULLBW_REACHED_ECN = _code(15, "FULLBW_REACHED_ECN", "23", "full_bw", "bbr_check_ecn_too_high_in_startup", _NOT_DRAFT,
     "STARTUP ended by ECN: CE ratio {ce_ratio}/256 for {rounds:round|rounds} in a row.",
     ce_ratio=SHARE, rounds=ROUNDS)

@@ -17,6 +17,8 @@ _NEVER_NEGATIVE = _CAN_BE_UNSET | {Unit.BW, Unit.PACKETS, Unit.TIME}
 # The evidence that is a window restored, which need not be the one at the callback's exit.
 RESTORED = "new_cwnd"
 UNSET = "unset"
+# The kernel counts a round's in four bits, and goes no further.
+MOST_LOSS_EVENTS = 0xF
 _U32 = 1 << 32
 
 
@@ -89,8 +91,8 @@ def value(
 
     >>> value(Unit.VOLUME, 4294967295, 1448), value(Unit.BW, 167772, 1448), value(Unit.FLAG, 1, 0)
     ('unset', '116 Mbit/s', 'yes')
-    >>> value(Unit.BW, -1, 1448)
-    'not recorded'
+    >>> value(Unit.BW, -1, 1448), value(Unit.LOSS_EVENTS, 15, 1448)
+    ('not recorded', '15 or more')
     """
     if number == U32_MAX and unit in _CAN_BE_UNSET:
         return UNSET
@@ -107,6 +109,8 @@ def value(
             return gain(number)
         case Unit.STAMP:
             return stamp(number, jiffies, hz)
+        case Unit.LOSS_EVENTS if number == MOST_LOSS_EVENTS:
+            return f"{number} or more"
         case Unit.FLAG:
             return "yes" if number else "no"
         case Unit.CA_STATE if 0 <= number < len(CA_STATES):

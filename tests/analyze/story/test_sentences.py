@@ -58,6 +58,8 @@ def test_every_recorded_decision_makes_a_sentence(shipped: Store) -> None:
         (Unit.GAIN, 320, "1.25"),
         (Unit.FLAG, 1, "yes"),
         (Unit.CA_STATE, 3, "Recovery"),
+        (Unit.LOSS_EVENTS, 14, "14"),
+        (Unit.LOSS_EVENTS, 15, "15 or more"),
     ],
 )
 def test_numbers_are_written_by_their_unit(unit: Unit, number: int, text: str) -> None:
