@@ -354,7 +354,7 @@ LOSS_RIDES_PROBE = _code(105, "LOSS_RIDES_PROBE", "23", "phase", "bbr_skb_marked
     "=A packet lost while probing does not end the probe: {lost} lost of {tx_in_flight} (limit {loss_limit}).",
     lost=PACKETS, tx_in_flight=PACKETS, loss_limit=PACKETS)
 CRUISE_AFTER_PRTT = _code(106, "CRUISE_AFTER_PRTT", "23", "phase", "bbr_exit_probe_rtt", _PRTT,
-    "PROBE_RTT left the queue empty: cruise without draining; next probe after {probe_wait_us}.",
+    "PROBE_RTT is taken to have emptied the queue: cruise without draining; next probe after {probe_wait_us}.",
     probe_wait_us=TIME)
 
 # --- inflight_hi ----------------------------------------------------------------------------------

@@ -135,3 +135,10 @@ def test_probe_rtt_is_not_said_to_follow_from_rtts_that_were_not_seen(shipped: S
     assert equal
     text = sentence(BY_NAME["PRTT_ENTER_EXPIRED"].number, [20000, 5000, 4, 7], 1448)
     assert text.startswith("No RTT renewed the minimum of 20.00 ms for 5000 ms")
+
+
+def test_after_probe_rtt_a_queue_is_only_taken_to_be_empty() -> None:
+    """Beside CUBIC 16 to 22 packets stood in it at each end of PROBE_RTT (v3_vs_cubic_2bdp)."""
+    code = BY_NAME["CRUISE_AFTER_PRTT"].number
+    text = sentence(code, [2_100_000], 1448)
+    assert text.startswith("PROBE_RTT is taken to have emptied the queue: ")
