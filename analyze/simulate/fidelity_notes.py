@@ -63,7 +63,7 @@ def _of_path(setup: Setup) -> Iterator[str]:
     if path.jitter_us or path.aggregation_us or path.policer:
         yield "jitter, ACK aggregation and policers were never compared"
     if path.host_bps:
-        yield "a slow link of the sender's own was compared with v1 and CUBIC alone"
+        yield "a slow link of the sender's own was compared with v1, v3 and CUBIC alone"
     changed = {what for _, what, _ in path.changes}
     if changed & {"rtt", "loss"}:
         yield "changes of the round trip and of the loss were never compared"

@@ -35,7 +35,8 @@ class Change:
         phase_seq: the event that began the phase in which this happened.
         is_decision: it is one decision by itself, which may have left everything as it was.
         count: 1, and one more for each later change that was folded into this one; until_ns: time
-            of the last of them; last: that change, None: nothing was folded.
+            of the last of them; last: that change, None: nothing was folded; between: the values
+            from which they went on.
     """
 
     seq: int
@@ -52,6 +53,7 @@ class Change:
     count: int = 1
     until_ns: int = 0
     last: Change | None = None
+    between: tuple[str | int | None, ...] = ()
 
     @property
     def is_phase(self) -> bool:

@@ -59,12 +59,12 @@ class Stretch:
         return counters
 
     def values(self, bound: str) -> list[int]:
-        """Every value that a bound took."""
+        """Every value that a bound took, those between folded steps included."""
         return [
             int(number)
             for line in self.lines
             if line.about == bound
-            for number in (line.old, line.new)
+            for number in (line.old, *line.between, line.new)
             if number is not None
         ]
 
@@ -123,6 +123,7 @@ def fold_steps(lines: Sequence[Change]) -> list[Change]:
                 count=first.count + line.count,
                 until_ns=line.until_ns,
                 last=line.last or line,
+                between=(*first.between, line.old, *line.between),
             )
             continue
         if line.about in BOUNDS:

@@ -124,3 +124,15 @@ def test_in_a_long_story_probe_rtt_is_part_of_the_stretch() -> None:
     (line_between,) = fold_stretches([*routine, rtt, *routine], probe_rtt=True)
     assert isinstance(line_between, Stretch)
     assert len(line_between.lines) == 29
+
+
+def test_the_values_of_a_stretch_are_those_between_folded_steps_too() -> None:
+    """v3's bound that is held at what the last round delivered goes down, and up again."""
+    phases = [line(i, *(UP, DOWN, REFILL)[i % 3]) for i in range(12)]
+    held = [(28, 20), (20, 24), (24, 23)]
+    steps = [line(12, "inflight_lo", *move, "INFLO_HELD_LATEST") for move in held]
+    (folded,) = fold_steps(steps)
+    assert (folded.old, folded.new, folded.count) == (28, 23, 3)
+    (stretch,) = fold_stretches([*phases, folded])
+    assert isinstance(stretch, Stretch)
+    assert stretch.values("inflight_lo") == [28, 20, 24, 23]
