@@ -219,8 +219,8 @@ def link(bundle: Path) -> list[tuple[int, float]]:
     ahead = clock["boottime_ns"] - clock["monotonic_ns"]
     for change in said.get("changes") or []:
         change = json.loads(change) if isinstance(change, str) else change
-        if change.get("what") == "rate":  # of a simulated run, whose clocks are one
-            began = said["clocks"]["start"]["monotonic_ns"]
+        if change.get("what") == "rate":  # of the lab: counted from when its traffic was started
+            began = round(said["traffic_start_uptime_s"] * 1e9) - ahead
             steps.append((began + round(change["at_s"] * 1e9), float(change["value"])))
             continue
         part = re.fullmatch(r"([0-9.]+)([a-z]*)", change.get("rate", ""))

@@ -26,11 +26,12 @@ def count_rounds_since_probe(bbr: Bbr) -> None:
 
 
 @jit
-def start_loss_round(bbr: Bbr, tp: Socket, log: Log) -> None:
-    """The loss round is over, and the next one begins."""
+def start_loss_round(bbr: Bbr, tp: Socket, rs: RateSample, log: Log) -> None:
+    """The loss round is over, and the next one begins: what this ACK tells of losses is of it."""
     bbr.loss_round_delivered = tp.delivered
     bbr.loss_round_start = 1
-    note(log, codes.LOSSROUND_START, tp.delivered, bbr.loss_in_round)
+    loss_in_round = 1 if bbr.loss_in_round or rs.losses > 0 else 0
+    note(log, codes.LOSSROUND_START, tp.delivered, loss_in_round)
 
 
 # v2 bbr2_skb_marked_lost(); v3 bbr_note_loss()

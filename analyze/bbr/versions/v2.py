@@ -103,7 +103,7 @@ def gather_congestion_signals(bbr: Bbr, tp: Socket, rs: RateSample, p: Params, l
     bbr.inflight_latest = max(bbr.inflight_latest, u32(rs.delivered))
     if before(rs.prior_delivered, bbr.loss_round_delivered):
         return False
-    start_loss_round(bbr, tp, log)
+    start_loss_round(bbr, tp, rs, log)
     return True
 
 

@@ -121,7 +121,7 @@ def bbr_update_latest_delivery_signals(bbr: Bbr, tp: Socket, rs: RateSample, log
     bbr.bw_latest = max(bbr.bw_latest, rs.sample_bw)
     bbr.inflight_latest = max(bbr.inflight_latest, u32(rs.delivered))
     if not before(rs.prior_delivered, bbr.loss_round_delivered):
-        start_loss_round(bbr, tp, log)
+        start_loss_round(bbr, tp, rs, log)
 
 
 # v3 bbr_advance_latest_delivery_signals()

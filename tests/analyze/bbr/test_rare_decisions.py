@@ -483,3 +483,14 @@ def _core_writes(event: np.ndarray, cwnd: int, rate: int) -> dict[str, tuple[int
     loops._note_core_writes(records(event)[0], cwnd, np.uint64(rate), log)
     rows = log[1 : log[0, 0] + 1]
     return {codes.CODES[int(row[1])].name: (int(row[2]), int(row[3])) for row in rows}
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+@pytest.mark.parametrize(("before", "losses"), [(0, 1), (1, 0), (0, 0)])
+def test_a_loss_that_the_last_ack_of_a_round_tells_is_in_it(
+    version: str, before: int, losses: int
+) -> None:
+    """A probe that ends by a lost packet clears the mark; the ACK that tells it sets it again,
+    before the bounds are asked (bbr_update_congestion_signals)."""
+    call = ack(version).bbr(loss_round_delivered=900, loss_in_round=before).rs(losses=losses).run()
+    assert call.decided["LOSSROUND_START"] == (1_000, before | losses)
