@@ -372,7 +372,9 @@ def _recorded(
     """METRICS of the recording: payload at the receivers, losses and RTTs of BBR's flows."""
     lost, _ = _losses(con, info)
     payload = _payload(con, info)
-    for number, name in enumerate(words.get("ccs", "").split(), 1):
+    named = list(enumerate(words.get("ccs", "").split(), 1))
+    by_lab = "SELECT flow_no, cc FROM lab_flows WHERE run_id = ?"
+    for number, name in named or con.execute(by_lab, [info.run_id]).fetchall():
         report = _report(con, info.run_id, number) if name in LOSS_BASED else None
         if report:
             payload += report["end"]["sum_received"]["bytes"]
