@@ -63,6 +63,15 @@ class Assembler:
             [sum(tag.part for tag in header.tags if tag.kind == kind) for kind in KINDS]
         )
 
+    def parts_of(self, kind: str) -> int:
+        """Return the bits of the parts of a whole event."""
+        return int(self._all_parts[KINDS.index(kind)])
+
+    def offsets_of(self, kind: str) -> dict[str, int]:
+        """Return those of `offsets` whose columns an event of this kind has."""
+        at = KINDS.index(kind)
+        return {name: o for name, o in self.offsets.items() if self._providers[name][at]}
+
     def new_batch(self) -> Batch:
         """Return an empty batch."""
         buffer = np.empty(self._bytes, np.uint8)

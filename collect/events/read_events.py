@@ -15,6 +15,7 @@ from ...probes.base.errors import BundleError
 from ...probes.leaving import LEFT, LEFT_FOR_GOOD
 from ..bundle.quality import QualityNote, note_of
 from .batch import Assembler
+from .beginnings_before import begun_by_numbers, give_beginning
 from .cleared import without_cleared
 from .connections import Connections, Endpoints
 from .left_notes import left_notes
@@ -335,6 +336,7 @@ class EventReader:
             self._close_before(int(state[SLOTS]) - SLOTS_PER_BATCH // 4)
         batch, fresh = self._batch, self._assembler.new_batch()
         count = int(state[SLOTS])
+        self._give_beginnings(batch, count)
         carried = carry_open(plan.moves, plan.bounds, sockets, batch, fresh, state)
         finished = self._assembler.finish(batch, count, plan, flows)
         self._add_notes(slot_notes(batch, finished, plan, self.header, memory))
@@ -344,6 +346,14 @@ class EventReader:
         self._add_notes(cleared)
         if events.num_rows:
             yield events
+
+    def _give_beginnings(self, batch: Batch, count: int) -> None:
+        """Give connections that were not known for others yet the main() before their init."""
+        flows, assembler = self._memory.tables.flows, self._assembler
+        for slot, flow in begun_by_numbers(batch, count, flows):
+            if self._connections.before(flow) < 0:
+                parts, offsets = assembler.parts_of("main"), assembler.offsets_of("main")
+                give_beginning(batch, slot, flow, parts, offsets, flows)
 
     def _add_notes(self, notes: list[QualityNote]) -> None:
         """Add the notes on a batch, and remember the first row that makes no whole event."""

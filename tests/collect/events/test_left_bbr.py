@@ -88,6 +88,22 @@ def test_a_socket_with_other_ends_is_not_one_that_came_back(
     assert notes == (["left_bbr", "back_to_bbr"] if is_same else [])
 
 
+@pytest.mark.parametrize("state", [0, 1])
+def test_a_main_on_a_zeroed_state_is_of_the_connection_that_init_begins_then(
+    make_bundle: Make, state: int
+) -> None:
+    """Unless the state is another's."""
+    synack = [f"M,18,a,2,1,1,{state}", "X,19,a,10"]
+    lines = [*begun(10, 256, 0)[:-2], "M,12,a,1,5,1,1", "X,13,a,10", *synack]
+    times, flows, notes = read(make_bundle([*HEAD, *lines, *begun(20, 512, 3)]))
+    assert times == (
+        {1: [10, 12], 2: [18, 20, 22]} if not state else {1: [10, 12, 18], 2: [20, 22]}
+    )
+    assert [flow.pre_init for flow in flows] == [0, int(not state)]
+    assert stays(flows) == [(False, None), (False, None)]
+    assert notes == ([] if not state else ["delivered_jump"])
+
+
 def test_a_bbr_that_only_goes_on_is_one_flow(make_bundle: Make) -> None:
     """Also where an undo takes back the count of the plateau, and rounds stand still."""
     lines = [name(1, 256), *(sample(n + 1, n, 3 + n // 2, int(n > 4)) for n in range(9))]
