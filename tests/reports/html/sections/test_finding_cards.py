@@ -40,7 +40,7 @@ def found(name: str, flow: int | None, cost_s: float) -> Finding:
 def test_flows_share_a_card_and_keep_their_numbers() -> None:
     shared = [found("bufferbloat", flow, 9.0 - flow) for flow in (3, 1, 2)]
     alone = [found("min_rtt_inflated", 2, 1.0), found("unfair_without_loss", None, 0.5)]
-    flows = {flow: Flow(flow, 0, 10**9, 1.0, 1.0, True, 1.0, None) for flow in (1, 2, 3)}
+    flows = {flow: Flow(flow, 0, 10**9, 1.0, 1.0, True, 1.0, None, None) for flow in (1, 2, 3)}
     made = Diagnosis("r", "v3", 0, "fentry", flows, 5, 5, RunCompleteness(), [*shared, *alone])
     run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
     section = findings_section(run, made)
@@ -62,8 +62,8 @@ def test_flows_share_a_card_and_keep_their_numbers() -> None:
     # Each cause once, in the rule's order, though the first finding has the last of them first.
     shown = cards[0].replace("&#39;", "'")
     places = [shown.find(line.text) for line in shared[0].rule.causes]
-    assert len(places) == 3
-    assert -1 < places[0] < places[1] < places[2]
+    assert len(places) == 4
+    assert -1 < places[0] < places[1] < places[2] < places[3]
     assert shown.count(shared[0].rule.causes[1].text) == 1
     texts = {
         part for one in section.cards[0].texts for part in one.sentence if isinstance(part, str)
@@ -77,7 +77,7 @@ def test_flows_share_a_card_and_keep_their_numbers() -> None:
 def test_cards_after_the_third_can_be_folded() -> None:
     """On a phone they are: nine of six flows kept the charts beyond the eighth screen."""
     names = ("bufferbloat", "min_rtt_inflated", "heavy_loss", "policer", "outage")
-    flows = {1: Flow(1, 0, 10**9, 1.0, 1.0, True, 1.0, None)}
+    flows = {1: Flow(1, 0, 10**9, 1.0, 1.0, True, 1.0, None, None)}
     findings = [found(name, 1, 5.0 - place) for place, name in enumerate(names)]
     made = Diagnosis("r", "v1", 0, "fentry", flows, 5, 5, RunCompleteness(), findings)
     run = cast(Run, SimpleNamespace(row={"run_id": 1}, us=lambda ns: ns // 1000))
