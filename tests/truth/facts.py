@@ -108,13 +108,17 @@ class Recording:
 
     @cached_property
     def waits(self) -> list[tuple[int, float]]:
-        """When the queue was sampled [ns], and how long a packet that came then waited [us]."""
-        found = []
+        """When the queue was sampled [ns], and how long a packet that came then waited [us].
+
+        A qdisc that holds another counts what is in that one, too: of those sampled at one time the
+        outer one, with the most, tells.
+        """
+        found = dict[int, float]()
         for uptime_s, row in raw.queue(self.folder) if self.rates else ():
             at = round(uptime_s * 1e9) - self.ahead_ns
             rate = [rate for begin, rate in self.rates if begin <= at][-1]
-            found.append((at, int(row["backlog_bytes"]) * 8e6 / rate))
-        return found
+            found[at] = max(found.get(at, 0.0), int(row["backlog_bytes"]) * 8e6 / rate)
+        return list(found.items())
 
     @property
     def waits_of_run(self) -> list[tuple[int, float]]:
