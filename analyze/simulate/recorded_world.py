@@ -388,15 +388,6 @@ def _recorded(
         "SELECT quantile_cont(rs_rtt_us, 0.5), quantile_cont(rs_rtt_us, 0.95) FROM events"
         " WHERE {busy} AND kind = 'main' AND rs_rtt_us > 0",
     )
-    return dict(
-        zip(
-            METRICS,
-            (
-                payload * 8 / setup.duration_us,
-                float(lost),
-                float(median or 0) / 1000,
-                float(high or 0) / 1000,
-            ),
-            strict=True,
-        )
-    )
+    goodput = payload * 8 / setup.duration_us
+    values = (goodput, float(lost), float(median or 0) / 1000, float(high or 0) / 1000)
+    return dict(zip(METRICS, values, strict=True))
