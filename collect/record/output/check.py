@@ -180,6 +180,8 @@ class Checker:
         letters, place = tag.rstrip("0123456789"), {name: i for i, name in enumerate(names, 1)}
         chain = {name: place[name] for name in CHAIN if name in place and letters == "M"}
         gain = next(iter(_places(names, (SET_BY_INIT,))), None) if letters == "M" else None
+        named = letters in ("I", "N") and place.keys() >= {*ENDS}
+        ends = tuple(place[name] for name in ENDS) if named else ()
         reader: Reader
         if letters in ENTRY_OF:
             reader, wanted = self._leave, ["sk"]
@@ -191,7 +193,7 @@ class Checker:
             reader, wanted = self._look, ["sk"]
         elif letters in (LEFT, LEFT_FOR_GOOD):
             reader, wanted = self._left, ["sk"]
-        elif letters == "N" and place.keys() >= {*ENDS}:
+        elif letters == "N" and ends:
             reader, wanted = self._name, ["sk"]
         elif letters in BESIDE_MAIN and tag in (letters, f"{letters}0"):
             reader, wanted = self._count, ["sk"]
@@ -199,8 +201,6 @@ class Checker:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
         growing = _places(names, SET_BACK_BY_INIT) if letters == "T" else ()
-        named = letters in ("I", "N") and place.keys() >= {*ENDS}
-        ends = tuple(place[name] for name in ENDS) if named else ()
         needed = [*ends, *(place[name] for name in wanted), *chain.values()]
         last = max(needed + [at for at, _ in growing])
         number, ns = place.get("seqno", 0), place.get("ns", 0)
