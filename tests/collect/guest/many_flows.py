@@ -1,4 +1,6 @@
-"""Make flows of every kind over loopback under BBR, and write down which: FILE LONG SHORT.
+"""Make flows of every kind over loopback under BBR, and write down which: FILE LONG SHORT NAME.
+
+NAME is the kernel's for its BBR (net.ipv4.tcp_available_congestion_control).
 
 Each line of FILE is a connection as JSON: its kind, family, and the ports of both ends. Kinds: LONG
 flows at once, SHORT ones one after the other, one that leaves BBR and takes it up again, and MPTCP
@@ -12,12 +14,13 @@ import threading
 import time
 
 MPTCP = 262  # IPPROTO_MPTCP, linux/in.h
+BBR = sys.argv[4].encode()
 
 
 def listener(address, protocol=0):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM, protocol)
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, BBR)
     server.bind((address, 0))
     server.listen(200)
     threading.Thread(target=serve, args=(server,), daemon=True).start()
@@ -39,7 +42,7 @@ def drain(peer):
 def connect(kind, place):
     family, protocol, address = place
     client = socket.socket(family, socket.SOCK_STREAM, protocol)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, BBR)
     client.connect(address)
     lines.append((kind, address[0], client.getsockname()[1], address[1]))
     return client
@@ -63,7 +66,7 @@ for number in range(short):
         exchange(flow)
 with connect("changing", places[0]) as flow:
     exchange(flow)
-    for control in (b"cubic", b"bbr"):
+    for control in (b"cubic", BBR):
         flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
         exchange(flow)
 try:

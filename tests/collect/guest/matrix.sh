@@ -4,7 +4,9 @@
 # that by OTHER is killed by SIGKILL, that by RUNG goes on to its end, but its module is unloaded, if
 # the kernel lets it go. In /out: RUNG and RUNG-killed.partial, the bundles; RUNG.json, which flows
 # were made; RUNG.said, RUNG.status, RUNG-killed.said; RUNG.rmmod, what rmmod said and its status;
-# RUNG.left, which recorders still ran. COLLECTOR=script: by the script without Python.
+# RUNG.left, which recorders still ran. COLLECTOR=script: by the script without Python. BBR is what
+# this kernel calls its BBR.
+export BBR=${BBR:-bbr}
 . /opt/bbrscope/tests/collect/guest/bottleneck.sh
 # A default congestion control holds its module.
 ip netns exec s1 sysctl -qw net.ipv4.tcp_congestion_control=cubic
@@ -13,8 +15,8 @@ uname -r > /out/kernel; nproc > /out/cpus; bpftrace --version > /out/bpftrace
 
 cat > /tmp/flows.sh <<'END'
 rung=$1 killed=$2 rows=$3
-python3 /opt/bbrscope/tests/collect/guest/many_flows.py /out/$rung.json ${LONG:-50} ${SHORT:-300}
-ip netns exec s1 iperf3 -c 10.0.2.2 -C bbr -n 1M
+python3 /opt/bbrscope/tests/collect/guest/many_flows.py /out/$rung.json ${LONG:-50} ${SHORT:-300} $BBR
+ip netns exec s1 iperf3 -c 10.0.2.2 -C $BBR -n 1M
 if [ "$killed" ]; then
   # Its rows wait up to 5 s for others to come before them (collect/record/output/stream.py); and an
   # old bpftrace may print for many seconds what came within one.
@@ -28,7 +30,8 @@ if [ "$killed" ]; then
   for n in $(seq 50); do [ "$(pgrep -cx bpftrace)" -gt 1 ] || break; sleep 0.2; done
 fi
 # A socket of iperf3 may be closing still.
-sleep 2; rmmod tcp_bbr 2> /out/$rung.rmmod; echo $? >> /out/$rung.rmmod; modprobe tcp_bbr
+sleep 2; rmmod tcp_bbr 2> /out/$rung.rmmod; gone=$?; echo $gone >> /out/$rung.rmmod
+if [ $gone = 0 ]; then modprobe tcp_bbr; fi
 END
 
 # RUNG NAME ...: record into /tmp/NAME in place of this shell

@@ -54,7 +54,7 @@ def recorded(folder: Path) -> subprocess.CompletedProcess[str]:
             assert beside.poll() is None, said.read_text()
             assert time.monotonic() < until
             time.sleep(0.1)
-        words = [str(MAKER), str(folder / "flows.json"), "50", "300", str(beside.pid)]
+        words = [str(MAKER), str(folder / "flows.json"), "50", "300", "bbr", str(beside.pid)]
         into = ["--no-packets", "-o", str(folder / "whole")]
         done = ran(*into, "--", sys.executable, "-c", ORDERS, *words)
     finally:

@@ -3,7 +3,8 @@
 A boot takes many minutes, so none happens by itself: BBRSCOPE_MATRIX names them as
 SUITE-MACHINE-CPUS, or is "whole"; BBRSCOPE_RUNGS chooses among the rungs. What a boot does is in
 tests/collect/guest/matrix.sh. BBRSCOPE_MATRIX_KEEP is a folder whose recordings are taken as they
-are, and where new ones go.
+are, and where new ones go. BBRSCOPE_MATRIX_KERNEL boots a kernel of one's own under the suite's
+files, with v2 or v3, say (as collect/guest takes it); BBRSCOPE_MATRIX_BBR is what it calls its BBR.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ FEWER = {
     "bullseye": {"kprobe": "kprobe"},
     "bookworm": {"fentry": "kprobe", "kprobe": "fentry", "inet_diag": "kprobe"},
 }
+KERNEL = os.environ.get("BBRSCOPE_MATRIX_KERNEL")
+BBR = os.environ.get("BBRSCOPE_MATRIX_BBR", "bbr")
 CHOSEN = os.environ.get("BBRSCOPE_RUNGS", " ".join(RUNGS)).split()
 REPLAYED = ("fentry", "kprobe")
 
@@ -71,10 +74,12 @@ def recorded(boot: str, shared: Path) -> Path:
         pytest.skip(f"needs QEMU: apt-get install {' '.join(lacking)}")
     out.mkdir(parents=True, exist_ok=True)
     (out / "collect.sh").write_text(script.script())
-    lines = [f"COLLECTOR={'script' if suite in SCRIPTED else 'bbrscope'}"]
+    lines = [f"COLLECTOR={'script' if suite in SCRIPTED else 'bbrscope'} BBR={BBR}"]
     lines += [". /opt/bbrscope/tests/collect/guest/matrix.sh"]
     lines += [f"round {rung} {beside}" for rung, beside in rounds(suite).items()]
-    done = guest.run(suite, "\n".join(lines), out, 7200, architecture=machine, cpus=int(cpus))
+    kernel = Path(KERNEL) if KERNEL else None
+    orders = "\n".join(lines)
+    done = guest.run(suite, orders, out, 7200, kernel, architecture=machine, cpus=int(cpus))
     assert done.returncode == 0, done.stderr
     assert (out / "cpus").read_text().strip() == cpus
     return out
