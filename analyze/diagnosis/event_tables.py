@@ -57,6 +57,7 @@ WITH counted AS (
     coalesce({_after("tp_snd_cwnd")}, tp_snd_cwnd)::BIGINT AS cwnd,
     coalesce(exit_sk_pacing_rate, CASE WHEN kind = '{SAMPLE}' THEN lead(sk_pacing_rate) OVER w END,
       sk_pacing_rate)::DOUBLE AS pacing,
+    tp_packets_out::BIGINT AS packets_out,
     packets_in_flight(tp_packets_out, tp_sacked_out, tp_lost_out, tp_retrans_out) AS inflight,
     if_set({_after("bbr_inflight_hi")}) AS inflight_hi,
     if_set({_after("bbr_inflight_lo")}) AS inflight_lo,

@@ -108,8 +108,8 @@ GROUP BY run_id, flow ORDER BY run_id, flow
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
 # payload of captured connections, or by what a lab's iperf3 received: in the second that most of an
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
-# sender could have carried in the time that it was there: an equal part of the link's rate (where
-# that is not known, see parts); short_bytes is what is missing to it.
+# sender could have carried in the time that it was there, had it sent: an equal part of the link's
+# rate (where that is not known, see parts); short_bytes is what is missing to it.
 _SECONDS = f"""
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
@@ -123,15 +123,17 @@ WITH spans AS (
     sum(e.acked_bytes)::BIGINT AS bytes, sum(e.lost)::BIGINT AS lost,
     sum(e.delivered)::BIGINT AS delivered, avg(e.full_rate) AS full_rate,
     avg(coalesce(e.link_rate, e.full_rate)) AS link_rate, min(e.rtt_us) AS rtt_min_us,
-    avg(e.srtt_us) AS srtt_us, max(e.inflight) > 0 AS waits
+    avg(e.srtt_us) AS srtt_us, arg_max(e.packets_out, e.seq) AS unacked
   FROM these_events e GROUP BY ALL
 ), ours AS (
   SELECT run_id, s.flow, s.second, s.covered_s, coalesce(c.bytes, 0) AS bytes,
     coalesce(c.lost, 0) AS lost, coalesce(c.delivered, 0) AS delivered,
     coalesce(c.full_rate, s.rate) AS full_rate, coalesce(c.link_rate, s.rate) AS link_rate,
     c.rtt_min_us, c.srtt_us, o.extra_rtt_us AS own_link,
-    -- A flow that waits all second for a packet to be repaired has left the path to nobody.
-    coalesce(c.bytes > 0 OR c.waits AND s.covered_s > 0.99, false) AS sends
+    -- A flow that waits all second for its packets to be acknowledged or sent again, in an outage
+    -- perhaps without an event, has left the path to nobody.
+    coalesce(c.bytes > 0, false) OR s.covered_s > 0.99 AND coalesce(last_value(c.unacked IGNORE
+      NULLS) OVER (PARTITION BY run_id, s.flow ORDER BY s.second) > 0, false) AS sends
   FROM spans s LEFT JOIN carried c USING (run_id, flow, second)
     LEFT JOIN these_own_links o USING (run_id, flow)
 ), theirs AS (
@@ -165,15 +167,17 @@ WITH spans AS (
       SELECT run_id, second, bytes FROM ours UNION ALL SELECT run_id, second, bytes FROM theirs)
     GROUP BY run_id, second) GROUP BY run_id
 ), parts AS (
-  -- A link is divided among its senders, and so is one of their own (`apart`: how many are known to
-  -- send by another). Of an unknown one a flow's part is what it believes in, and beside others no
-  -- more than an equal part of the most that all carried in a second.
+  -- A link is divided among its senders and the flow, should it not send, and so is one of their
+  -- own (`apart`: how many are known to send by another). Of an unknown one a flow's part is what
+  -- it believes in, and beside others no more than an equal part of the most that all carried in a
+  -- second.
   SELECT ours.*, coalesce(senders, 1) AS senders,
+    coalesce(senders, 0) + (NOT sends)::INTEGER AS sharers,
     count_if(sends) OVER (PARTITION BY run_id, second)
       - count_if(sends) OVER (PARTITION BY run_id, second, own_link) AS apart,
     covered_s * CASE WHEN links.known
-      THEN least(link_rate / coalesce(senders, 1), full_rate / greatest(1, senders - apart))
-      WHEN senders > 1 THEN least(full_rate, shown.most / senders) ELSE full_rate END AS full_bytes
+      THEN least(link_rate / sharers, full_rate / greatest(1, sharers - apart))
+      WHEN sharers > 1 THEN least(full_rate, shown.most / sharers) ELSE full_rate END AS full_bytes
   FROM ours JOIN links USING (run_id) JOIN shown USING (run_id)
     LEFT JOIN senders USING (run_id, second)
 )

@@ -10,7 +10,7 @@ import polars as pl
 
 from tests.truth import raw
 from tests.truth.facts import Flow, Recording
-from tests.truth.limits import held_by, in_flight
+from tests.truth.limits import held_by
 
 SECOND = 1_000_000_000
 
@@ -21,7 +21,8 @@ class Second:
 
     Attributes:
         bytes: acknowledged; covered: how much of it the flow was there [s].
-        senders: who sent then; full: what its part of the link carries meanwhile [bytes].
+        senders: who sent then; full: what its part of the link carries meanwhile [bytes], the link
+            being divided among the senders and itself.
     """
 
     bytes: int
@@ -83,6 +84,17 @@ def reports(of: Recording) -> list[list[tuple[int, int, int]]]:
     return found
 
 
+def waiting(unacknowledged: dict[int, int]) -> set[int]:
+    """The seconds at whose ends a flow had packets that nobody had acknowledged, by what it had at
+    its last row until then."""
+    found, now = set(), 0
+    for second in range(min(unacknowledged), max(unacknowledged) + 1):
+        now = unacknowledged.get(second, now)
+        if now:
+            found.add(second)
+    return found
+
+
 @lru_cache(maxsize=8)
 def of_run(of: Recording) -> list[dict[int, Second]]:
     """The seconds of each flow, by their numbers."""
@@ -90,26 +102,26 @@ def of_run(of: Recording) -> list[dict[int, Second]]:
     for flow in of.flows:
         rows = flow.spans.with_columns(
             carries=flow.carries.fill_null(flow.believed.max()),
-            flight=in_flight(),
         )
         sums = rows.group_by(second=number(of)).agg(
-            pl.col("acked").sum(), pl.col("carries").mean(), pl.col("flight").max()
+            pl.col("acked").sum(), pl.col("carries").mean(), pl.col("tp.packets_out").last()
         )
         by = {int(row[0]): row[1:] for row in sums.iter_rows()}
         carried.append({second: int(it[0]) for second, it in by.items()})
         rates.append({second: float(it[1]) for second, it in by.items()})
-        waits.append({second for second, it in by.items() if it[2] > 0})
+        waits.append(waiting({second: int(it[2]) for second, it in by.items()}))
     beside = others(of)
     whole: dict[int, int] = {}
     for sums_of in [*carried, *beside]:
         for second, size in sums_of.items():
             whole[second] = whole.get(second, 0) + size
 
+    def sends(n: int, second: int) -> bool:
+        waits_all_of_it = second in waits[n] and of.flows[n].covered(second) > 0.99
+        return carried[n].get(second, 0) > 0 or waits_all_of_it
+
     def senders(second: int) -> int:
-        there = sum(
-            carried[n].get(second, 0) > 0 or (second in waits[n] and flow.covered(second) > 0.99)
-            for n, flow in enumerate(of.flows)
-        )
+        there = sum(sends(n, second) for n in range(len(of.flows)))
         return there + sum(sums_of.get(second, 0) > 0 for sums_of in beside)
 
     found = []
@@ -117,12 +129,13 @@ def of_run(of: Recording) -> list[dict[int, Second]]:
         first, last = (flow.at(flow.after_init["ns"][place]) for place in (0, -1))
         seconds = {}
         for second in range(int(first), int(last) + 1):
-            count, rate = senders(second) or 1, rates[n].get(second, flow.rate)
+            count, rate = senders(second), rates[n].get(second, flow.rate)
+            shared_by = count if sends(n, second) else count + 1
             if of.rates:
-                part = rate / count
+                part = rate / shared_by
             else:
-                part = min(rate, max(whole.values()) / count) if count > 1 else rate
-            covered = flow.covered(second)
+                part = min(rate, max(whole.values()) / shared_by) if shared_by > 1 else rate
+            covered, count = flow.covered(second), count or 1
             seconds[second] = Second(carried[n].get(second, 0), covered, count, covered * part)
         found.append(seconds)
     return found
