@@ -307,15 +307,18 @@ def policer(flow: Flow) -> Numbers:
     rows = flow.after_init.with_columns(
         begins=pl.col("ns").shift(1),
         d=pl.col("ns").diff().fill_null(0),
-        **{name: flow.spans[name] for name in ("acked", "lost", "delivered")},
+        acked=flow.spans["acked"],
         pacing=flow.spans["pacing"].shift(1),
         carries=flow.carries.shift(1),
     )
     held = rows.filter((pl.col("bbr.lt_use_bw") == 1) & (pl.col("bbr.mode") == PROBE_BW))
     entries = [round(at * 1e9) + flow.zero for at in flow.frozen_from]
-    near = [(pl.col("ns") >= ns - 3 * SECOND // 2) & (pl.col("ns") <= ns) for ns in entries]
-    before = rows.filter(pl.any_horizontal(near))
-    lost, lasted = int(before["lost"].sum()), int(held["d"].sum())
+    ends = rows.filter(pl.col("ns").is_in(entries)).select(
+        lost=pl.col("tp.lost") - pl.col("bbr.lt_last_lost"),
+        delivered=pl.col("tp.delivered") - pl.col("bbr.lt_last_delivered"),
+    )
+    assert ends.height == len(entries)
+    lasted = int(held["d"].sum())
     carried = int(held["acked"].sum())
     if flow.of.rates:
         rate = float((held["carries"] * held["d"]).sum()) / lasted
@@ -331,7 +334,7 @@ def policer(flow: Flow) -> Numbers:
         "held_s": flow.frozen,
         "entries_at": flow.frozen_from,
         "loss_share": flow.loss_share,
-        "before_share": lost / (lost + int(before["delivered"].sum())),
+        "least_share": float((ends["lost"] / ends["delivered"]).min()),
         "lt_bps": 8 * float((held["pacing"] * held["d"]).sum()) / int(held["d"].sum()),
         "carried_bps": int(held["acked"].sum()) * 8e9 / int(held["d"].sum()),
         "begins_at": flow.at(held["begins"][0]),

@@ -164,8 +164,10 @@ def standing_queue(flow: Flow) -> Numbers:
         if min(least) > 1.25 * base and min(waits) >= 0.5 * (min(least) - base):
             ratios[n], bases[n] = min(least) / base, base
     a, b = min(ratios), max(ratios)
-    rows = flow.spans.with_columns(second=number(flow.of))
+    extra = pl.max_horizontal("bbr.extra_acked[0]", "bbr.extra_acked[1]")
+    rows = flow.spans.with_columns(second=number(flow.of), extra=extra.shift(-1))
     rows = rows.filter(pl.col("second").is_in(list(ratios)))
+    bunch = float(rows["extra"].median() or 0)  # type: ignore[arg-type]
     under = rows.filter(UNDER_WAY).with_columns(base=pl.col("second").replace_strict(bases))
     part = (1 - pl.col("base") / pl.col("srtt")).clip(0)
     waits = [us for at, us in flow.of.waits_of_run if (at - flow.zero) // SECOND in ratios]
@@ -189,6 +191,8 @@ def standing_queue(flow: Flow) -> Numbers:
         "ends_at": min(b + 1, flow.ends),
         "believed_bps": 8 * statistics.median(believed[n] for n in ratios),
         "rate_bps": 8 * flow.rate,
+        "bunch_packets": bunch,
+        "bunch_us": 1e6 * bunch * max(flow.segment_sizes) / flow.rate,
         "senders": counts if counts[0] > 1 else [],
         "queue": [float(pl.Series(waits).quantile(0.1, "linear") or 0) / 1e3],
         "cost_s": float(under.select((part * pl.col("d")).sum()).item()) / SECOND,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from tests.truth.simulated import diagnosed
 
 S = 1_000_000
 V3 = FlowSetup("v3", 0, 10 * S)
+V1 = FlowSetup("v1", 0, 20 * S)
 JITTERS = PathSetup(10_000_000, 30_000, limit_bytes=56_250, jitter_us=6_000)
 SHORTER = PathSetup(20_000_000, 30_000, limit_bytes=150_000, changes=((4 * S, "rtt", 15_000),))
 WORLDS = {"jitters": JITTERS, "shorter": SHORTER}
+EVEN = PathSetup(28_000_000, 20_000, limit_bytes=70_000)
+BUNCHED = replace(EVEN, aggregation_us=8_000)
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +49,17 @@ def test_acks_that_a_shorter_path_brought_together_once_are_no_habit(
     finding = made["shorter"]
     assert finding.values["beyond_ratio"] is None
     assert any("the path's rate or round trip fell" in cause for cause in finding.causes)
+
+
+def test_a_queue_of_a_flow_alone_that_is_as_long_as_its_bunches_of_acks(tmp_path: Path) -> None:
+    """On the same path with ACKs one by one, its drains empty the queue."""
+    for name, path in {"even": EVEN, "bunched": BUNCHED}.items():
+        write_bundle(Setup(path, (V1,), 20 * S, 7), tmp_path / name)
+    (_, even), (_, bunched) = diagnosed([tmp_path / "even", tmp_path / "bunched"], tmp_path)
+    assert "standing_queue" not in {each.rule.name for each in even.findings}
+    (standing,) = (each for each in bunched.findings if each.rule.name == "standing_queue")
+    # 8 ms are 18 packets; what a queue keeps for good is worth about as much.
+    assert 15 < standing.values["bunch_packets"] < 30
+    assert standing.values["bunch_us"] > (standing.values["least_ratio"] - 1) * 20_000 / 2
+    assert any("ACKs come in bunches" in cause for cause in standing.causes)
+    assert not any("what its probes leave" in cause for cause in standing.causes)
