@@ -29,6 +29,18 @@ SELECT run_id, coalesce(sum(bytes) FILTER (NOT counts), 0) >= {LEAST_SHARE} * ma
 FROM senders WHERE run_id IN {{chosen}} GROUP BY run_id
 """
 
+# What these carried in each second since zero_ns, by how much of their time lies in it: hundreds of
+# short flows are none of a long one's rivals, but take room.
+LITTLE = """
+SELECT run_id, t.second::INTEGER AS second, sum(bytes * (
+    least(last_ns, zero_ns + (t.second + 1) * 1000000000)
+    - greatest(first_ns, zero_ns + t.second * 1000000000)) / nullif(last_ns - first_ns, 0)) AS bytes
+FROM senders, generate_series((first_ns - zero_ns) // 1000000000,
+  (last_ns - zero_ns) // 1000000000) AS t(second)
+WHERE NOT counts AND bytes > 0 AND run_id IN (SELECT run_id FROM these_smaller WHERE there)
+GROUP BY ALL
+"""
+
 # A sender of the run that is no recorded flow: its number as in table seconds, its congestion
 # control and kind (bulk, rate-limited ...) where the set-up states them, and what it carried while
 # all were there, and of what all did.

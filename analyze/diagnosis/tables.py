@@ -28,6 +28,7 @@ from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
     FIRST_SAMPLES,
+    LITTLE,
     OTHER_SENDERS,
     OTHERS,
     OUTSIDE,
@@ -108,8 +109,9 @@ GROUP BY run_id, flow ORDER BY run_id, flow
 # Who carried how much in each second since zero_ns: flows by their ACKs, and other senders by the
 # payload of captured connections, or by what a lab's iperf3 received: in the second that most of an
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
-# sender could have carried in the time that it was there, had it sent: an equal part of the link's
-# rate (where that is not known, see parts); short_bytes is what is missing to it.
+# sender could have carried in the time that it was there, had it sent: an equal part of what the
+# link carries (where that is not known, see parts) beside senders too small to count; short_bytes
+# is what is missing to it.
 _SECONDS = f"""
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
@@ -176,10 +178,11 @@ WITH spans AS (
     count_if(sends) OVER (PARTITION BY run_id, second)
       - count_if(sends) OVER (PARTITION BY run_id, second, own_link) AS apart,
     covered_s * CASE WHEN links.known
-      THEN least(link_rate / sharers, full_rate / greatest(1, sharers - apart))
+      THEN least(greatest(0, link_rate - coalesce(little.bytes, 0)) / sharers,
+        full_rate / greatest(1, sharers - apart))
       WHEN sharers > 1 THEN least(full_rate, shown.most / sharers) ELSE full_rate END AS full_bytes
   FROM ours JOIN links USING (run_id) JOIN shown USING (run_id)
-    LEFT JOIN senders USING (run_id, second)
+    LEFT JOIN senders USING (run_id, second) LEFT JOIN these_little little USING (run_id, second)
 )
 SELECT run_id, flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,
   full_rate, link_rate, rtt_min_us, srtt_us, full_bytes,
@@ -208,8 +211,9 @@ TABLES = {
     "decisions": DECISIONS,
     "bound_decisions": BOUND_DECISIONS,
     "others": OTHERS,
-    "seconds": _SECONDS,
     "smaller": SMALLER,
+    "little": LITTLE,
+    "seconds": _SECONDS,
     "rivals": RIVALS,
     "trends": TRENDS,
     "outside": OUTSIDE,
@@ -234,7 +238,9 @@ TABLES = {
 }
 
 # Of these, DuckDB is to look at the runs' rows only, through the views' windows as well.
-_NARROWED = frozenset("chosen passers other_senders bases window phases binding bounds".split())
+_NARROWED = frozenset(
+    "chosen passers other_senders bases window phases binding bounds little".split()
+)
 # Views that several of them, or of their readers, read: found once.
 _SHARED = ("senders", "transitions", "phases", "binding")
 SHARED_PREFIX = "these_shared_"

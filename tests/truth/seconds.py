@@ -21,8 +21,8 @@ class Second:
 
     Attributes:
         bytes: acknowledged; covered: how much of it the flow was there [s].
-        senders: who sent then; full: what its part of the link carries meanwhile [bytes], the link
-            being divided among the senders and itself.
+        senders: who sent then; full: what its part of the link carries meanwhile [bytes], what
+            those with little data leave of the link being divided among the senders and itself.
     """
 
     bytes: int
@@ -110,7 +110,11 @@ def of_run(of: Recording) -> list[dict[int, Second]]:
         carried.append({second: int(it[0]) for second, it in by.items()})
         rates.append({second: float(it[1]) for second, it in by.items()})
         waits.append(waiting({second: int(it[2]) for second, it in by.items()}))
-    beside = others(of)
+    most = max(sum(sums_of.values()) for sums_of in [*carried, *others(of)])
+    beside = [sums_of for sums_of in others(of) if sum(sums_of.values()) >= 0.01 * most]
+    little = [sums_of for sums_of in others(of) if sums_of not in beside]
+    if sum(sum(sums_of.values()) for sums_of in little) < 0.01 * most:
+        little = []
     whole: dict[int, int] = {}
     for sums_of in [*carried, *beside]:
         for second, size in sums_of.items():
@@ -132,7 +136,8 @@ def of_run(of: Recording) -> list[dict[int, Second]]:
             count, rate = senders(second), rates[n].get(second, flow.rate)
             shared_by = count if sends(n, second) else count + 1
             if of.rates:
-                part = rate / shared_by
+                taken = sum(sums_of.get(second, 0) for sums_of in little)
+                part = max(0.0, rate - taken) / shared_by
             else:
                 part = min(rate, max(whole.values()) / shared_by) if shared_by > 1 else rate
             covered, count = flow.covered(second), count or 1

@@ -45,3 +45,13 @@ def test_a_flow_that_pauses_could_have_had_its_part_of_the_link(tmp_path: Path) 
     for _, second, _, size, part in rows:
         alone = second in paused and size > 0
         assert round(part, 6) == (1 if alone else 0.5)
+
+
+def test_short_flows_that_are_no_senders_take_their_room(tmp_path: Path) -> None:
+    short = (FlowSetup("v1", n * S, 12 * S, "fixed-size", size_bytes=60_000) for n in range(3, 9))
+    rows = seconds(tmp_path, PATH, FlowSetup("v1", 0, 12 * S), *short)
+    assert {(flow, senders) for flow, _, senders, *_ in rows} == {(1, 1)}
+    # A short flow's packets and what they wait for are within its second.
+    taken = {second: 1 - part for _, second, *_, part in rows}
+    assert {second for second, share in taken.items() if share > 0.01} == {*range(3, 9)}
+    assert all(abs(taken[second] - 60_000 / 1_195_000) < 0.005 for second in range(3, 9))
