@@ -19,11 +19,12 @@ from .host import clocks, loading
 from .host.survey import survey
 from .output import check
 from .output.folder import RecordingFolder, way_out
+from .output.late_rows import put_in_order
 from .output.live_rows import LiveRows
 from .output.manifest import ManifestWriter
 from .plan import RecordingPlan
 from .progress import Progress
-from .tracer import TracerEnd
+from .tracer import Tracer, TracerEnd
 from .user_command import UserCommand
 
 TICK_S = 0.2
@@ -183,10 +184,18 @@ class Recording:
         status = self.command.status if self.command.ended else None
         manifest = self.manifest.at_end(self.ended, status, tracer_end, packets, self.side)
         if self.attaching.tracer is not None:
+            self._put_in_order(self.attaching.tracer)
             manifest["completeness"] = check.check(self.folder.events).as_dict()
         self.folder.write_manifest(manifest)
         self.folder.publish()
         return manifest
+
+    def _put_in_order(self, tracer: Tracer) -> None:
+        """Order the rows that bpftrace printed too late for it, unless the disk has no room."""
+        if tracer.events.late_ns and tracer.events.error is None:
+            self.say("putting rows in order of time, as bpftrace stood still for a while")
+            with contextlib.suppress(OSError):  # the check that follows tells of it
+                put_in_order(self.folder.events, tracer.events.late_ns)
 
 
 def run(

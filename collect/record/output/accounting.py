@@ -129,6 +129,9 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     if done.get("sequence_missing"):
         missing = plural(done["sequence_missing"], "sequence number is", "sequence numbers are")
         problems.append(f"{missing} missing")
+    if done.get("out_of_order"):
+        late = plural(done["out_of_order"], "event is", "events are")
+        problems.append(f"{late} out of order, or there twice")
     if done.get("chain_breaks"):
         breaks = plural(done["chain_breaks"], "call")
         problems.append(f"tp.delivered does not add up at {breaks} of main()")

@@ -34,8 +34,9 @@ class Completeness:
 
     `sockets` counts addresses of sockets, `flows` those who had them, one after the other, and a
     socket anew that came back to BBR; `left_bbr` is how often one took another congestion control.
-    `sequence_missing` counts the numbers that no event of a socket carries; `chain_breaks` the
-    calls of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
+    `sequence_missing` counts the numbers that no event of a socket carries; `out_of_order` the
+    events that come after newer ones of their socket, or are there twice; `chain_breaks` the calls
+    of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
     went unseen, or the segment size changed); `calls` counts calls of main() and init() by the tag
     of their entry row, `exits_missing` those of them whose exit row never came; `without_main` is
     how many other calls were recorded where main() never was; `first` shows where, as (row's ns,
@@ -46,6 +47,7 @@ class Completeness:
     sockets: int = 0
     flows: int = 0
     sequence_missing: int = 0
+    out_of_order: int = 0
     chain_breaks: int = 0
     left_bbr: int = 0
     calls: dict[str, int] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class RowPlan:
 class SocketSoFar:
     """What is remembered of a socket: its next number, what main() last saw, the call under way.
 
+    `newest` is the time of its newest event, `missing` how many numbers no event has had so far;
     `delivered` is -1 where main() saw nothing yet; `parts` has what the event's earlier rows had of
     CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
@@ -125,6 +128,8 @@ class SocketSoFar:
     """
 
     next: int
+    newest: bytes = b"0"
+    missing: int = 0
     delivered: int = -1
     mss: int = 0
     parts: dict[str, int] | None = None
@@ -223,9 +228,13 @@ class Checker:
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(number)
             self.result.flows += 1
-        elif number == 0:
+        elif number < socket.next and int(values[plan.ns]) <= int(socket.newest):
+            self._come_late(plan, values, socket)
+            return
+        elif number < socket.next or number == 0:
+            # Of the next socket at this address, whose first events are missing unless this is one.
             self.result.flows += 1
-            socket.begin()
+            self._begin_at(number, values[plan.ns], sk, socket)
         elif (plan.letters == "I" and socket.begun) or 0 <= come < socket.come:
             # No packet came while it had another congestion control: the numbers go on.
             self.result.flows += 1
@@ -237,8 +246,8 @@ class Checker:
         if plan.ends:
             self._name(plan, values)
         if number != socket.next and socket.next != UNNUMBERED:
-            self._jump(socket, number, values[plan.ns], sk)
-        socket.next = number + 1
+            self._miss(number - socket.next, number, values[plan.ns], sk, socket)
+        socket.next, socket.newest = number + 1, values[plan.ns]
         letters = plan.letters
         if number == 0 or letters == "I":
             socket.delivered = -1
@@ -253,14 +262,30 @@ class Checker:
             socket.parts = None
             self._chain(plan, values, sk, socket)
 
-    def _jump(self, socket: SocketSoFar, number: int, ns: bytes, sk: bytes) -> None:
-        """Numbers start again when an address is used by the next socket; else some are missing."""
-        if number == 0:
-            return
-        missing = (number - socket.next) % U32
+    def _begin_at(self, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
+        """Another socket begins at the address, with its event of this number."""
+        socket.begin()
+        if number:
+            self._miss(number, number, ns, sk, socket)
+        socket.next = number
+
+    def _miss(self, missing: int, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
+        """Numbers before this one are missing; a late event may still bring them."""
         self.result.sequence_missing += missing
+        socket.missing += missing
         self.result.note(ns, sk, f"{plural(missing, 'event')} missing before number {number}")
         socket.delivered = -1
+
+    def _come_late(self, plan: RowPlan, values: list[bytes], socket: SocketSoFar) -> None:
+        """An event no newer than one before it: its number is not missing, as had seemed."""
+        self.result.events += 1
+        self.result.out_of_order += 1
+        self.result.note(values[plan.ns], values[plan.sk], "out of order, or there twice")
+        if socket.missing:
+            self.result.sequence_missing -= 1
+            socket.missing -= 1
+        # What main() saw then says nothing of its growth up to the next call.
+        socket.delivered, socket.parts = -1, None
 
     def _enter(self, letters: str, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         if socket.inside:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 import re
 import select
@@ -15,6 +14,7 @@ from typing import IO, BinaryIO, Protocol, cast
 import zstandard
 
 from .event_cut import EventCut
+from .held_rows import HeldRows
 
 FLUSH_S = 1.0
 CHUNK = 1 << 20
@@ -212,8 +212,7 @@ class Events(Pump):
         self._tail = b""
         self._tags: list[str] = []
         self._beats: set[bytes] = set()
-        self._held: list[tuple[int, bytes]] = []
-        self._newest_ns = 0
+        self._held = HeldRows()
         self._released_ns = 0
         self._end: EventCut | None = None
 
@@ -226,6 +225,11 @@ class Events(Pump):
     def cut(self) -> Counter[str]:
         """Rows of events that began after the end, by tag."""
         return self._end.cut if self._end else Counter()
+
+    @property
+    def late_ns(self) -> int:
+        """How much later than a newer one a row was written, at most: 0 where all are in order."""
+        return self._held.late_ns
 
     def cut_after(self, ns: int) -> None:
         """Leave out the events that began at `ns` [the rows' clock] or later.
@@ -254,12 +258,11 @@ class Events(Pump):
         if data.startswith(b"#") or b"\n#" in data:
             data = self._without_headers(data)
         rows = [(int(row[1]), row[0]) for row in ROW.finditer(data)]
-        self._held += rows
+        self._held.add(rows)
         if self.tap is not None:
             self.tap.add(rows)
-        self._newest_ns = max([self._newest_ns, *(ns for ns, _row in rows)])
-        if self._newest_ns - WINDOW_NS > self._released_ns + PART_NS:
-            self._release(self._newest_ns - WINDOW_NS)
+        if self._held.newest_ns - WINDOW_NS > self._released_ns + PART_NS:
+            self._release(self._held.newest_ns - WINDOW_NS)
 
     def idle(self) -> None:
         """Write old rows: none of another CPU comes before them, unless bpftrace stands still."""
@@ -272,17 +275,14 @@ class Events(Pump):
         # unless it is talk.
         if self._tail and not re.match(rb"[A-Z]+[0-9]?,", self._tail):
             self.accept(b"\n")
-        self._release(self._newest_ns)
+        self._release(self._held.newest_ns)
 
     def _release(self, until_ns: int) -> None:
         """Write the held rows up to a time, in order of time."""
         self._released_ns = until_ns
-        self._held.sort(key=lambda row: row[0])
-        count = bisect.bisect_right(self._held, until_ns, key=lambda row: row[0])
-        if not count:
+        data = self._held.take(until_ns)
+        if not data:
             return
-        data = b"".join(line for _ns, line in self._held[:count])
-        del self._held[:count]
         if self._end is not None:
             data = self._end.keep(data)
         for tag in self._tags:

@@ -20,6 +20,7 @@ from tests.collect.record.test_record_host import (
     manifest,
     needs_root,
     ran,
+    rows,
     traced,
 )
 
@@ -90,6 +91,25 @@ esac
 """
 
 
+# One that stood still for so long that rows of its second CPU come after newer ones were written.
+LATE = """
+case "$1" in
+--version) echo "bpftrace v0.17.0"; exit 0;;
+--info) echo "  kfunc: no"; exit 0;;
+-e) exit 0;;
+*) trap 'echo "+over"; echo "+over"' URG
+   trap 'echo "@attempted_T: 41"; exit 0' INT
+   echo "+first"; echo "+last"; echo "#T,ns,sk,seqno"
+   for n in 0 2 4 6 8 10 12 14 16 18 20 22 24 26 28 30 32 34 36 38 40
+   do echo "T,$((n + 1))00000000,ff,$n"; done
+   sleep 1
+   for n in 1 3 5 7 9 11 13 15 17 19 21 23 25 27 29 31 33 35 37 39
+   do echo "T,$((n + 1))00000000,ff,$n"; done
+   while :; do sleep 0.1; done;;
+esac
+"""
+
+
 class TestBpftraceThatDoesNotFit:
     pytestmark = traced
 
@@ -140,6 +160,18 @@ class TestBpftraceThatDoesNotFit:
         assert isinstance(accounting, dict)
         assert accounting["probes"]["T"]["attempted"] == 0
         assert accounting["complete"]
+
+    def test_one_that_stood_still_leaves_rows_in_order_and_none_missing(
+        self, tmp_path: Path
+    ) -> None:
+        env, out = tools_in(tmp_path / "bin", LATE), tmp_path / "run"
+        words = ("--rung", "tcp_probe", "-d", "3", "--no-packets", "-o", str(out))
+        done = failed(collect(*words), env=env)
+        assert done.returncode == 0, done.stderr
+        assert "putting rows in order" in done.stderr
+        numbers = [int(row["seqno"]) for row in rows(out, "T")]
+        assert numbers == list(range(41))
+        assert sorted(path.name for path in out.glob(".*")) == []
 
     def test_ctrl_c_while_it_is_attaching_leaves_nothing(self, tmp_path: Path) -> None:
         """The child ignores SIGINT: it is killed in the end, and waited for."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from bbrscope.collect.record.output import check
+from bbrscope.collect.record.output.late_rows import put_in_order
 from bbrscope.collect.record.output.stream import MOST_LINES, Compressed, Events, Stderr
 
 HEAD = b"#M0,ns,sk,seqno,tp.delivered,tp.mss_cache,rs.acked_sacked\n#M1,ns,sk,bbr.mode\n#X,ns,sk\n"
@@ -59,6 +60,40 @@ def test_rows_of_several_cpus_come_out_in_order_of_time(tmp_path: Path) -> None:
     one, two, three = (event(1000 * i, "ff00", i, i, 1) for i in (1, 2, 3))
     _, written = pump([HEAD + two, three, one], tmp_path)
     assert written == HEAD + one + two + three
+
+
+def test_rows_that_come_after_newer_ones_were_written_are_put_in_order_later(
+    tmp_path: Path,
+) -> None:
+    """As a bpftrace that stood still prints them: all rows of one CPU before those of the next."""
+    made = [event(i * SECOND // 4, "ff00", i, 10 + i, 1) for i in range(1, 80)]
+    one_cpu, other_cpu = made[:20] + made[20:60:2], made[21:60:2]
+    source, sink = os.pipe()
+    path = tmp_path / "events.csv.zst"
+    target = Compressed(path)
+    events = Events(source, target)
+    for piece in ([HEAD], one_cpu, other_cpu, made[60:]):
+        events.accept(b"".join(piece))
+    events.accept_end()
+    target.close()
+    os.close(source)
+    os.close(sink)
+    assert written_so_far(path) != HEAD + b"".join(made)
+    found = check.check(path)
+    assert (found.sequence_missing, found.flows) == (0, 1)
+    assert found.out_of_order > 0
+    # Up to the time of the newest that was written before: it was a second older than the newest.
+    assert 0 < events.late_ns <= (59 - 21) * SECOND // 4
+    put_in_order(path, events.late_ns)
+    assert written_so_far(path) == HEAD + b"".join(made)
+    assert list(tmp_path.iterdir()) == [path]
+    found = check.check(path)
+    assert (found.out_of_order, found.sequence_missing, found.chain_breaks) == (0, 0, 0)
+
+
+def test_rows_in_order_are_not_called_late(tmp_path: Path) -> None:
+    made = b"".join(event(i * SECOND // 4, "ff00", i, 10 + i, 1) for i in range(1, 80))
+    assert pump([HEAD, made], tmp_path)[0].late_ns == 0
 
 
 def test_what_is_not_a_row_is_kept_aside_and_understood(tmp_path: Path) -> None:
@@ -175,6 +210,26 @@ def test_an_address_used_again_starts_from_zero(tmp_path: Path) -> None:
     data = event(1000, "ff00", 0, 10, 1) + event(2000, "ff00", 0, 1, 1)
     found = completeness(data, tmp_path)
     assert (found.sequence_missing, found.chain_breaks) == (0, 0)
+
+
+def test_an_address_used_again_whose_first_events_are_missing_says_how_many(
+    tmp_path: Path,
+) -> None:
+    data = event(1000, "ff00", 7, 10, 1) + event(2000, "ff00", 3, 1, 1)
+    found = completeness(data, tmp_path)
+    assert (found.sequence_missing, found.out_of_order, found.flows) == (3, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("order", "odd"), [((0, 1, 1, 2), 1), ((0, 2, 1, 3), 1), ((3, 0, 1, 2, 4), 3)]
+)
+def test_events_twice_or_out_of_order_are_not_called_missing(
+    order: tuple[int, ...], odd: int, tmp_path: Path
+) -> None:
+    data = b"".join(event(1000 * i, "ff00", i, 10 + i, 1) for i in order)
+    found = completeness(data, tmp_path)
+    assert (found.sequence_missing, found.out_of_order, found.chain_breaks) == (0, odd, 0)
+    assert (found.events, found.flows) == (len(order), 1)
 
 
 def test_a_stream_cut_by_a_crash_is_checked_to_its_last_whole_row(tmp_path: Path) -> None:
