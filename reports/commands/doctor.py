@@ -71,13 +71,16 @@ def print_bundle(folder: Path, as_json: bool) -> None:
     """
     from ...collect.bundle.bundle import EVENTS, MANIFEST, read_manifest
     from ...collect.bundle.rungs import named_rung
-    from ...collect.record.output import accounting
+    from ...collect.record.output import accounting, row_counts
 
-    raw = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}").raw
+    manifest = read_manifest(folder / MANIFEST, f"{folder}/{MANIFEST}")
+    raw = manifest.raw
     if (folder / EVENTS).is_file():
         # What the rows say now counts, not what they said when they were written.
         raw = raw | {"completeness": _completeness(folder / EVENTS)}
     problems = accounting.trouble(raw)
+    if named_rung(raw) != "inet_diag":
+        problems += row_counts.differences(folder / EVENTS, manifest.rows)
     if as_json:
         document: dict[str, object] = {"rung": named_rung(raw)}
         document |= {name: raw.get(name) for name in BUNDLE_FACTS}

@@ -228,6 +228,37 @@ def test_doctor_finds_what_the_manifest_does_not_admit(
 
 
 @pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        # Nothing but the count tells of a recording's last rows, and of rows without a number.
+        ([0, 1], "T0: 2 rows, the manifest says 3; T1: 2 rows, the manifest says 3"),
+        ([0, 1, 1, 2], "1 event is out of order, or there twice; T0: 4 rows, the manifest says 3"),
+        ([1, 0, 2], "1 event is out of order, or there twice"),
+        ([0, 1, 2], "N: 0 rows, the manifest says 1"),
+    ],
+)
+def test_doctor_finds_rows_that_are_gone_or_twice_or_out_of_order(
+    numbers: list[int], said: str, make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = {"T0": 3, "T1": 3} | ({"N": 1} if said.startswith("N") else {})
+    bundle = make_bundle(rows(numbers), rung="tcp_probe", events=counted)
+    status, _, err = ran(capsys, "doctor", "--bundle", str(bundle))
+    assert status == 1
+    assert said in err
+    assert "missing" not in err
+
+
+def test_doctor_finds_that_all_rows_are_gone(
+    make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = make_bundle(rows([0, 1]), rung="tcp_probe")
+    (bundle / "events.csv.zst").unlink()
+    status, _, err = ran(capsys, "doctor", "--bundle", str(bundle))
+    assert status == 1
+    assert "events.csv.zst is missing, with 4 rows" in err
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"accounting": {"probes": {"T": 1}}},
