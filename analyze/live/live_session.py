@@ -77,7 +77,7 @@ class LiveSession:
             return
         self._looked_ns = now_ns
         select = self.plan.select
-        text = samplers.ss_lines(select.prefix, select.ss(), select.pids)
+        text = samplers.ss_lines(select.prefix, select.ss(), select.pids) or ""
         # What ss told is as old as its answer: on a busy host it takes long to start.
         answered_ns = time.monotonic_ns()
         self.flows.sample(samples(text.splitlines()), answered_ns)

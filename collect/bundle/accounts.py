@@ -54,6 +54,8 @@ def quality_notes(manifest: Manifest, counts: Mapping[str, int]) -> list[Quality
         notes.append(note_of("not_counted", ended=ended))
     elif ended.startswith(("bpftrace ended", "cannot write")):
         notes.append(note_of("ended_early", ended=ended))
+    if how := manifest.group("packets").get("ended"):
+        notes.append(note_of("packets_ended", how=str(how)[:LONGEST]))
     changed = _texts(manifest, "settings_changed")
     return [*notes, *(note_of("setting_changed", what=what) for what in changed)]
 

@@ -36,6 +36,7 @@ CODES = {
     "not_counted": "the collector's counters are missing, so that losses may go untold; it ended: "
     "{ended}",
     "ended_early": "the recording ended before its time: {ended}",
+    "packets_ended": "tcpdump ended by itself ({how}): later packets are missing",
     "unfinished": "the recording was never finished: its rows were not counted, and the last of "
     "them may be missing",
     "no_manifest": "the recording has no manifest: HZ, clocks and settings are not known",

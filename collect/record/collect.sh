@@ -68,11 +68,13 @@ choose_caller() {
 }
 [ $# -eq 0 ] || [ -n "$as_root" ] || choose_caller
 
+# Where SIGPIPE is ignored (systemd), tr complains of a reader that has seen enough.
+names_in() { tr '\0' '\n' < "$1" 2>/dev/null; }
 # Which BBR: where its main function is, and then the names of struct bbr's own fields.
 found=
 for candidate in vmlinux tcp_bbr tcp_bbr2; do
   [ -r $btf/$candidate ] || continue
-  tr '\0' '\n' < $btf/$candidate | grep -qax 'bbr2\{0,1\}_main' && found="$found $candidate"
+  names_in $btf/$candidate | grep -qax 'bbr2\{0,1\}_main' && found="$found $candidate"
 done
 # Before Linux 5.11 modules have no types: what mainline's BBR had then is known.
 untyped=
@@ -91,7 +93,7 @@ if [ "$found" != " $module" ]; then
   esac
 fi
 # Not by way of echo: a backslash among a kernel's names would cut them short.
-has() { tr '\0' '\n' < $btf/$module | grep -qax "$1"; }
+has() { names_in $btf/$module | grep -qax "$1"; }
 if [ -n "$untyped" ]; then version=v1
 elif has bbr2_main && has bbr_main; then fail "this kernel has two BBR versions" "use bbrscope collect"
 elif has bbr2_main; then version=v2
@@ -287,7 +289,7 @@ ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the fi
 # What a replay needs to know of the host.
 hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
 [ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
-gso=65536; tr '\0' '\n' < $btf/vmlinux | grep -qax tso_max_size && gso=524280
+gso=65536; names_in $btf/vmlinux | grep -qax tso_max_size && gso=524280
 sysctls=$(for name in tcp_min_tso_segs tcp_plb_enabled tcp_plb_idle_rehash_rounds tcp_plb_rehash_rounds \
   tcp_plb_suspend_rto_sec tcp_plb_cong_thresh; do
   [ -r /proc/sys/net/ipv4/$name ] && echo "\"net.ipv4.$name\": $(cat /proc/sys/net/ipv4/$name)"
@@ -304,7 +306,7 @@ cat > "$work/manifest.json" <<EOF
 EOF
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
-packets=null
+packets=null notes=
 if [ -n "$device" ] && [ -z "$no_packets" ] && command -v tcpdump >/dev/null; then
   : > "$work/tcpdump"
   tcpdump -i "$device" -n -U -s 128 -w "$work/packets.pcap" tcp 2> "$work/tcpdump" &
@@ -315,7 +317,14 @@ if [ -n "$device" ] && [ -z "$no_packets" ] && command -v tcpdump >/dev/null; th
   until grep -q 'listening on' "$work/tcpdump" || ! kill -0 $tcpdump 2>/dev/null; do
     sleep 0.2 2>/dev/null || sleep 1
   done
-  packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128, \"payload\": true}"
+  if kill -0 $tcpdump 2>/dev/null; then
+    packets="{\"where\": \"tcpdump on $device of the host that ran BBR\", \"snaplen\": 128, \"payload\": true"
+  else
+    notes="\"no packets: $(tail -n 1 "$work/tcpdump" | tr -d '\000-\037"\\')\""
+    echo "  $notes" | tr -d '"' >&2
+    tcpdump=
+    rm -f "$work/packets.pcap"
+  fi
 fi
 if command -v ss >/dev/null; then
   while kill -0 $$; do read -r up _ < /proc/uptime; echo "# uptime_s $up"; ss -tienOH | grep bbr; sleep 1; done > "$work/ss.txt" 2>/dev/null &
@@ -344,6 +353,12 @@ while [ -z "$ended" ]; do
   sleep 0.2 2>/dev/null || sleep 1
 done
 [ -n "$child" ] && kill "$child" 2>/dev/null
+# A device that went, or whoever killed it: later packets are missing.
+packets_ended=
+if [ -n "${tcpdump:-}" ] && ! kill -0 "$tcpdump" 2>/dev/null; then
+  # Ctrl-C reaches it, too: it ends with status 0 then.
+  wait "$tcpdump" 2>/dev/null || packets_ended="status $?"
+fi
 [ -z "$by_date" ] || read_clock end >> "$work/clock"
 settle
 cleanup
@@ -392,9 +407,12 @@ no_exit=$(($(number M) - $(number X) + $(number I) - $(number IX)))
 probes=$(echo "$account" | awk 'NF {
   printf "%s\"%s\": {\"attempted\": %d, \"recorded\": %d, \"cut\": 0, \"lost\": %d, \"lost_rows\": %d}", s, $1, $2, $3, $2 - $3, $4
   s = ", " }')
-unloaded= notes=
+unloaded=
 [ "$(instance)" = "$loaded" ] || unloaded="module $module was unloaded during the recording"
-[ -z "$unloaded" ] || notes="\"$unloaded\""
+[ -z "$unloaded" ] || notes="${notes:+$notes, }\"$unloaded\""
+if [ -n "$packets_ended" ]; then
+  packets="$packets, \"ended\": \"$packets_ended\"}"
+elif [ "$packets" != null ]; then packets="$packets}"; fi
 complete=true; [ -n "$probes" ] && [ "$ended" != "bpftrace ended by itself" ] || complete=false
 [ -z "$by_date" ] || cat "$work/clock" >> "$work/raw"
 # "+clock POINT BOOTTIME_NS MONOTONIC_NS REALTIME_US": bpftrace read them together.
@@ -428,6 +446,7 @@ echo "$out: $(echo "$counts" | tr -d '"')" >&2
 [ "$ended" = "bpftrace ended by itself" ] && fail "$(grep -v RLIMIT_MEMLOCK "$out/said" | head -3)"
 [ -z "$unloaded" ] || fail "$unloaded; the bundle is kept"
 [ "$lost" -gt 0 ] && fail "$lost rows were lost; the bundle is kept" "BPFTRACE_PERF_RB_PAGES=16384 loses less"
+[ -z "$packets_ended" ] || fail "tcpdump ended by itself ($packets_ended): later packets are missing; the bundle is kept"
 [ "$no_exit" -gt 0 ] && fail "$no_exit calls have no exit row; the bundle is kept"
 [ -n "$probes" ] || fail "bpftrace's counters are missing, so that rows may be; the bundle is kept"
 [ -n "$counts" ] || fail "no socket had BBR while it was recorded; the bundle is kept"

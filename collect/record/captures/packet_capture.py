@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from ....probes.base.plurals import plural
 from ..output.outputs import Output
 from ..output.stream import Pump, Writable
 from .headers_only import LINKS, HeadersOnly
@@ -22,6 +23,11 @@ HEADERS = 128
 # Ends tcpdump when the collector dies: it gives up its privileges, and with them the request to be
 # sent a signal when its parent dies (PR_SET_PDEATHSIG in prctl(2)).
 GUARD = 'read -r line || kill -TERM "$1"'
+
+
+# "3 packets dropped by kernel": there was no room in the ring; by interface: before it saw them.
+COUNT = re.compile(r"^(\d+) packets? (captured|received|dropped(?: by interface)?)", re.MULTILINE)
+LOST = ("dropped", "dropped_by_interface")
 
 
 class HeadersPump(Pump):
@@ -37,7 +43,10 @@ class HeadersPump(Pump):
 
 
 class PacketCapture:
-    """tcpdump on one device; `snaplen` bytes of each packet, None for the headers only."""
+    """tcpdump on one device; `snaplen` bytes of each packet, None for the headers only.
+
+    `ended` says after stop() how tcpdump had ended by itself before; "" if it had not.
+    """
 
     def __init__(
         self,
@@ -71,6 +80,8 @@ class PacketCapture:
         self.pump = kind(source, self.output)
         self.pump.start()
         self._said = b""
+        self.ended = ""
+        self.counts: dict[str, int] = {}
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -91,6 +102,8 @@ class PacketCapture:
     def stop(self) -> dict[str, Any]:
         """End tcpdump; its own counts, or why there are none."""
         time.sleep(0.1)  # the last packets are still on their way through the ring
+        if (code := self.process.poll()) is not None:
+            self.ended = f"status {code}" if code >= 0 else f"signal {-code}"
         with contextlib.suppress(OSError):
             self._guard.communicate(b"ended in order\n", 5)
         if self.process.poll() is None:
@@ -103,9 +116,8 @@ class PacketCapture:
         self.pump.join(20)
         self._listener.join(5)
         self.output.close()
-        text = self._said.decode(errors="replace")
-        counts = re.findall(r"(\d+) packets? (captured|received|dropped)", text)
-        return self.describe() | {f"packets_{name}": int(count) for count, name in counts}
+        self.counts = counts_of(self._said.decode(errors="replace"))
+        return self.describe() | self.counts | ({"ended": self.ended} if self.ended else {})
 
     def describe(self) -> dict[str, Any]:
         """Where packets are captured and how much of each: the manifest's `packets`, uncounted."""
@@ -116,13 +128,26 @@ class PacketCapture:
         }
 
     def notes(self) -> list[str]:
-        """What a reader of the capture must know."""
+        """What a reader of the capture must know, once it has stopped."""
+        notes = []
+        if self.ended:
+            why = f"tcpdump ended by itself ({self.ended}) {self.complaint()}".strip()
+            notes.append(f"{why}: later packets are missing")
+        if lost := sum(self.counts.get(f"packets_{name}", 0) for name in LOST):
+            notes.append(f"{plural(lost, 'packet')} lost by tcpdump: a larger --ring loses fewer")
         if isinstance(self.pump, HeadersPump) and self.pump.cutter.link not in (0, *LINKS):
             kind = self.pump.cutter.link
-            return [f"packets have link type {kind}, whose headers are not known: all were cut off"]
-        return []
+            unknown = "whose headers are not known: all were cut off"
+            notes.append(f"packets have link type {kind}, {unknown}")
+        return notes
 
     def complaint(self) -> str:
-        """tcpdump's last line."""
+        """tcpdump's last line that counts nothing."""
         lines = self._said.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        said = [line for line in lines if not COUNT.match(line) and "listening on" not in line]
+        return said[-1] if said else ""
+
+
+def counts_of(text: str) -> dict[str, int]:
+    """tcpdump's last words as the manifest has them: what it captured, received and lost."""
+    return {f"packets_{what.replace(' ', '_')}": int(n) for n, what in COUNT.findall(text)}

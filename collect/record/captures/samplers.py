@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..host.helpers import output_of
+from ....probes.base.plurals import plural
+from ..host.helpers import answer_of
 from ..output.outputs import Output
 from .place import Place
 
@@ -24,15 +25,19 @@ QUEUE_HEADER = (
 class Sampler(threading.Thread):
     """Calls `take` every `period_s` until stopped and appends what it returns.
 
-    `polls` counts the calls that returned anything, `rows` what they returned, see `rows_in`.
+    `polls` counts the calls that returned anything, `rows` what they returned, see `rows_in`;
+    `unanswered` those that returned None, because what was asked failed.
     """
 
-    def __init__(self, name: str, output: Output, period_s: float, take: Callable[[], str]) -> None:
+    def __init__(
+        self, name: str, output: Output, period_s: float, take: Callable[[], str | None]
+    ) -> None:
         super().__init__(daemon=True, name=name)
         self.output = output
         self.period_s = period_s
         self.take = take
         self.polls = 0
+        self.unanswered = 0
         self.rows = 0
         self.error: OSError | None = None
         self._stopping = threading.Event()
@@ -43,21 +48,31 @@ class Sampler(threading.Thread):
         """Look, write, and wait for the next time; until stop()."""
         due = time.monotonic()
         while not self._stopping.is_set():
-            if text := self.take():
-                try:
-                    self._append(text)
-                except OSError as error:
-                    self.error = error
-                    return
+            text = self.take()
+            try:
+                self._append(text)
+            except OSError as error:
+                self.error = error
+                return
             due = max(due + self.period_s, time.monotonic())
             self._stopping.wait(max(due - time.monotonic(), 0))
 
-    def _append(self, text: str) -> None:
+    def _append(self, text: str | None) -> None:
         with self._writing:
-            if not self._closed:
+            if self._closed:
+                return
+            self.unanswered += text is None
+            if text:
                 self.output.write(text.encode())
                 self.polls += 1
                 self.rows += rows_in(text)
+
+    def notes(self) -> list[str]:
+        """What a reader of the samples must know."""
+        asked = self.unanswered + self.polls
+        if not self.unanswered:
+            return []
+        return [f"{self.name} samples: {self.unanswered:,} of {plural(asked, 'poll')} failed"]
 
     def stop(self) -> None:
         """End the file; a poll that does not come to an end is left alone, and its text dropped."""
@@ -73,18 +88,18 @@ def rows_in(text: str) -> int:
     return sum(not line.startswith("#") for line in text.splitlines())
 
 
-def queue_rows(place: Place) -> str:
-    """One row per qdisc of the device, in the bundle's queue.csv columns; "" if there is none."""
+def queue_rows(place: Place) -> str | None:
+    """One row per qdisc of the device, in the bundle's queue.csv columns; None: tc failed."""
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     words = ["-s", "-j", "qdisc", "show", "dev", place.device]
     # tc enters a namespace by itself: ten times a second, one program less to start counts.
     inside = ["tc", "-n", place.netns, *words] if place.netns else place.command("tc", *words)
-    text = output_of(inside)
+    text = answer_of(inside)
     after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     try:
-        qdiscs = json.loads(text)
+        qdiscs = json.loads(text or "")
     except ValueError:
-        return ""
+        return None
     uptime = (before + after) / 2e9
     rows = []
     for qdisc in qdiscs:
@@ -96,14 +111,16 @@ def queue_rows(place: Place) -> str:
     return "".join(rows)
 
 
-def ss_lines(prefix: list[str], expression: list[str], pids: Sequence[int] = ()) -> str:
-    """`ss` output under a line that says when it was taken (CLOCK_MONOTONIC).
+def ss_lines(prefix: list[str], expression: list[str], pids: Sequence[int] = ()) -> str | None:
+    """`ss` output under a line that says when it was taken (CLOCK_MONOTONIC); None: ss failed.
 
     `expression` is ss's own filter, which the kernel applies; processes are known by their names
     for sockets, which only `ss -p` knows.
     """
     before = time.monotonic_ns()
-    text = output_of([*prefix, "ss", "-tienpOH" if pids else "-tienOH", *expression])
+    text = answer_of([*prefix, "ss", "-tienpOH" if pids else "-tienOH", *expression])
+    if text is None:
+        return None
     taken = (before + time.monotonic_ns()) // 2
     lines = [line for line in text.splitlines() if " bbr" in line]
     if pids:

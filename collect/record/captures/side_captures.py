@@ -51,11 +51,11 @@ class SideCaptures:
         """The processes that run all along."""
         return [self.packets.process.pid] if self.packets is not None else []
 
-    def _take_ss(self) -> str:
+    def _take_ss(self) -> str | None:
         select = self.plan.select
         return samplers.ss_lines(select.prefix, select.ss(), select.pids)
 
-    def _add(self, name: str, period_s: float, take: Callable[[], str]) -> Sampler:
+    def _add(self, name: str, period_s: float, take: Callable[[], str | None]) -> Sampler:
         self.samplers[name] = Sampler(name.split(".")[0], self.outputs.open(name), period_s, take)
         return self.samplers[name]
 
@@ -128,4 +128,5 @@ class SideCaptures:
             if sampler.ident is not None:
                 with contextlib.suppress(OSError):
                     sampler.stop()
+                self.notes += sampler.notes()
         return described

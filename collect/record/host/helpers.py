@@ -7,6 +7,11 @@ import subprocess
 
 def output_of(command: list[str]) -> str:
     """A tool's output, "" when it fails or does not answer within 20 s."""
+    return answer_of(command) or ""
+
+
+def answer_of(command: list[str]) -> str | None:
+    """A tool's output, None when it fails or does not answer within 20 s."""
     try:
         done = subprocess.run(
             command,
@@ -20,5 +25,5 @@ def output_of(command: list[str]) -> str:
             process_group=0,
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        return None
+    return done.stdout if done.returncode == 0 else None

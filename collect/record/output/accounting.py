@@ -144,6 +144,8 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
         problems.append(f"the kernel skipped {missed} of the probes")
     if accounting and not accounting.get("complete"):
         problems.append("bpftrace did not end in order: its counters are missing")
+    if why := (manifest.get("packets") or {}).get("ended"):
+        problems.append(f"tcpdump ended by itself ({why}): later packets are missing")
     problems += [note for note in manifest.get("notes") or [] if "unloaded" in note]
     ended = str(manifest.get("ended") or "")
     if ended.startswith(("bpftrace ended", "cannot write")):

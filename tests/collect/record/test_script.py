@@ -19,7 +19,15 @@ from bbrscope.collect.record.output.accounting import trouble
 from bbrscope.collect.record.script import probe, script
 from bbrscope.probes.attach import LONGEST_TEXT, SHORT_TEXT
 
-from tests.collect.record.test_record_host import SELF_TALK, needs_root, traced
+from tests.collect.record.captures.test_side_captures import with_tool
+from tests.collect.record.test_record_host import (
+    SELF_TALK,
+    needs_bbr,
+    needs_bpftrace,
+    needs_btf,
+    needs_root,
+    traced,
+)
 from tests.processes import runs, wait_until
 from tests.recordings import bbrscope, manifest, text
 
@@ -32,13 +40,19 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recorded(
-    collector: Path, out: Path, *words: str, inside: tuple[str, ...] = ()
+    collector: Path,
+    out: Path,
+    *words: str,
+    inside: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Record a flow over loopback by the rung that needs least."""
     (out.parent / "talk.py").write_text(f"{SELF_TALK}\nraise SystemExit(5)\n")
     command = [*inside, "sh", str(collector), "-r", "tcp_probe", "-o", str(out), *words]
     command += ["--", sys.executable, str(out.parent / "talk.py")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 class TestOnThisKernel:
@@ -139,6 +153,46 @@ class TestOnThisKernel:
         bbrscope("ingest", "--store", str(tmp_path / "s"), "--salvage", str(kept))
         counted = bbrscope("sql", "--store", str(tmp_path / "s"), "SELECT max(events) FROM flows")
         assert int(re.findall(r"^ *(\d+)$", counted, re.MULTILINE)[0]) > 50
+
+
+@pytest.mark.parametrize(
+    ("tcpdump", "status", "packets", "said"),
+    [
+        ("sleep 1; exit 1", 1, "status 1", "tcpdump ended by itself (status 1)"),
+        ("sleep 1; kill -9 $$", 1, "status 137", "tcpdump ended by itself (status 137)"),
+        # As of one that is asked to end, which the script is too.
+        ("sleep 1", 5, None, ""),
+    ],
+)
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_tcpdump_that_ends_is_told(
+    tcpdump: str, status: int, packets: str | None, said: str, collector: Path, tmp_path: Path
+) -> None:
+    env = with_tool(
+        "tcpdump", f"#!/bin/sh\necho listening on lo >&2\n{tcpdump}\n", tmp_path / "bin"
+    )
+    done = recorded(collector, tmp_path / "run", "-i", "lo", environment=env)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+    assert manifest(tmp_path / "run")["packets"].get("ended") == packets
+
+
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_tcpdump_that_cannot_start_leaves_no_packets_and_its_reason(
+    collector: Path, tmp_path: Path
+) -> None:
+    done = recorded(collector, tmp_path / "run", "-i", "no-such-dev")
+    assert done.returncode == 5, done.stderr
+    document = manifest(tmp_path / "run")
+    assert document["packets"] is None
+    assert "no packets: " in document["notes"][0]
+    assert not list((tmp_path / "run").glob("packets*"))
 
 
 class TestItsFolder:
@@ -259,12 +313,12 @@ def test_a_module_that_was_loaded_again_is_another(tmp_path: Path) -> None:
     """Its probes went with it: Linux 5.10 lets a module go that kprobes are attached to."""
     text = script()
     (function,) = re.findall(r"^instance\(\) .*\n", text, re.MULTILINE)
-    noted = re.search(r"^unloaded= .*\n.*\n.*\n", text, re.MULTILINE)
+    noted = re.search(r"^unloaded=.*\n.*\n.*\n", text, re.MULTILINE)
     assert noted is not None
     for name in ("module/tcp_bbr", "next"):
         (tmp_path / name).mkdir(parents=True)
     steps = [
-        f"module=$1; {function}loaded=$(instance)",
+        f"module=$1 notes=; {function}loaded=$(instance)",
         f'{noted[0]}echo "$notes"',
         "[ $1 = vmlinux ] || { mv /sys/module/tcp_bbr gone; mv next /sys/module/tcp_bbr; }",
         f'{noted[0]}echo "$notes"',

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pwd
+import re
 import shlex
 import struct
 import subprocess
@@ -16,7 +18,7 @@ from bbrscope.collect.record.captures.place import Place
 from bbrscope.collect.record.output.folder import hand_over
 from bbrscope.probes.base.errors import HostError
 
-from tests.collect.record.test_record_host import Traffic, needs_root, ran
+from tests.collect.record.test_record_host import Traffic, collect, manifest, needs_root, ran
 
 ETHERNET, RAW = 1, 101
 SECRET = b"what people sent is nobody's business"
@@ -121,6 +123,72 @@ def test_payload_is_recorded_only_when_asked_for(
         data = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
     assert len(data) > 1000
     assert (b"x" * 20 in data) == is_there  # what Traffic sends
+
+
+# Captures for a second, and ends as when its device is removed.
+ENDING = """#!/bin/sh
+echo "tcpdump: listening on veth7, link-type EN10MB (Ethernet)" >&2
+printf '\\324\\303\\262\\241\\002\\000\\004\\000%016d'
+sleep 1
+echo "tcpdump: pcap_loop: The interface disappeared" >&2
+echo "5 packets captured" >&2
+echo "9 packets received by filter" >&2
+echo "3 packets dropped by kernel" >&2
+echo "1 packet dropped by interface" >&2
+exit 1
+"""
+
+
+def with_tool(name: str, script: str, folder: Path) -> dict[str, str]:
+    """An environment in which a tool is this script."""
+    folder.mkdir()
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@needs_root
+def test_a_tcpdump_that_ended_by_itself_is_told_with_its_words_and_losses(tmp_path: Path) -> None:
+    env, out = with_tool("tcpdump", ENDING, tmp_path / "bin"), tmp_path / "run"
+    with Traffic() as traffic:
+        words = ("--rung", "inet_diag", "-d", "2.5", "-i", "lo", "--port", str(traffic.port))
+        done = subprocess.run(
+            collect(*words, "-o", str(out)), env=env, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    said = "(status 1) tcpdump: pcap_loop: The interface disappeared: later packets are missing"
+    assert f"note: tcpdump ended by itself {said}" in done.stderr
+    assert "note: 4 packets lost by tcpdump: a larger --ring loses fewer" in done.stderr
+    assert "is not complete: tcpdump ended by itself (status 1)" in done.stderr
+    packets = manifest(out)["packets"]
+    assert packets["ended"] == "status 1"
+    counts = {name: n for name, n in packets.items() if name.startswith("packets_")}
+    assert counts == {
+        "packets_captured": 5,
+        "packets_received": 9,
+        "packets_dropped": 3,
+        "packets_dropped_by_interface": 1,
+    }
+
+
+def test_polls_that_fail_are_counted_and_told(tmp_path: Path) -> None:
+    """As of an ss that does not know an option, and of a queue whose device is gone."""
+    env = with_tool("tc", "#!/bin/sh\nexit 1\n", tmp_path / "bin")
+    (tmp_path / "bin" / "ss").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "bin" / "ss").chmod(0o755)
+    words = ("--rung", "inet_diag", "-d", "1.5", "-i", "lo", "--no-packets")
+    done = subprocess.run(
+        collect(*words, "-o", str(tmp_path / "run")),
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1  # it is empty
+    document = manifest(tmp_path / "run")
+    assert document["polls"] == 0
+    assert re.search(r"note: ss samples: (\d+) of \1 polls failed", done.stderr)
+    assert re.search(r"note: queue samples: (\d+) of \1 polls failed", done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ LOSSY: dict[str, Any] = {
     },
     "settings_changed": ["net.ipv4.tcp_ecn: 2 -> 1"],
     "notes": ["no packets: not root"],
+    "packets": {"where": "eth0", "ended": "signal 9"},
 }
 
 
@@ -148,6 +149,7 @@ def test_the_account_reaches_the_store_and_what_went_wrong_is_a_finding(
         assert "skipped 2 runs" in found["runs_missed"]
         assert "signal 9" in found["not_counted"]
         assert "tcp_ecn: 2 -> 1" in found["setting_changed"]
+        assert "signal 9): later packets" in found["packets_ended"]
 
 
 @pytest.mark.parametrize(
