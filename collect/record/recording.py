@@ -32,6 +32,10 @@ TICK_S = 0.2
 MANIFEST_S = 10.0
 
 
+# What is done to a folder with a bundle's files.
+Change = Callable[[Path], None]
+
+
 class Endable(Protocol):
     """A recording; `ended` says what ended it, "" while nothing has."""
 
@@ -175,8 +179,11 @@ class Recording:
         ended = tracer.stop() if tracer else None
         return ended, self.side.stop() if self.side else None
 
-    def finish(self) -> dict[str, Any]:
-        """Stop, check the rows, write the manifest, and give the bundle its name."""
+    def finish(self, change: Change | None = None) -> dict[str, Any]:
+        """Stop, check the rows, write the manifest, and give the bundle its name.
+
+        `change` is what shall be done to the files before they have that name.
+        """
         tracer_end, packets = self.stop()
         assert self.manifest is not None
         assert self.side is not None
@@ -187,6 +194,8 @@ class Recording:
             self._put_in_order(self.attaching.tracer)
             manifest["completeness"] = check.check(self.folder.events).as_dict()
         self.folder.write_manifest(manifest)
+        if change is not None:
+            change(self.folder.path)
         self.folder.publish()
         return manifest
 
@@ -199,9 +208,14 @@ class Recording:
 
 
 def run(
-    plan: RecordingPlan, say: Callable[[str], None], onlooker: Onlooker | None = None
+    plan: RecordingPlan,
+    say: Callable[[str], None],
+    onlooker: Onlooker | None = None,
+    change: Change | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Record and return the bundle's path and manifest; `onlooker` sees the rows as they come.
+
+    `change` is what shall be done to the bundle's files before they have its name.
 
     Raises:
         HostError: nothing could be recorded, and no bundle is left; or the bundle could not be
@@ -223,15 +237,15 @@ def run(
         try:
             recording.watch()
         finally:
-            manifest = finished(recording)
+            manifest = finished(recording, change)
         recording.show_end()
     return plan.output, manifest
 
 
-def finished(recording: Recording) -> dict[str, Any]:
+def finished(recording: Recording, change: Change | None = None) -> dict[str, Any]:
     """Finish a recording; whatever goes wrong now, what was recorded stays."""
     try:
-        return recording.finish()
+        return recording.finish(change)
     except OSError as error:
         raise HostError(
             f"cannot finish the bundle: {error.strerror}",

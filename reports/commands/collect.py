@@ -275,11 +275,10 @@ def _record(plan: RecordingPlan, anonymize: bool, follow: bool) -> NoReturn:
         from ..live.story_printer import StoryPrinter
 
         onlooker = StoryPrinter()
-    path, manifest = run(plan, lambda text: say(text, err=True), onlooker)
-    if anonymize:
-        from ...collect.record.output.anonymize import anonymize as replace_addresses
+    from ...collect.record.output.anonymize import anonymize as replace_addresses
 
-        replace_addresses(path)
+    change = replace_addresses if anonymize else None
+    path, manifest = run(plan, lambda text: say(text, err=True), onlooker, change)
     report(path, manifest)
     sys.exit(manifest["command_status"] or 0)
 

@@ -72,7 +72,7 @@ class Sampler(threading.Thread):
         asked = self.unanswered + self.polls
         if not self.unanswered:
             return []
-        return [f"{self.name} samples: {self.unanswered:,} of {plural(asked, 'poll')} failed"]
+        return [f"{self.unanswered:,} of {plural(asked, 'poll')} of {self.name} failed"]
 
     def stop(self) -> None:
         """End the file; a poll that does not come to an end is left alone, and its text dropped."""

@@ -10,25 +10,30 @@ Loopback, unspecified and multicast addresses are left alone: they identify nobo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import io
 import ipaddress
 import json
 import os
-import re
 import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import zstandard
 
 from ....probes.base.errors import BundleError
-from ..captures.headers_only import ETHERNET, LINKS, SLL, SLL2, TCP, network_header
+from ..captures.headers_only import ETHERNET, FRAGMENT, LINKS, SLL, SLL2, TCP, network_header
+from .address_text import replace_addresses
+from .folder import private
 
-IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
-IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}(?:[0-9a-fA-F]{1,4}|(?:\d+\.){3}\d+)?")
+# Where a link's header has hardware addresses: they identify a host as well.
+HARDWARE = {ETHERNET: (0, 12), SLL: (6, 14), SLL2: (12, 20)}
+# Kinds of TCP's options, and MPTCP's that offers another address.
+END, NOTHING, MPTCP, ADD_ADDR = 0, 1, 30, 3
 
 
 class Anonymizer:
@@ -61,7 +66,9 @@ class Anonymizer:
             packed = ipaddress.ip_address(address).packed
         except ValueError:
             return address
-        return str(ipaddress.ip_address(self.packed(packed)))
+        mapped = ipaddress.ip_address(self.packed(packed))
+        inner = mapped.ipv4_mapped if isinstance(mapped, ipaddress.IPv6Address) else None
+        return f"::ffff:{inner}" if inner else str(mapped)
 
     def number(self, stored: int) -> int:
         """Map an IPv4 address as the kernel stores it: network byte order in a native integer."""
@@ -69,30 +76,47 @@ class Anonymizer:
 
     def everywhere(self, text: str) -> str:
         """Map every address that occurs in a text."""
-        text = IPV6.sub(lambda match: self.text(match[0]), text)
-        return IPV4.sub(lambda match: self.text(match[0]), text)
+        return replace_addresses(text, self.text)
+
+    def in_document(self, value: object) -> object:
+        """Map every address in the texts of a JSON document."""
+        if isinstance(value, str):
+            return self.everywhere(value)
+        if isinstance(value, list):
+            return [self.in_document(each) for each in value]
+        if isinstance(value, dict):
+            return {self.everywhere(key): self.in_document(each) for key, each in value.items()}
+        return value
 
 
 def anonymize(folder: Path, key: bytes | None = None) -> None:
     """Rewrite a bundle in place, file by file, each beside itself and then renamed.
 
     Raises:
-        BundleError: the packets have a link type whose addresses cannot be found.
+        BundleError: the packets have a link type whose addresses cannot be found, or the disk
+            refuses; there are addresses in the bundle still.
     """
-    with_key = Anonymizer(key)
+    try:
+        _in_all_files(folder, Anonymizer(key))
+    except (BundleError, OSError) as error:
+        why = error.fact if isinstance(error, BundleError) else f"{error.strerror}"
+        raise BundleError(
+            f"{folder} still holds addresses: {why}",
+            "bbrscope ingest reads it; pass on nothing of it, and record again",
+        ) from error
+
+
+def _in_all_files(folder: Path, with_key: Anonymizer) -> None:
     rewrite(folder / "events.csv.zst", lambda raw: events(raw, with_key))
     rewrite(folder / "packets.pcap.zst", lambda raw: packets(raw, with_key))
     rewrite(folder / "ss.txt.zst", lambda raw: plain(raw, with_key))
     for path in [folder / "manifest.json", *folder.glob("iperf*.json")]:
         if path.exists():
-            text = with_key.everywhere(path.read_text())
-            if path.name == "manifest.json":
-                manifest = json.loads(text)
-                manifest["anonymized"] = "addresses, prefix-preserving, with a discarded key"
-                text = json.dumps(manifest, indent=1) + "\n"
-            aside = path.with_suffix(".aside")
-            aside.write_text(text)
-            aside.replace(path)
+            document = with_key.in_document(json.loads(path.read_text()))
+            if path.name == "manifest.json" and isinstance(document, dict):
+                document["anonymized"] = "addresses, prefix-preserving, with a discarded key"
+            with replaced(path) as target:
+                target.write(f"{json.dumps(document, indent=1)}\n".encode())
     # Filters are written into the program as numbers.
     (folder / "probe.bt").unlink(missing_ok=True)
 
@@ -101,13 +125,23 @@ def rewrite(path: Path, change: Callable[[io.BufferedReader], Iterator[bytes]]) 
     """Stream a compressed file through `change`."""
     if not path.exists():
         return
-    aside = path.with_suffix(".aside")
-    with path.open("rb") as source, aside.open("wb") as target:
+    with path.open("rb") as source, replaced(path) as target:
         reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
         with zstandard.ZstdCompressor(level=3).stream_writer(target) as writer:
             for piece in change(io.BufferedReader(reader)):
                 writer.write(piece)
-    aside.replace(path)
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """What is written becomes the file, with its rights, once all of it is there."""
+    aside = path.with_suffix(".aside")
+    try:
+        with open(aside, "wb", opener=private) as target:
+            yield target
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def events(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
@@ -144,7 +178,9 @@ def packets(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
     order = "<" if header[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
     link = struct.unpack(order + "I", header[20:24])[0] & 0xFFFF
     if link not in LINKS:
-        raise BundleError(f"packets of link type {link} cannot be anonymized", "--no-packets")
+        raise BundleError(
+            f"packets of link type {link} cannot be anonymized, --no-packets leaves them out"
+        )
     yield header
     while len(head := raw.read(16)) == 16:
         length = struct.unpack(order + "I", head[8:12])[0]
@@ -155,28 +191,51 @@ def packets(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:
 
 def map_addresses(body: bytearray, link: int, with_key: Anonymizer) -> None:
     """Map the addresses of one packet in place; what is neither IPv4 nor IPv6 is blanked."""
+    begin, end = HARDWARE.get(link, (0, 0))
+    body[begin:end] = bytes(len(body[begin:end]))
     if len(body) <= LINKS[link][0]:
         return
     start, kind = network_header(body, link)
-    if link == ETHERNET:
-        body[0:12] = bytes(12)  # hardware addresses identify a host as well
     version = body[start] >> 4
     if kind in (None, 0x0800) and version == 4 and len(body) >= start + 20:
         body[start + 10 : start + 12] = bytes(2)
         at, size = start + 12, 4
-        blank_payload(body, start + 4 * (body[start] & 15), body[start + 9])
+        transport = start + 4 * (body[start] & 15)
+        # Options may hold the addresses of routers; zeros end them.
+        body[start + 20 : transport] = bytes(len(body[start + 20 : transport]))
+        is_later = int.from_bytes(body[start + 6 : start + 8], "big") & FRAGMENT
+        blank_payload(body, transport, 0 if is_later else body[start + 9])
+        map_options(body, transport, with_key)
     elif kind in (None, 0x86DD) and version == 6 and len(body) >= start + 40:
         at, size = start + 8, 16
         blank_payload(body, start + 40, body[start + 6])
+        map_options(body, start + 40, with_key)
     else:
         body[start:] = bytes(len(body) - start)
         return
-    if link == SLL:
-        body[6:14] = bytes(8)
-    if link == SLL2:
-        body[12:20] = bytes(8)
     for place in (at, at + size):
         body[place : place + size] = with_key.packed(bytes(body[place : place + size]))
+
+
+def map_options(body: bytearray, start: int, with_key: Anonymizer) -> None:
+    """Map the addresses that a TCP header's options offer to its peer (RFC 8684, 3.4.1)."""
+    at = start + 20
+    while at + 4 <= len(body):
+        kind, length = body[at], body[at + 1]
+        if kind == END:
+            return
+        if kind == NOTHING:
+            at += 1
+            continue
+        if kind == MPTCP and body[at + 2] >> 4 == ADD_ADDR:
+            # With a port, and with the sender's proof, IPv4's are up to 18 bytes long.
+            size = 16 if length >= 4 + 16 else 4
+            place = slice(at + 4, at + 4 + size)
+            if len(body[place]) == size:
+                body[place] = with_key.packed(bytes(body[place]))
+            else:
+                body[place] = bytes(len(body[place]))
+        at += max(length, 2)
 
 
 def blank_payload(body: bytearray, start: int, protocol: int) -> None:

@@ -187,8 +187,8 @@ def test_polls_that_fail_are_counted_and_told(tmp_path: Path) -> None:
     assert done.returncode == 1  # it is empty
     document = manifest(tmp_path / "run")
     assert document["polls"] == 0
-    assert re.search(r"note: ss samples: (\d+) of \1 polls failed", done.stderr)
-    assert re.search(r"note: queue samples: (\d+) of \1 polls failed", done.stderr)
+    assert re.search(r"note: (\d+) of \1 polls of ss failed", done.stderr)
+    assert re.search(r"note: (\d+) of \1 polls of queue failed", done.stderr)
 
 
 @pytest.mark.parametrize(
