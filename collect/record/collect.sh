@@ -352,7 +352,9 @@ while [ -z "$ended" ]; do
   fi
   sleep 0.2 2>/dev/null || sleep 1
 done
-[ -n "$child" ] && kill "$child" 2>/dev/null
+# With what COMMAND started and waits for.
+family() { for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do echo "$kid"; family "$kid"; done; }
+[ -n "$child" ] && kill "$child" $(family "$child") 2>/dev/null
 # A device that went, or whoever killed it: later packets are missing.
 packets_ended=
 if [ -n "${tcpdump:-}" ] && ! kill -0 "$tcpdump" 2>/dev/null; then

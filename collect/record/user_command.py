@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import select
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...probes.base.errors import HostError
@@ -58,15 +63,58 @@ class UserCommand:
         return 0 if code is None else 128 - code if code < 0 else code
 
     def stop(self) -> None:
-        """End it, if it is not over yet."""
+        """End it, if it is not over yet, with what it started and waits for."""
         if self.process is None or self.ended:
             return
-        self.process.terminate()
+        family = [self.process.pid, *descendants(self.process.pid)]
+        handles = list(filter(None, map(_handle, family)))
+        self.process.terminate()  # Linux has no handles before 5.3
         try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            _send(handles, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S)
+            _wait(handles, STOP_S)
+            _send(handles, signal.SIGKILL)
+        finally:
+            for handle in handles:
+                os.close(handle)
+        self.process.kill()
+        self.process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs; those that were left alone are none.
+
+    Source: /proc/PID/task/TID/children, see proc_pid_task_tid_children(5).
+    """
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, path.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def _handle(pid: int) -> int | None:
+    """A descriptor of a process, which means this process for ever; None if it is gone."""
+    with contextlib.suppress(OSError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def _send(handles: list[int], number: signal.Signals) -> None:
+    for handle in handles:
+        with contextlib.suppress(OSError):  # it is over
+            signal.pidfd_send_signal(handle, number)
+
+
+def _wait(handles: list[int], timeout_s: float) -> None:
+    """Wait until all of these processes are over, but no longer than that."""
+    deadline = time.monotonic() + timeout_s
+    left = handles
+    while left and (rest := deadline - time.monotonic()) > 0:
+        over = select.select(left, [], [], rest)[0]
+        left = [handle for handle in left if handle not in over]
 
 
 def calling_user() -> pwd.struct_passwd | None:

@@ -17,6 +17,15 @@ from . import accounting
 UNFINISHED = "unknown: the collector is at work, or was killed"
 
 
+def in_utf_8(value: object) -> object:
+    """A setting of the user's as JSON can hold it: bytes that are no UTF-8 become \\x.. texts."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    if isinstance(value, dict):
+        return {name: in_utf_8(each) for name, each in value.items()}
+    return [in_utf_8(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 class ManifestWriter:
     """Collects the facts; `at_start` and `at_end` are whole manifests."""
 
@@ -33,13 +42,14 @@ class ManifestWriter:
         plan, survey = self.plan, self.attaching.host
         host = facts.host(plan.select.prefix)
         chosen, rung = survey.target, RUNGS[self.attaching.rung]
+        command = [str(in_utf_8(word)) for word in plan.command]
         return {
             "format": "bbrscope-bundle",
             "version": 1,
             "name": plan.output.name,
             "bbr": chosen.version.name if chosen else None,
-            "scenario": {"id": "live", "description": " ".join(plan.command) or "recorded live"},
-            "setup": {"filters": plan.select.describe(), "command": list(plan.command)},
+            "scenario": {"id": "live", "description": " ".join(command) or "recorded live"},
+            "setup": {"filters": in_utf_8(plan.select.describe()), "command": command},
             "kernel": host["kernel"],
             "constants": facts.constants(survey.types),
             "rung": self.attaching.rung,

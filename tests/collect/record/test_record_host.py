@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bbrscope.collect.record import user_command
 from bbrscope.collect.record.output import check
 
 from tests.packed_rows import unpacked
+from tests.processes import runs, wait_until
 from tests.recordings import MAIN, manifest, text
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -618,6 +620,33 @@ def test_a_command_that_leaves_others_running_ends_the_recording_and_that_is_tol
     assert done.returncode == 1
     assert "ended: the command ended (status 7)" in done.stderr
     assert "what COMMAND leaves running is not waited for" in done.stderr
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+def test_what_a_command_waits_for_ends_with_the_recording(
+    trap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    inner = f"{trap}echo $$ >> {started}; sleep 100; sleep 100"
+    script = f"echo $$ >> {started}; sh -c '{inner.replace(chr(39), chr(34))}'; true"
+    monkeypatch.setattr(user_command, "STOP_S", 2.0)
+    command = user_command.UserCommand(["sh", "-c", script])
+    command.start()
+    wait_until(lambda: started.exists() and started.read_text().count("\n") == 2)
+    command.stop()
+    wait_until(lambda: not any(map(runs, started.read_text().split())))
+    assert command.status == 143
+
+
+def test_a_command_that_is_no_utf_8_leaves_a_bundle_that_can_be_read(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--rung", "inet_diag", "--no-packets", "-o", str(out), "--")
+    with Traffic():
+        done = ran(*words, "sh", "-c", "sleep 1.5", os.fsdecode(b"caf\xe9 \xc3\xa9"))
+    assert done.returncode == 0, done.stderr
+    assert manifest(out)["setup"]["command"][-1] == "caf\\xe9 é"
+    loaded = followed(tmp_path / "s.duckdb", "ingest", str(out))
+    assert loaded.returncode == 0, loaded.stderr
 
 
 def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:

@@ -155,6 +155,22 @@ class TestOnThisKernel:
         assert int(re.findall(r"^ *(\d+)$", counted, re.MULTILINE)[0]) > 50
 
 
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_what_a_command_waits_for_ends_with_the_script(collector: Path, tmp_path: Path) -> None:
+    started, said = tmp_path / "started", tmp_path / "said"
+    command = ["sh", str(collector), "-r", "tcp_probe", "-n", "-o", str(tmp_path / "run"), "--"]
+    inner = f"sh -c 'echo $$ >> {started}; sleep 100; sleep 100'; true"
+    with said.open("w") as stderr:
+        script = subprocess.Popen([*command, "sh", "-c", inner], stderr=stderr)
+    wait_until(lambda: started.exists())
+    script.terminate()
+    script.wait(100)
+    wait_until(lambda: not any(map(runs, started.read_text().split())))
+
+
 @pytest.mark.parametrize(
     ("tcpdump", "status", "packets", "said"),
     [
