@@ -17,6 +17,7 @@ from ...probes.program import probe
 from .host.helpers import output_of
 
 TCP_LISTEN = 10  # include/net/tcp_states.h
+HOSTS_PIDS = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 COMMON = "$sk->__sk_common"
 # A port that a process listens on is that of its network namespace.
 _LISTENING = "@listening[(uint64){netns}, (uint64){port}]"
@@ -176,6 +177,22 @@ OF_PROCESS = " || ".join(
         f"@had[(uint64)$sk->{FIELDS['sk.cookie'].path}] == 1",
     )
 )
+
+
+def require_kernels_pids(pids: tuple[int, ...]) -> None:
+    """Refuse processes whose numbers are not those by which the kernel's probes know them.
+
+    bpftrace's pid is the host's number up to 0.21, and may be a thread's in later ones.
+
+    Raises:
+        HostError: this process is in another PID namespace than the host's.
+    """
+    if pids and os.stat("/proc/self/ns/pid").st_ino != HOSTS_PIDS:
+        raise HostError(
+            "this is a PID namespace of its own (a container): by --pid probes would take another"
+            " process for this one",
+            "run it on the host with the host's number, or choose by --port, --address, --cgroup",
+        )
 
 
 def known_sockets(pids: tuple[int, ...]) -> list[str]:

@@ -64,9 +64,11 @@ def probe_program(
     """The text of the bpftrace program for one way of attaching; see Program for `backs_off`.
 
     Raises:
-        HostError: a process, cgroup or namespace of the filters does not exist.
+        HostError: a process, cgroup or namespace of the filters does not exist, or a process
+            cannot be told from others.
     """
     assert host.target is not None
+    filters.require_kernels_pids(select.pids)
     assert host.types is not None
     kernel = target.program_host(host.target, host.types)
     wanted = filters.condition(select, attach.argument)

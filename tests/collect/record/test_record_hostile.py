@@ -14,10 +14,14 @@ import pytest
 
 from tests.collect.record.test_record_host import (
     MAIN,
+    SELF_TALK,
     Traffic,
     collect,
     left_behind,
     manifest,
+    needs_bbr,
+    needs_bpftrace,
+    needs_btf,
     needs_root,
     ran,
     rows,
@@ -215,6 +219,32 @@ def test_a_kernel_without_btf_is_reported(rung: str, tmp_path: Path) -> None:
     else:
         assert done.returncode == 0, done.stderr
         assert manifest(tmp_path / "run")["rung"] == "inet_diag"
+
+
+@pytest.mark.parametrize("rung", ["", "tcp_probe"])
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_in_a_container_no_other_process_is_taken_for_the_one_that_was_meant(
+    rung: str, tmp_path: Path
+) -> None:
+    """There probes would look for the host's process of that number."""
+    words = collect(*(("--rung", rung) if rung else ()), *QUICK, "-o", str(tmp_path / "run"))
+    talk = f"{sys.executable} {tmp_path}/talk.py"
+    talking = f"{talk} > {tmp_path}/said & until [ -s {tmp_path}/said ]; do sleep 0.1; done"
+    script = f'{talking}; "$@" --pid $!'
+    (tmp_path / "talk.py").write_text(SELF_TALK.replace("range(300)", "range(2000)"))
+    done = failed(["unshare", "-p", "-f", "--mount-proc", "sh", "-c", script, "sh", *words])
+    assert "PID namespace of its own" in done.stderr
+    if rung:
+        assert done.returncode == 1
+        assert not (tmp_path / "run").exists()
+    else:
+        assert done.returncode == 0, done.stderr
+        document = manifest(tmp_path / "run")
+        assert document["rung"] == "inet_diag"
+        assert document["socket_samples"]
 
 
 def test_a_command_that_is_there_but_cannot_run_ends_it(tmp_path: Path) -> None:
