@@ -126,7 +126,8 @@ class _Loader:
         in_order = self.salvage and is_out_of_order(path, shown)
         reader = EventReader(path, shown, self.salvage, manifest.lost > 0, self.progress, in_order)
         decided = layout.decide(reader.header.columns(), manifest.raw)
-        self._load_events(reader)
+        if not self._load_events(reader):
+            return self._load_eventless(reader)
         self._load_single_file(reader)
         notes = [*self._judge(reader), *columns_left_out(reader.header, decided.version)]
         self._note(self._rows_of(notes))
@@ -168,20 +169,28 @@ class _Loader:
         totals = dict.fromkeys(("rows", "half_events"), 0) | {"salvaged": False}
         return self._load_run({**decided, **totals}, [], more=True)
 
-    def _load_events(self, reader: EventReader) -> None:
-        """Stream the events into the store; DuckDB pulls one batch at a time."""
-        batches = self._shown(reader.batches())
-        first = next(batches, None)
-        if first is None:
+    def _load_eventless(self, reader: EventReader) -> Outcome:
+        """Write a run of which ss alone saw sockets: filters left them out, or they were idle."""
+        self._count_rows(reader)
+        if self.bundle.optional(SS) is None:
             raise BundleError(
                 f"{reader.shown} has no whole event",
                 "record again while BBR connections are sending",
             )
+        return self._load_without_events()
+
+    def _load_events(self, reader: EventReader) -> bool:
+        """Stream the events into the store, a batch at a time; False where there is none."""
+        batches = self._shown(reader.batches())
+        first = next(batches, None)
+        if first is None:
+            return False
         with streamed(self.con, "incoming_events", first.schema, chain([first], batches)):
             self.con.execute(
                 "INSERT INTO events BY NAME "
                 f"SELECT {self.run_id}::INTEGER AS run_id, * FROM incoming_events"
             )
+        return True
 
     def _shown(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

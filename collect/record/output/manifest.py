@@ -107,6 +107,9 @@ class ManifestWriter:
         survey = self.attaching.host
         if survey.target and target.instance(survey.target.module) != survey.instance:
             notes.append(f"module {survey.target.module} was unloaded during the recording")
+        rows = self._rows(tracer_end)
+        if tracer_end is not None and side.socket_samples and not any(rows["events"].values()):
+            notes.append("no event was recorded of the sockets that ss saw: idle, or not chosen")
         return {
             **self.facts,
             "ended": ended,
@@ -117,7 +120,7 @@ class ManifestWriter:
             "socket_samples": side.socket_samples,
             "clocks": clocks.describe(self.begin, clocks.sample()),
             "settings_changed": self._changes(),
-            **self._rows(tracer_end),
+            **rows,
         }
 
     def _rows(self, tracer_end: TracerEnd | None) -> dict[str, Any]:

@@ -164,6 +164,7 @@ class TestBpftraceThatDoesNotFit:
         assert isinstance(accounting, dict)
         assert accounting["probes"]["T"]["attempted"] == 0
         assert accounting["complete"]
+        assert "note: no event was recorded of the sockets that ss saw" in done.stderr
 
     def test_one_that_stood_still_leaves_rows_in_order_and_none_missing(
         self, tmp_path: Path

@@ -67,6 +67,25 @@ def test_a_run_of_samples_alone_has_flows_a_rung_and_no_events(sampled: Store) -
     assert flow == [(1, *ends, 7, 6 * 1_250_000, pytest.approx(10.0), "PROBE_BW")]
 
 
+def test_samples_make_a_run_where_no_event_was_recorded_beside_them(tmp_path: Path) -> None:
+    """As --sample leaves it that chose none of few flows, and a host whose flows were idle."""
+    lines = ["#T,ns,sk,tp.delivered,bbr.rtt_cnt"]
+    with store_of(tmp_path, ss_text([STARTUP, CRUISE]), lines) as store:
+        found = store.con.execute("SELECT rung, events, flows FROM runs").fetchall()
+        assert found == [("inet_diag", 0, 1)]
+        assert store.con.execute("SELECT count(*) FROM samples").fetchall() == [(2,)]
+
+
+def test_rows_that_are_gone_are_told_though_samples_are_there(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "gone", ["#T,ns,sk,tp.delivered,bbr.rtt_cnt"], events={"T": 3})
+    (bundle / "ss.txt.zst").write_bytes(zstandard.compress(ss_text([STARTUP]).encode()))
+    with (
+        open_store(tmp_path / "s.duckdb") as store,
+        pytest.raises(BundleError, match="T: 0 rows, the manifest says 3"),
+    ):
+        ingest(store, bundle)
+
+
 def test_samples_beside_events_find_their_flow(tmp_path: Path) -> None:
     """Rows N, or I, say the ends; the sample names them as ss does."""
     lines = [
