@@ -15,6 +15,7 @@ from ...probes.fields import FIELDS
 from ...probes.flow_share import ASKED, is_in_share
 from ...probes.program import probe
 from .host.helpers import output_of
+from .host.ss_sockets import socket_lines
 
 TCP_LISTEN = 10  # include/net/tcp_states.h
 HOSTS_PIDS = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
@@ -220,7 +221,7 @@ def _sockets_of(pid: int) -> list[str]:
     """Where the probes look for a process's sockets."""
     namespace, prefix = _network_of(pid)
     places = []
-    for line in output_of([*prefix, "ss", "-tanpeOH"]).splitlines():
+    for line in socket_lines(output_of([*prefix, "ss", "-tanpeOH"])):
         local, cookie = _LOCAL_PORT.match(line), _COOKIE.search(line)
         if f"pid={pid}," not in line or local is None or cookie is None:
             continue

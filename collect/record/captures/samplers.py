@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ....probes.base.plurals import plural
 from ..host.helpers import answer_of
+from ..host.ss_sockets import socket_lines
 from ..output.outputs import Output
 from .place import Place
 
@@ -122,7 +123,7 @@ def ss_lines(prefix: list[str], expression: list[str], pids: Sequence[int] = ())
     if text is None:
         return None
     taken = (before + time.monotonic_ns()) // 2
-    lines = [line for line in text.splitlines() if " bbr" in line]
+    lines = [line for line in socket_lines(text) if " bbr" in line]
     if pids:
         lines = [line for line in lines if any(f"pid={pid}," in line for pid in pids)]
         lines = [USERS.sub("", line) for line in lines]  # names of programs are nobody's business

@@ -16,6 +16,7 @@ from bbrscope.collect.bundle.rungs import LADDER, RUNGS
 from bbrscope.collect.record import filters
 from bbrscope.collect.record.captures import place
 from bbrscope.collect.record.host import bpftrace, ladder, target
+from bbrscope.collect.record.host.ss_sockets import socket_lines
 from bbrscope.probes import known
 from bbrscope.probes.attach import Attach, Host
 from bbrscope.probes.base.errors import HostError
@@ -195,6 +196,34 @@ def test_ss_is_asked_with_the_same_filters_and_all_of_them_must_hold() -> None:
     ends = "src 192.0.2.1 or dst 192.0.2.1 or src [2001:db8::1] or dst [2001:db8::1]"
     assert addresses == f"( {ends} )"
     assert filters.Filters().ss() == [""]
+
+
+def test_a_socket_is_one_line_whatever_its_programs_and_cgroups_are_called() -> None:
+    first = 'ESTAB 0 0 10.0.0.1:5 10.0.0.2:6 users:(("a\nb",pid=7,fd=3)) sk:1 cgroup:/x <-> ts bbr'
+    other = "FIN-WAIT-1 0 12 [::1]:5 [::1]:6 sk:2 cgroup:/y\u2028z\x0c/\n\nw <-> cubic"
+    listening = "LISTEN 0 128 *:22 *:* sk:3"
+    lines = socket_lines(f"{first}\n{other}\n{listening}\n")
+    assert [line.split()[0] for line in lines] == ["ESTAB", "FIN-WAIT-1", "LISTEN"]
+    assert 'users:(("a b",pid=7,fd=3)) sk:1' in lines[0]
+    assert lines[1].endswith("cgroup:/y z / w <-> cubic")
+    assert socket_lines("") == []
+
+
+def test_a_program_with_a_line_break_in_its_name_is_found_by_its_number(tmp_path: Path) -> None:
+    name = tmp_path / "two\nlines"
+    name.symlink_to(sys.executable)
+    talk = "import socket as s\na = s.create_server(('127.0.0.1', 0)); b = s.create_connection("
+    talk += "a.getsockname())\nprint('', flush=True)\ninput()"
+    with subprocess.Popen(
+        [name, "-c", talk], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        assert Path(f"/proc/{running.pid}/comm").read_text() == "two\nlines\n"
+        places = filters.known_sockets((running.pid,))
+        running.communicate("\n", timeout=20)
+    assert len([place for place in places if "@had[(uint64)0x" in place]) == 1
+    assert len([place for place in places if place.startswith("@listening")]) == 1
 
 
 def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens(
