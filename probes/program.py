@@ -318,7 +318,9 @@ class Program:
         body = [
             line for row in self.printer.rows for line in print_text(f"{row.header}\\n", longest)
         ]
-        body += [f"  {one}" for one in ("@self[0] = (uint64)pid;", *self.begin_with)]
+        # Signals name the host's number, which bpftrace's own pid is not in a container.
+        own = "@self[0] = (uint64)((struct task_struct *)curtask)->tgid;"
+        body += [f"  {one}" for one in (own, *self.begin_with)]
         if self.backs_off:
             body.append("  @since[0] = (uint64)0; @share[0] = (uint64)1; @share[1] = (uint64)1;")
         if self.attach.rung == "kprobe":

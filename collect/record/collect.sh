@@ -112,6 +112,8 @@ rm -f "$work/info"
 rewrite="s/@MODULE@/$module/g"
 if [ $old = yes ]; then
   rewrite="$rewrite;s/^fentry:/kfunc:/;s/^fexit:/kretfunc:/;s/args\./args->/g"
+  # Its pid is the host's number everywhere.
+  rewrite="$rewrite;s/((struct task_struct \*)curtask)->tgid/pid/"
   rewrite="$rewrite;s/((uint64)\$sk + offsetof(struct inet_connection_sock, icsk_ca_priv))/\$icsk->icsk_ca_priv/"
   rewrite="$rewrite;s/((uint64)\(a[a-z0-9>.-]*\) + offsetof(struct sk_buff, cb))/((struct sk_buff *)\1)->cb/"
 fi

@@ -34,7 +34,8 @@ def command(as_json: bool, output: Path, bundle: Path | None) -> None:
 
     With --bundle, say how complete a recording is: per probe, attempted = recorded + cut (began
     after the recording ended) + lost, as counted in the kernel; sequence numbers that the rows
-    lack; calls at which tp.delivered does not add up.
+    lack; events out of order or there twice; calls at which tp.delivered does not add up; rows
+    that are more or fewer than the manifest says.
 
     \b
     Examples:

@@ -146,6 +146,15 @@ def test_a_condition_guards_every_probe_that_prints(rung: str) -> None:
     assert sum("== 443" in body for body in printing) >= len(printing) - 1
 
 
+@pytest.mark.parametrize("rung", RUNGS)
+def test_bpftrace_knows_a_signal_to_itself_by_the_hosts_number(rung: str) -> None:
+    """In a container, bpftrace 0.22's own pid is another: its end was only known by a timeout."""
+    text = program("v1", rung)
+    assert "@self[0] = (uint64)((struct task_struct *)curtask)->tgid;" in text
+    own = re.findall(r"(?<![\w.>])pid\b", re.sub(r"//.*", "", text))
+    assert own == []
+
+
 def test_no_program_chooses_between_values_of_maps() -> None:
     """bpftrace 0.23 (Debian 13) dies of a segmentation fault at that."""
     version = bbr_versions.VERSIONS["v1"]
