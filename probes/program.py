@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 
 from . import leaving
-from .attach import Attach, Host
+from .attach import OWN_NUMBER, Attach, Host
 from .bbr_versions import EXIT, Version
 from .flow_share import BACKED_OFF, is_in_share
 from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
@@ -318,9 +318,7 @@ class Program:
         body = [
             line for row in self.printer.rows for line in print_text(f"{row.header}\\n", longest)
         ]
-        # Signals name the host's number, which bpftrace's own pid is not in a container.
-        own = "@self[0] = (uint64)((struct task_struct *)curtask)->tgid;"
-        body += [f"  {one}" for one in (own, *self.begin_with)]
+        body += [f"  {one}" for one in (OWN_NUMBER, *self.begin_with)]
         if self.backs_off:
             body.append("  @since[0] = (uint64)0; @share[0] = (uint64)1; @share[1] = (uint64)1;")
         if self.attach.rung == "kprobe":

@@ -12,6 +12,7 @@ from .column_plan import I64
 from .loop_memory import (
     B_FIRST,
     F_BEFORE,
+    F_COOKIE,
     F_DELIVERED,
     F_GENERATION,
     F_IDENTITY,
@@ -91,20 +92,41 @@ def begin_flow(socket: int, sockets: I64, flows: I64, state: I64) -> None:
 
 
 @jit
+def names_another(socket: int, cookie: int, sockets: I64, flows: I64) -> bool:
+    """Tell whether a row's cookie (0: none yet) is that of another socket than the flow's so far.
+
+    No two sockets share one, and none changes its own: the kernel skipped the probe at the end of
+    the socket that the address was of.
+    """
+    flow = sockets[socket, S_FLOW]
+    if flow < 0 or cookie == 0:
+        return False
+    return bool(flows[flow, F_COOKIE] != 0 and flows[flow, F_COOKIE] != cookie)
+
+
+@jit
 def place_in_flow(
-    socket: int, kind: int, number: int, come: int, sockets: I64, flows: I64, state: I64
+    socket: int,
+    kind: int,
+    number: int,
+    come: int,
+    other: bool,
+    sockets: I64,
+    flows: I64,
+    state: I64,
 ) -> None:
     """Begin a flow if one begins with this event, and note what an init says of it.
 
-    Where the numbers go on it is the same socket, which had left BBR and came back.
+    Where the numbers go on it is the same socket, which had left BBR and came back, unless the row
+    names another.
     """
-    if begins_flow(socket, kind, number, come, sockets):
+    if other or begins_flow(socket, kind, number, come, sockets):
         expected = sockets[socket, S_NEXT]
         went_back = number >= 0 and number < expected
         if went_back or sockets[socket, S_IDENTITY] > 0:
             sockets[socket, S_NEXT] = sockets[socket, S_FROM]
             sockets[socket, S_FROM] = 0
-        elif number >= 0 and number == expected:
+        elif not other and number >= 0 and number == expected:
             sockets[socket, S_LEFT] = 1
         begin_flow(socket, sockets, flows, state)
     if come >= 0:

@@ -32,7 +32,7 @@ from .column_plan import (
     TAG_START,
     Plan,
 )
-from .generations import check_number, place_in_flow
+from .generations import check_number, names_another, place_in_flow
 from .loop_memory import (
     B_EXIT_NS,
     B_KIND,
@@ -260,7 +260,10 @@ def open_event(
     if tags[tag, TAG_SEQNO] >= 0:
         number = values[row, tags[tag, TAG_SEQNO]]
     come = how_far(row, tag, values, tags)
-    place_in_flow(socket, kind, number, come, sockets, flows, state)
+    other = False
+    if tags[tag, TAG_COOKIE] >= 0:
+        other = names_another(socket, values[row, tags[tag, TAG_COOKIE]], sockets, flows)
+    place_in_flow(socket, kind, number, come, other, sockets, flows, state)
     if number >= 0:
         check_number(socket, number, ns, sockets, slots, state)
     flow = sockets[socket, S_FLOW]

@@ -7,22 +7,20 @@ that looks at each row once and no further than to the last column that it needs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import zstandard
 
 from ....probes.base.plurals import plural
 from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT, SET_BY_INIT
 from ....probes.packed_columns import Part, places
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
+from .whole_lines import whole_lines
 
 SHOWN = 20
 EVENT_ROWS = ("M", "S", "E", "H", "U", "L", "I", "T")
 EXIT_OF = {call.entry: call.exit for call in CALLS}
 ENTRY_OF = {call.exit: call.entry for call in CALLS}
-CHUNK = 1 << 20
 U32 = 1 << 32
 # No event of the socket had a number yet.
 UNNUMBERED = -1
@@ -80,7 +78,8 @@ class RowPlan:
     `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
     all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them;
     `gain` is where a row of main() has SET_BY_INIT, if it does; of what is behind `last` only that
-    counts; `ends` is where a row that names a socket has ENDS.
+    counts; `ends` is where a row that names a socket has ENDS, `cookie` where a sample has the
+    socket's (0: nowhere).
     """
 
     letters: str
@@ -92,6 +91,7 @@ class RowPlan:
     growing: tuple[Place, ...]
     gain: Place | None
     ends: tuple[int, ...]
+    cookie: int
     last: int
 
     def how_far(self, values: list[bytes]) -> int:
@@ -103,6 +103,10 @@ class RowPlan:
         for shift, place in zip((32, 0), self.growing, strict=False):
             come += _value(values, place) << shift
         return come
+
+    def cookie_in(self, values: list[bytes]) -> bytes:
+        """The socket's cookie as a sample says it; 0 where a row does not, or it has none yet."""
+        return values[self.cookie] if self.cookie else b"0"
 
     def ends_of(self, values: list[bytes]) -> tuple[bytes, ...]:
         """ENDS as a row says them."""
@@ -124,7 +128,7 @@ class SocketSoFar:
     CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
     called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
-    last sample.
+    last sample, which also said its `cookie` (0: it has none yet).
     """
 
     next: int
@@ -138,10 +142,15 @@ class SocketSoFar:
     called: bool = False
     begun: bool = False
     come: int = -1
+    cookie: bytes = b"0"
 
     def begin(self) -> None:
         """Forget what was of the flow before."""
-        self.called, self.begun, self.come = False, False, -1
+        self.called, self.begun, self.come, self.cookie = False, False, -1, b"0"
+
+    def is_other(self, cookie: bytes) -> bool:
+        """Whether a row's cookie is another socket's: the probe at this one's end was skipped."""
+        return b"0" not in (cookie, self.cookie) and cookie != self.cookie
 
 
 def check(path: Path) -> Completeness:
@@ -206,11 +215,16 @@ class Checker:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
         growing = _places(names, SET_BACK_BY_INIT) if letters == "T" else ()
-        needed = [*ends, *(place[name] for name in wanted), *chain.values()]
+        cookie = place.get("sk.cookie", 0) if letters == "T" else 0
+        needed = [*ends, cookie, *(place[name] for name in wanted), *chain.values()]
         last = max(needed + [at for at, _ in growing])
         number, ns = place.get("seqno", 0), place.get("ns", 0)
-        plan = RowPlan(letters, ns, place["sk"], number, chain, whole, growing, gain, ends, last)
-        self._plans[tag.encode()] = reader, plan
+        self._plans[tag.encode()] = (
+            reader,
+            RowPlan(
+                letters, ns, place["sk"], number, chain, whole, growing, gain, ends, cookie, last
+            ),
+        )
 
     def finish(self) -> Completeness:
         """Return the result; calls that are still under way have no exit row."""
@@ -224,6 +238,7 @@ class Checker:
         """The first row of an event."""
         self._rows[plan.letters] += 1
         sk, number, come = values[plan.sk], int(values[plan.number]), plan.how_far(values)
+        cookie = plan.cookie_in(values)
         socket = self._sockets.get(sk)
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(number)
@@ -231,7 +246,7 @@ class Checker:
         elif number < socket.next and int(values[plan.ns]) <= int(socket.newest):
             self._come_late(plan, values, socket)
             return
-        elif number < socket.next or number == 0:
+        elif number < socket.next or number == 0 or socket.is_other(cookie):
             # Of the next socket at this address, whose first events are missing unless this is one.
             self.result.flows += 1
             self._begin_at(number, values[plan.ns], sk, socket)
@@ -252,6 +267,7 @@ class Checker:
         if number == 0 or letters == "I":
             socket.delivered = -1
         socket.come = come if come >= 0 else socket.come
+        socket.cookie = cookie if cookie != b"0" else socket.cookie
         socket.begun |= letters == "I" or (letters == "M" and socket.called)
         socket.called |= letters == "M"
         if not socket.begun:
@@ -265,9 +281,10 @@ class Checker:
     def _begin_at(self, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         """Another socket begins at the address, with its event of this number."""
         socket.begin()
-        if number:
-            self._miss(number, number, ns, sk, socket)
-        socket.next = number
+        if number < socket.next:
+            if number:
+                self._miss(number, number, ns, sk, socket)
+            socket.next = number
 
     def _miss(self, missing: int, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         """Numbers before this one are missing; a late event may still bring them."""
@@ -372,17 +389,3 @@ def _places(names: list[str], wanted: Sequence[str]) -> tuple[Place, ...]:
     """Where the wanted fields are, in their order; () if the row lacks the first."""
     found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(wanted))}
     return tuple(found[name] for name in wanted if name in found) if wanted[0] in found else ()
-
-
-def whole_lines(path: Path) -> Iterator[bytes]:
-    """Decompressed lines, many at a time; a stream cut short ends at its last whole line."""
-    with path.open("rb") as raw:
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        left = b""
-        try:
-            while data := reader.read(CHUNK):
-                lines, end, left = (left + data).rpartition(b"\n")
-                if end:
-                    yield lines
-        except zstandard.ZstdError:
-            return

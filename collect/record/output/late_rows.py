@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from .check import whole_lines
 from .held_rows import HeldRows
 from .stream import ROW, Compressed
+from .whole_lines import whole_lines
 
 HEADER = re.compile(rb"^#.*\n", re.MULTILINE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....probes.base.plurals import plural, worded
 from ...bundle.quality import CODES
-from .check import whole_lines
+from .whole_lines import whole_lines
 
 
 def differences(events: Path, said: Mapping[str, int] | None) -> list[str]:

@@ -67,6 +67,31 @@ def test_samples_of_a_bbr_that_init_set_back_are_another_flow(
     assert notes == ["left_bbr", "back_to_bbr"]
 
 
+@pytest.mark.parametrize(
+    ("cookies", "flows"),
+    [((7, 7), 1), ((7, 8), 2), ((0, 8), 1), ((7, 0), 1), ((0, 0), 1)],
+)
+@pytest.mark.parametrize("rounds", [0, 9])
+def test_a_sample_with_another_cookie_is_of_another_socket(
+    cookies: tuple[int, int], flows: int, rounds: int, make_bundle: Make
+) -> None:
+    """The kernel skipped the probe at its end: numbers go on, and no row names the new one.
+
+    That BBR was set back tells the two apart where there is no cookie yet.
+    """
+    head = [line.replace("seqno,bbr.rtt", "seqno,sk.cookie,bbr.rtt") for line in HEAD[:1]]
+    made = [name(1, 256), f"T,1,a,0,{cookies[0]},3,1", f"T,2,a,1,{cookies[1]},{rounds},1"]
+    back = rounds < 3 and flows == 1
+    times, found, notes = read(make_bundle([*head, *HEAD[1:], *made]))
+    assert len(found) == (2 if back else flows)
+    assert [flow.left for flow in found] == [back, *[False] * (len(found) - 1)]
+    assert notes == (["left_bbr", "back_to_bbr"] if back else [])
+    if flows == 2:
+        assert times == {1: [1], 2: [2]}
+        assert found[0].addresses["sport"] == 1
+        assert found[1].addresses == {}
+
+
 def begun(ns: int, port: int, number: int) -> list[str]:
     """A call of init(), and of main() after it."""
     return [
