@@ -172,7 +172,7 @@ def _match(
     events = one(con, "SELECT count(*) AS n FROM events WHERE run_id = $run_id", **run)["n"]
     row["clock"] = "manifest" if line.known else "acks" if events else "realtime"
     if line.known:
-        row |= {"offset_ns": line.offset, "drift_ns": line.drift}
+        row |= {"offset_ns": line.offset, "drift_ns": line.moved}
     pairs = one(con, match.PAIRS, **run, **line.values())
     row |= _shift(row, pairs, line)
     shift = row.get("shift_ns")
@@ -190,7 +190,7 @@ class _ClockLine:
     """CLOCK_REALTIME minus CLOCK_MONOTONIC by the manifest's readings, `offset` and `drift`.
 
     A straight line through them from `at` on for `span`; or, where the clock was set, `drift` is
-    all there from `at` on.
+    all there from `at` on. `moved` is by how much it had changed at the end.
     """
 
     known: bool
@@ -199,6 +199,7 @@ class _ClockLine:
     offset: int = 0
     drift: int = 0
     sudden: bool = False
+    moved: int = 0
 
     @classmethod
     def of(cls, clocks: tuple[Clock, ...]) -> _ClockLine:
@@ -207,8 +208,10 @@ class _ClockLine:
         first, last = clocks[0], clocks[-1]
         offset = first.realtime_ns - first.monotonic_ns
         drift = last.realtime_ns - last.monotonic_ns - offset
-        span = max(1, last.realtime_ns - first.realtime_ns)
-        return cls(True, first.realtime_ns, span, offset, drift)
+        span = last.realtime_ns - first.realtime_ns
+        if span <= 0:  # set back by more than the recording took: there is no line
+            return cls(True, first.realtime_ns, offset=offset, moved=drift)
+        return cls(True, first.realtime_ns, span, offset, drift, moved=drift)
 
     def set_at(self, ahead: dict[str, Any]) -> _ClockLine:
         """The same if the capture tells of one step forward that made most of the drift."""

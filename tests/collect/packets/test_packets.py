@@ -497,6 +497,21 @@ def test_a_clock_that_is_set_while_recording_leaves_packets_where_they_were(
     assert abs(off) < 100_000
 
 
+def test_a_clock_set_back_by_more_than_the_recording_took_is_told(
+    store: Store, tmp_path: Path
+) -> None:
+    """The end is before the beginning: there is no line through the two."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["clocks"]["end"]["realtime_ns"] -= 3600 * 10**9
+
+    outcome = ingest(store, _changed_bundle(tmp_path, change))
+    assert outcome.notes.keys() >= {"clock_drift"}
+    assert outcome.matched == outcome.mains > 9000
+    (said,) = _one(store, "SELECT detail FROM capture_quality WHERE kind = 'clock_drift'")
+    assert "moved by -36" in said
+
+
 def test_options_given_twice_and_icmp_quotes_do_no_harm(store: Store, tmp_path: Path) -> None:
     stamps = b"\x08\x0a" + struct.pack("!II", 1, 2) + b"\x08\x0a" + struct.pack("!II", 3, 4)
     quoted = struct.pack("!BBHI", 3, 4, 0, 0) + ipv4(tcp(1, 2, 16))
