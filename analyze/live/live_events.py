@@ -9,11 +9,14 @@ from ...collect.events.addresses import endpoints, flow_name
 from ...collect.events.lines import header
 from ...collect.events.lines.header import (
     ADDRESSES,
+    ENTRY,
+    EXIT,
     IDENTITY,
     MAX_HEADER,
     PARAMETERS,
     Tag,
 )
+from ...collect.events.loop.open_events import PART_SPAN_NS
 from ...collect.events.seqno import went_back
 from ...probes.fields import FIELDS
 from ...probes.leaving import SET_BY_INIT
@@ -104,22 +107,35 @@ class EventAssembler:
         self.header = header.parse(list(enumerate(lines, 1)), "the recorder's rows")
         self.columns = self.header.columns()
         self._forms = {tag.name.encode(): _Form(tag) for tag in self.header.tags if tag.part}
+        self._is_numbered = any(form.seqno is not None for form in self._forms.values())
         self._skipped = {name.encode(): names for name, names in self.header.skipped.items()}
         self._all = {
-            tag.kind: self.header.parts(tag.kind, ("entry", "exit", PARAMETERS))
+            tag.kind: self.header.parts(tag.kind, (ENTRY, EXIT, PARAMETERS))
             for tag in self.header.tags
         }
+        self._entry = {kind: self.header.parts(kind, (ENTRY,)) for kind in self._all}
+        # Half of what a callback left says nothing of the other half.
+        self._before = {
+            tag.name: self.header.parts(tag.kind, (ENTRY, EXIT) if tag.role == EXIT else (ENTRY,))
+            & (tag.part - 1)
+            for tag in self.header.tags
+        }
+        # Once some were lost, those that follow need not be of one event.
+        self._lacks_rows = False
         self._flows: dict[str, LiveFlow] = {}
         self._open: dict[str, LiveEvent] = {}
         self._count = 0
 
     def take(self, rows: Iterable[bytes]) -> Iterator[LiveEvent]:
-        """Take rows in order of time; yield the events that they complete."""
+        """Take rows in order of time; yield the events that they complete.
+
+        An event of which a row of its entry was lost is dropped, as it is where it is read.
+        """
         for line in rows:
             name, *values = line.rstrip(b"\n").split(b",")
             form = self._forms.get(name)
             if form is not None:
-                yield from (one for one in self._row(form, values) if not _is_cleared(one))
+                yield from filter(self._is_whole, self._row(form, values))
             elif name.startswith(IDENTITY.encode()) and name in self._skipped:
                 self._identify(dict(zip(self._skipped[name], values, strict=False)))
 
@@ -148,14 +164,20 @@ class EventAssembler:
             return
         tag = form.tag
         sk = values[form.sk].decode()
-        if tag.role == "entry" and tag.order == 0:
-            if (before := self._open.pop(sk, None)) is not None:
-                yield before
+        if tag.role == ENTRY and tag.order == 0:
+            if (last := self._open.pop(sk, None)) is not None:
+                yield last
             self._open[sk] = self._event(form, sk, values)
-        event = self._open.get(sk)
-        if event is None or event.kind != tag.kind or event.parts & tag.part:
+        event, ns = self._open.get(sk), int(values[form.ns])
+        if event is None or not self._continues(event, tag, ns):
+            # An exit alone is of a call that was not seen: its number will be missing.
+            self._lacks_rows |= tag.role != EXIT or not self._is_numbered
+            # Callbacks on a socket never overlap: a row of another says that the open one is over.
+            if event is not None:
+                yield self._open.pop(sk)
             return
         event.parts |= tag.part
+        event.flow.last_ns = ns
         form.fill(event.values, values)
         event.flow.has_delivered |= event.values.get("tp_delivered", 0) > 0
         event.flow.has_init |= event.values.get(GAIN, 0) > 0
@@ -163,10 +185,23 @@ class EventAssembler:
             self._take_params(event.flow, form, values)
         if tag.kind == "init" and tag.order == 0:
             self._take_ends(event.flow, dict(zip(form.names, values, strict=True)))
-        if tag.role == "exit":
-            event.values.setdefault("exit_ns", int(values[form.ns]))
+        if tag.role == EXIT:
+            event.values.setdefault("exit_ns", ns)
         if event.parts == self._all[tag.kind]:
             yield self._open.pop(sk)
+
+    def _continues(self, event: LiveEvent, tag: Tag, ns: int) -> bool:
+        """Whether a row is the next one of an event: collect/events/loop/open_events.py."""
+        before = self._before[tag.name]
+        if event.kind != tag.kind or event.parts & (tag.part | before) != before:
+            return False
+        return not self._lacks_rows or ns - event.flow.last_ns <= PART_SPAN_NS
+
+    def _is_whole(self, event: LiveEvent) -> bool:
+        """Whether it is an event of its flow, and every row of its entry has come."""
+        entry = self._entry[event.kind]
+        self._lacks_rows |= event.parts & entry != entry
+        return event.parts & entry == entry and not _is_cleared(event)
 
     def _event(self, form: _Form, sk: str, values: list[bytes]) -> LiveEvent:
         kind = form.tag.kind
@@ -174,6 +209,7 @@ class EventAssembler:
         flow = self._flows.get(sk)
         if flow is None or _begins_another(flow, kind, seqno):
             flow = self._begin(sk)
+        self._lacks_rows |= min(seqno, flow.next_seqno) >= 0 and seqno != flow.next_seqno
         flow.has_init |= kind == "init"
         flow.next_seqno = (seqno + 1) & U32 if seqno >= 0 else -1
         flow.last_ns = int(values[form.ns])
@@ -186,7 +222,9 @@ class EventAssembler:
     def waiting(self, before_ns: int) -> Iterator[LiveEvent]:
         """Yield the open events that began before a time: nothing more of them will come."""
         for sk in [sk for sk, event in self._open.items() if event.ns < before_ns]:
-            yield self._open.pop(sk)
+            event = self._open.pop(sk)
+            if self._is_whole(event):
+                yield event
         for sk in [sk for sk, flow in self._flows.items() if flow.last_ns < before_ns - SILENT_NS]:
             del self._flows[sk]
 

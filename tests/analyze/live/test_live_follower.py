@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 
 import pytest
 import zstandard
@@ -69,6 +70,26 @@ def test_events_of_flows_as_they_come_are_those_that_are_read_afterwards(name: s
         read.update(pairs)
     assert _per_flow(live) == _per_flow(read)
     assert live.total() > 50
+
+
+@pytest.mark.parametrize("name", ["v1_x_lt", "v2_x_spur", "v3_x_tlp5"])
+def test_events_whose_rows_were_lost_are_those_that_are_read_afterwards(
+    name: str, tmp_path: Path
+) -> None:
+    """Half an entry is no event, and what the next call printed is no part of one before it."""
+    heads, rows = stream(fixtures.path(name))
+    dice = Random(7)
+    kept = [line for _, line in rows if dice.random() < 0.8]
+    assembler = EventAssembler(heads.splitlines())
+    live = [*assembler.take(kept), *assembler.waiting(rows[-1][0] + 1)]
+    events = tmp_path / "events.csv.zst"
+    events.write_bytes(zstandard.compress(b"".join([heads, *kept])))
+    read = Counter[tuple[int, str, int]]()
+    for batch in EventReader(events, "events.csv").batches():
+        columns = (batch[name].to_pylist() for name in ("ns", "kind", "exit_ns"))
+        read.update((ns, kind, exit_ns or 0) for ns, kind, exit_ns in zip(*columns, strict=True))
+    assert Counter((one.ns, one.kind, one.values.get("exit_ns", 0)) for one in live) == read
+    assert len(kept) * 0.9 > len(live) > 1000
 
 
 HEADERS = (
