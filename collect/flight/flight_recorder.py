@@ -7,7 +7,7 @@ import itertools
 import shutil
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from ..record.recording import ended_by_signals
 from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump
+from .due_dumps import DueDumps, Fired
 from .looks import looks
 from .rings import NO_PACKETS, WAIT_NS, Covered, Rings
 from .triggers import Happened, LiveBatch, Watcher
@@ -37,6 +38,8 @@ CLOCKS_S = 5.0
 SECOND_NS = 1_000_000_000
 # A trigger is seen this late at most where looks keep up with the rows.
 LATE_S = 2.0
+# What an event that began within a window prints after its end comes within this.
+EVENT_NS = 10_000_000
 # A rotation comes early where this part of the memory is taken: nothing is dropped meanwhile.
 FULL = 0.7
 ROTATE = "rotate"
@@ -61,26 +64,12 @@ class FlightPlan:
     rotate_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Fired:
-    """A trigger that fired: its text, what happened and when, and up to when to write.
-
-    Times are CLOCK_MONOTONIC's, in ns.
-    """
-
-    trigger: str
-    why: str
-    ns: int
-    until_ns: int
-
-
 class FlightRecorder:
     """A flight recording under way; `stop` ends all that it started.
 
     `dumps` are the bundles written so far, and `all_empty` while none of them has had a row;
-    `problems` counts those that are not complete or could not be written; `fired` is the trigger
-    whose dump is due, `unwritten` how often triggers had none of their own: while another's was
-    due, or because their own had just been written.
+    `problems` counts those that are not complete or could not be written; `due` are triggers that
+    fired and whose dump is not written yet.
     """
 
     def __init__(self, plan: RecordingPlan, flight: FlightPlan, say: Callable[[str], None]) -> None:
@@ -95,9 +84,7 @@ class FlightRecorder:
         self.dumps: list[Path] = []
         self.all_empty = True
         self.problems = 0
-        self.fired: Fired | None = None
-        self.unwritten: Counter[str] = Counter()
-        self._quiet_until_ns: dict[str, int] = {}
+        self.due = DueDumps(int(flight.after_s * SECOND_NS), int(flight.last_s * SECOND_NS) // 2)
         self._written_until_ns = 0
         self._asked = False
         self._readings: deque[ClockReading] = deque()
@@ -149,14 +136,15 @@ class FlightRecorder:
             self._dump(self._wait_for_rows(fired))
         if self.flight.rotate_s is not None:
             now = time.monotonic_ns()
-            self._dump(self._wait_for_rows(Fired(ROTATE, self.ended, now, now)))
+            self.due.add(fired := Fired(ROTATE, self.ended, now, now))
+            self._dump(self._wait_for_rows(fired))
         self._say_unwritten()
 
     def _say_unwritten(self) -> None:
         """Say of which triggers there is no bundle, and what they could not see."""
-        if self.unwritten:
+        if unwritten := self.due.unwritten:
             often = ", ".join(
-                f"{trigger} {plural(count, 'time')}" for trigger, count in self.unwritten.items()
+                f"{trigger} {plural(count, 'time')}" for trigger, count in unwritten.items()
             )
             self.say(f"  fired and wrote no bundle, as one was due or just written: {often}")
         if dropped := self.watching.rows.dropped:
@@ -174,15 +162,15 @@ class FlightRecorder:
         self._answer(now_ns)
         for rows, at_ns in looks(self.watching.rows.take(), now_ns):
             self._judge(rows, at_ns)
-            if self.fired is not None and self._is_whole(self.fired, now_ns):
-                self._dump(self.fired)
-        looked_ns = now_ns if self.fired is None else self.fired.ns
+            while (fired := self.due.first) is not None and self._is_whole(fired, now_ns):
+                self._dump(fired)
+        looked_ns = now_ns if self.due.first is None else self.due.first.ns
         self.rings.looked(looked_ns, self._readings[-1].offset_ns)
 
     def _judge(self, rows: list[bytes], now_ns: int) -> None:
         columns = beginnings.columns_of(self.watching.headers)
         batch = LiveBatch(columns, rows, now_ns - ORDER_NS)
-        if self.flight.rotate_s is not None and self.fired is None:
+        if self.flight.rotate_s is not None and self.due.first is None:
             self._rotate(self.flight.rotate_s, now_ns)
         for text, watcher in self.flight.watchers:
             if (happened := watcher.check(batch)) is not None:
@@ -190,26 +178,24 @@ class FlightRecorder:
 
     def _answer(self, now_ns: int) -> Fired | None:
         """Fire for SIGUSR1, after a dump that is due, whatever was written just now."""
-        if self._asked and self.fired is None:
+        if self._asked and self.due.first is None:
             self._asked = False
-            self._quiet_until_ns.pop("signal", None)
+            self.due.forget("signal")
             self._fire("signal", Happened("SIGUSR1", now_ns))
-        return self.fired
+        return self.due.first
 
     def _rotate(self, rotate_s: float, now_ns: int) -> None:
         """Begin the next bundle when it is time, or when memory fills."""
         full = self.rings.fill > FULL
         if full or now_ns - self._written_until_ns >= rotate_s * SECOND_NS:
             why = "memory fills" if full else f"every {rotate_s:g} s"
-            self.fired = Fired(ROTATE, why, now_ns, now_ns)
+            self.due.add(Fired(ROTATE, why, now_ns, now_ns))
 
     def _fire(self, trigger: str, happened: Happened) -> None:
-        """Remember the first; while a dump is due, or its own was just written, only count."""
+        """Have a dump written, and say so; while it is due, or was just written, only count."""
         ns, why = happened.ns, happened.why
-        if self.fired is not None or ns < self._quiet_until_ns.get(trigger, 0):
-            self.unwritten[trigger] += 1
+        if not self.due.fire(trigger, happened):
             return
-        self.fired = Fired(trigger, why, ns, ns + int(self.flight.after_s * SECOND_NS))
         late_s = (time.monotonic_ns() - ns) / SECOND_NS
         late = f" (seen {late_s:.1f} s later)" if late_s > LATE_S else ""
         self.say(f"trigger {trigger}: {why}{late}")
@@ -217,7 +203,7 @@ class FlightRecorder:
     def _is_whole(self, fired: Fired, now_ns: int) -> bool:
         """Whether all rows of the time to write have come."""
         until, events = fired.until_ns, self.rings.events
-        reached = events is None or events.newest_ns >= until
+        reached = events is None or events.newest_ns >= until + EVENT_NS
         return now_ns >= until and (reached or now_ns >= until + WAIT_NS)
 
     def _wait_for_rows(self, fired: Fired) -> Fired:
@@ -246,8 +232,8 @@ class FlightRecorder:
         return ""
 
     def _dump(self, fired: Fired) -> None:
-        """Write the window before a trigger; the recording goes on."""
-        self.fired = None
+        """Write the window before a trigger, the first that is due; the recording goes on."""
+        self.due.take()
         self._read_clocks()
         last = self._readings[-1]
         rotates = fired.trigger == ROTATE
@@ -267,8 +253,7 @@ class FlightRecorder:
         if rotates:
             self._written_until_ns = window.until_ns
         else:
-            quiet_ns = int(self.flight.last_s * SECOND_NS) // 2
-            self._quiet_until_ns[fired.trigger] = window.until_ns + quiet_ns
+            self.due.written(fired.trigger, window.until_ns)
         seconds = (window.until_ns - window.from_ns) / 1e9
         if manifest is None:
             self.say(f"  no bundle: no socket had BBR in the last {seconds:.1f} s")
@@ -313,7 +298,7 @@ class FlightRecorder:
                 "until_ns": window.until_ns,
                 "memory_bytes": self.flight.memory,
                 "kept_bytes": self.rings.size,
-                "unwritten_before": self.unwritten.total(),
+                "unwritten_before": self.due.unwritten.total(),
             },
             "events_lost": lost,
             "packets": packets.describe() if packets else None,

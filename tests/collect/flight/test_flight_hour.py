@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -157,7 +158,66 @@ def test_each_trigger_has_its_bundle_though_another_was_written_just_now(
             break
     documents = [manifest(dump)["flight"] for dump in recorder.dumps]
     assert [document["trigger"] for document in documents] == ["losses", "rto"]
-    assert recorder.unwritten["losses"] >= 2 * 6
+    assert recorder.due.unwritten["losses"] >= 2 * 6
+
+
+def test_what_comes_after_a_dump_that_is_not_written_yet_has_a_dump_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are kept some time after they are looked at: losses at 20 s, a timeout at 22.5 s."""
+    rto, fault = of_rows("rto"), 22 * SECOND + SECOND // 2
+    assert rto is not None
+    losses: Any = SimpleNamespace(
+        check=lambda _: happened(now.ns) if now.ns == 20 * SECOND else None
+    )
+    flight = FlightPlan(10.0, MEMORY, (("losses", losses), ("rto", rto)))
+    recorder, ring, coming, now = flying(flight, tmp_path / "edge", monkeypatch)
+    late: deque[bytes] = deque()
+    for now.ns, rows in looks():
+        if now.ns == fault + SECOND // 2:
+            rows = b"S,%d,ff,210,4,0\n" % fault + rows
+        late.append(rows)
+        if len(late) > 6:  # of half a second each
+            ring.write(late.popleft())
+        coming[:] = rows.splitlines(keepends=True)[::-1]
+        recorder.take_rows(now.ns)
+        if now.ns > 40 * SECOND:
+            break
+    documents = [manifest(dump)["flight"] for dump in recorder.dumps]
+    spans = [(one["trigger"], one["fired_ns"], one["until_ns"]) for one in documents]
+    assert spans == [
+        ("losses", 20 * SECOND, 21 * SECOND),
+        ("rto", fault, fault + SECOND),
+    ]
+    assert not recorder.due.unwritten
+    assert [document["unwritten_before"] for document in documents] == [0, 0]
+
+
+def test_an_event_that_is_under_way_at_the_end_of_a_dump_is_whole_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first row is kept when the bundle is due, and another socket's; the others are not."""
+    flight = FlightPlan(6.0, MEMORY, (), 0.0, None, 3.0)
+    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
+    now.ns = SECOND
+    begun(recorder, now, monkeypatch)
+    rest = b""
+    for now.ns, rows in looks():
+        ring.write(rest + rows)
+        rest = b""
+        if now.ns == 4 * SECOND:
+            ring.write(b"M0,%d,ee,1,1,1448,1,0\nM0,%d,dd,1,1,1448,1,0\n" % (now.ns - 1, now.ns))
+            rest = b"".join(
+                b"M1,%d,%s,2\nX,%d,%s,10\n" % (now.ns + after, socket, now.ns + after, socket)
+                for after, socket in enumerate((b"ee", b"dd"), 1)
+            )
+        recorder.take_rows(now.ns)
+        if len(recorder.dumps) == 2:
+            break
+    kept = [text(dump / EVENTS).splitlines() for dump in recorder.dumps]
+    assert [sum(",ee," in row for row in rows) for rows in kept] == [3, 0]
+    assert [sum(",dd," in row for row in rows) for rows in kept] == [0, 3]
+    assert manifest(recorder.dumps[0])["completeness"]["exits_missing"] == {}
 
 
 def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
