@@ -31,7 +31,12 @@ OF_EVERY_ACK = ("fentry", "kprobe", "tcp_probe")
 OF_EVENTS = (*OF_EVERY_ACK, "phases")
 OF_DECISIONS = ("fentry", "kprobe")
 # What is looked at in a row.
-WANTED = frozenset({"ns", "tp.packets_out", "new_state", "icsk_ca_state", "tp.snd_una", "tp.lost"})
+WANTED = frozenset(
+    "ns tp.packets_out new_state icsk_ca_state tp.snd_una tp.snd_nxt tp.lost".split()
+)
+LOOKED_AT = (b"M", b"S", b"T", b"I", b"N", b"R")
+# What an ACK has sent again comes within this; what comes later, a timer has.
+BY_ACK_NS = 10_000_000
 # The rows that introduce a flow.
 BEGINNINGS = (b"I", b"I0", b"N", b"N0")
 # Marks of a flow's progress are kept this far apart, as part of what is asked for.
@@ -79,18 +84,22 @@ class Watcher(Protocol):
 class Seen:
     """What the last rows of a flow said, and what follows from them.
 
-    `name` says who the flow is, `ns` is the time of the last row, `out` tp.packets_out, `acked`
-    tp.snd_una, `lost` tp.lost (-1: not seen yet) and `state` enum tcp_ca_state. `total` counts the
-    bytes acknowledged, `losses` the packets marked lost since the row before. `marks` are times
-    [ns] with `total` (LowRate) or with `losses` (LossBurst).
+    `name` says who the flow is, `ns` is the time of the last row, `acked` tp.snd_una, `sent`
+    tp.snd_nxt, `lost` tp.lost and `state` enum tcp_ca_state (-1: not seen yet). `is_idle` tells
+    that nothing is in flight, or was since the row before, `is_waiting` that since the last ACK a
+    timer has sent something again. `total` counts the bytes acknowledged, `losses` the packets
+    marked lost since the row before. `marks` are times [ns] with `total` (LowRate) or with `losses`
+    (LossBurst).
     """
 
     name: str
     ns: int = 0
-    out: int = 0
+    is_idle: bool = True
+    is_waiting: bool = False
     acked: int = -1
+    sent: int = -1
     lost: int = -1
-    state: int = 0
+    state: int = -1
     total: int = 0
     losses: int = 0
     marks: deque[tuple[int, int]] = field(default_factory=deque)
@@ -117,26 +126,37 @@ class FlowWatcher:
         for line in batch.rows:
             tag, *values = line.rstrip(b"\n").split(b",")
             names = batch.columns.get(tag)
-            if names is None or not tag.startswith((b"M", b"S", b"T", b"I", b"N")):
+            if names is None or not tag.startswith(LOOKED_AT):
                 continue
             row = numbers(names, values, WANTED)
             sk = values[names.index("sk")]
             if tag in BEGINNINGS:  # another flow may have this address now
-                self.flows[sk] = Seen(_name(names, values, sk), row["ns"])
+                state = 0 if tag.startswith(b"I") else -1
+                self.flows[sk] = Seen(_name(names, values, sk), row["ns"], state=state)
             elif tag[:1] not in b"IN" or tag[:2] == b"IX":
-                why = self._row(sk, row)
+                why = self._row(tag[:1], sk, row)
                 first = first or (Happened(why, row["ns"]) if why else None)
         return first or self.judge(batch.now_ns)
 
-    def _row(self, sk: bytes, row: Numbers) -> str:
+    def _row(self, letter: bytes, sk: bytes, row: Numbers) -> str:
         flow = self.flows.setdefault(sk, Seen(flow_name({}, sk.decode())))
+        if letter in b"RS":
+            flow.is_waiting |= row["ns"] - flow.ns > BY_ACK_NS
+        elif "tp.packets_out" in row:
+            flow.is_waiting = False
         flow.ns = row["ns"]
-        before = flow.state
-        flow.out = row.get("tp.packets_out", flow.out)
+        # S rows have the state before it, too; samples, of a flow that was silent before, none.
+        before = row.get("icsk_ca_state", flow.state) if "new_state" in row else flow.state
+        before = 0 if before < 0 and letter == b"T" else before
         flow.state = row.get("new_state", row.get("icsk_ca_state", flow.state))
+        if (out := row.get("tp.packets_out")) is not None:
+            flow.is_idle = out == 0
         if (now := row.get("tp.snd_una")) is not None:
+            # main() comes after its ACK was taken in, a sample before: the next one shows that.
+            flow.is_idle |= letter == b"T" and now == flow.sent
             flow.total += ((now - flow.acked) & U32) if flow.acked >= 0 else 0
             flow.acked = now
+        flow.sent = row.get("tp.snd_nxt", flow.sent)
         if (now := row.get("tp.lost")) is not None:
             flow.losses = ((now - flow.lost) & U32) if flow.lost >= 0 else 0
             flow.lost = now
@@ -162,8 +182,8 @@ class Timeouts(FlowWatcher):
     """`rto`: a flow's retransmission timer expired, TCP entered the state Loss."""
 
     def event(self, flow: Seen, before: int) -> str:
-        """Whether Loss was just entered."""
-        if flow.state == LOSS_STATE != before:
+        """Whether Loss was just entered; of an old flow's first row nothing says when."""
+        if flow.state == LOSS_STATE != before >= 0:
             return f"a retransmission timeout of {flow.name}"
         return ""
 
@@ -171,7 +191,9 @@ class Timeouts(FlowWatcher):
 class LowRate(FlowWatcher):
     """`rate<5mbit/3s`: snd_una of a flow with data in flight advanced less than that for so long.
 
-    Data that was only SACKed does not count.
+    Data that was only SACKed does not count. A flow from which nothing comes may have been closed,
+    or have nothing more to send, which a sample of its last ACK does not show: it is judged up to
+    its last row, unless a timer has sent something again since.
     """
 
     def __init__(self, text: str, bits: int, span_ns: int) -> None:
@@ -181,7 +203,7 @@ class LowRate(FlowWatcher):
 
     def event(self, flow: Seen, before: int) -> str:
         """Mark the progress; when nothing is in flight, the span begins anew."""
-        if not flow.out:
+        if flow.is_idle:
             flow.marks.clear()
         elif not flow.marks or flow.ns - flow.marks[-1][0] > self.span_ns // MARKS:
             flow.marks.append((flow.ns, flow.total))
@@ -189,13 +211,13 @@ class LowRate(FlowWatcher):
 
     def judged(self, now_ns: int) -> Iterator[str]:
         """Flows that were below the rate for the whole span."""
-        from_ns = now_ns - self.span_ns
         for flow in self.flows.values():
-            marks = flow.marks
+            until_ns = now_ns if flow.is_waiting else flow.ns
+            from_ns, marks = until_ns - self.span_ns, flow.marks
             while len(marks) > 1 and marks[1][0] <= from_ns:
                 marks.popleft()
             if marks and marks[0][0] <= from_ns:
-                seconds = (now_ns - marks[0][0]) / 1e9
+                seconds = (until_ns - marks[0][0]) / 1e9
                 bits = 8 * (flow.total - marks[0][1]) / seconds
                 if bits < self.bits:
                     marks.clear()  # the next dump needs as long again
