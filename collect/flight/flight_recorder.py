@@ -243,9 +243,10 @@ class FlightRecorder:
             window = self.rings.window(fired.until_ns, last.offset_ns, begin)
             facts = self._facts(fired, window, output)
             program = self.watching.place.program
-            manifest = dump.write_dump(
-                self.rings, window, output, facts, program, empty_too=not rotates
-            )
+            with self.watching.apart():
+                manifest = dump.write_dump(
+                    self.rings, window, output, facts, program, empty_too=not rotates
+                )
         except HostError as error:
             self.problems += 1
             self.say(f"  no bundle: {error.fact}; the recording goes on")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -43,7 +44,7 @@ class CpuLimit:
     and the probes' own time inside the kernel where it counts that. Where the tools took most of
     it the `samplers` poll half as often; else SIGWINCH to bpftrace halves the flows that are
     recorded. `notes` has what was said of it, `share` is N where one of N flows is left: `sample`
-    of them from the beginning on.
+    of them from the beginning on. What `apart` encloses does not count.
     """
 
     def __init__(
@@ -57,6 +58,16 @@ class CpuLimit:
         self.share = self._first_share = sample
         self.notes: list[str] = []
         self._last: Used | None = None
+        self._apart_s = 0.0
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Leave out what this thread takes here: it is once, and fewer flows are no remedy."""
+        before_s = time.thread_time()
+        try:
+            yield
+        finally:
+            self._apart_s += time.thread_time() - before_s
 
     def check(self, now_ns: int) -> None:
         """Judge the time since the last check, if that was long enough ago."""
@@ -93,7 +104,8 @@ class CpuLimit:
         """What the recording took of the CPU so far."""
         own = os.times()
         polls = own.children_user + own.children_system
-        processes = own.user + own.system + polls + sum(map(cpu_s, self.pids))
+        itself = own.user + own.system - self._apart_s
+        processes = itself + polls + sum(map(cpu_s, self.pids))
         runs = bpf_stats.programs(self.tracer)
         in_kernel = sum(one.get("run_time_ns", 0) for one in runs) / SECOND_NS
         return Used(now_ns, processes + in_kernel, polls)

@@ -6,6 +6,7 @@ What the flight recorder and the live views have in common.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ...probes.base.scratch import ScratchFolder
@@ -94,6 +95,11 @@ class Watching:
         """Record fewer flows where it takes more of the CPU than it may."""
         if self.attaching is not None and self.attaching.limit is not None:
             self.attaching.limit.check(now_ns)
+
+    def apart(self) -> AbstractContextManager[None]:
+        """A context whose CPU time is not of recording, and is not held against it."""
+        limit = self.attaching.limit if self.attaching else None
+        return limit.apart() if limit is not None else nullcontext()
 
     def is_ended(self) -> bool:
         """Whether something has ended it."""

@@ -189,7 +189,9 @@ class CollectRequest:
 )
 @click.option("--phases", is_flag=True, help="Record only where BBR's phase changes.")
 @click.option(
-    "--max-cpu", callback=parse_percent, help="Record fewer flows above this, e.g. 5% of a CPU."
+    "--max-cpu",
+    callback=parse_percent,
+    help="Record fewer flows above this, e.g. 5% of a CPU; writing a bundle is left out.",
 )
 @click.option(
     "--keep", type=click.IntRange(min=1), help="Keep only so many bundles, the newest [all]."

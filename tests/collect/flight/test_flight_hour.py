@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +69,7 @@ def flying(
         rows=SimpleNamespace(take=lambda: [coming.pop() for _ in range(len(coming))], dropped=0),
         headers=HEADS,
         lost=0,
+        apart=nullcontext,
         place=SimpleNamespace(program=""),
     )
     facts = {"format": "bbrscope-bundle", "version": 1, "bbr": "v1", "constants": {"HZ": 250}}

@@ -67,6 +67,23 @@ def test_above_the_limit_half_of_the_flows_are_left_each_time_and_it_is_said(
     assert [line.strip() for line in said] == limit.notes
 
 
+def test_what_writing_a_dump_takes_is_not_held_against_recording() -> None:
+    """Once, and of one thread: fewer flows from then on would not undo it."""
+    limit = CpuLimit(50.0, 0, lambda _: None)
+    limit.check(0)
+    began = time.process_time()
+    with limit.apart():
+        while time.process_time() < began + 1.2:
+            sum(range(1000))
+    limit.check(CHECK_NS)
+    assert (limit.share, limit.notes) == (1, [])
+    began = time.process_time()
+    while time.process_time() < began + 1.2:
+        sum(range(1000))
+    limit.check(2 * CHECK_NS)
+    assert len(limit.notes) == 1
+
+
 def test_where_the_looks_take_most_they_become_rarer_before_flows_do() -> None:
     limit = CpuLimit(1.0, 0, lambda _: None)
     sampler = SimpleNamespace(period_s=MOST_PERIOD_S / 2, name="ss")
