@@ -40,6 +40,8 @@ def write_dump(
     try:
         if program:
             folder.write_probe(program)
+        # What is left of a dump whose recorder is killed says what it is, and when it was.
+        folder.write_manifest({**facts, "unfinished": True, "events": None})
         counts = _write_parts(rings, window, folder, facts)
         manifest = {**facts, **counts}
         if not empty_too and is_empty(manifest) and not facts["events_lost"]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bbrscope.collect.bundle.bundle import EVENTS, SS
-from bbrscope.collect.flight import flight_recorder, text_ring
+from bbrscope.collect.flight import dump, flight_recorder, text_ring
 from bbrscope.collect.flight.beginnings import columns_of
 from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
 from bbrscope.collect.flight.triggers import Happened, LiveBatch, of_rows
@@ -220,6 +220,30 @@ def test_an_event_that_is_under_way_at_the_end_of_a_dump_is_whole_in_it(
     assert [sum(",ee," in row for row in rows) for rows in kept] == [3, 0]
     assert [sum(",dd," in row for row in rows) for rows in kept] == [0, 3]
     assert manifest(recorder.dumps[0])["completeness"]["exits_missing"] == {}
+
+
+def test_a_dump_whose_recorder_is_killed_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    recorder, ring, _, now = flying(FlightPlan(10.0, MEMORY, ()), tmp_path / "edge", monkeypatch)
+    monkeypatch.setattr(dump, "_write_parts", killed)
+    for now.ns, rows in looks():
+        ring.write(rows)
+        if now.ns == 20 * SECOND:
+            recorder.ask()
+        if now.ns > 21 * SECOND:
+            break
+        recorder.take_rows(now.ns)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.take_rows(now.ns)
+    (left,) = tmp_path.glob("edge-*.partial")
+    document = manifest(left)
+    assert (document["unfinished"], document["events"]) == (True, None)
+    assert document["flight"]["until_ns"] == 21 * SECOND
+    assert document["clocks"]
 
 
 def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
