@@ -20,7 +20,7 @@ from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
 from ..record.output.accounting import EMPTY_WAY_OUT, is_empty, trouble
-from ..record.output.folder import RecordingFolder
+from ..record.output.folder import PARTIAL, RecordingFolder
 from ..record.output.live_rows import ORDER_NS, STALLED_NS
 from ..record.output.manifest import ManifestWriter
 from ..record.plan import RecordingPlan
@@ -273,12 +273,13 @@ class FlightRecorder:
         self._keep_newest()
 
     def _name(self) -> Path:
-        """A name by the time that nothing has yet."""
+        """A name by the time that nothing has yet, nor what a recorder writes, or left of it."""
         wanted = self.plan.output
         name = f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         numbered = (f"{name}-{number:03}" for number in itertools.count(2))
         paths = map(wanted.with_name, itertools.chain((name,), numbered))
-        return next(path for path in paths if not path.exists())
+        taken = {path.name.removesuffix(PARTIAL) for path in wanted.parent.glob(f"{name}*")}
+        return next(path for path in paths if path.name not in taken)
 
     def _facts(self, fired: Fired, window: Covered, output: Path) -> dict[str, Any]:
         """The manifest of a dump, but for what is counted while it is written."""
@@ -323,11 +324,15 @@ class FlightRecorder:
         return notes
 
     def _keep_newest(self) -> None:
-        """Remove the oldest dumps of this recording beyond those to keep."""
-        while self.flight.keep is not None and len(self.dumps) > self.flight.keep:
-            oldest = self.dumps.pop(0)
+        """Remove the oldest dumps of this recording beyond those to keep, now or with the next."""
+        keep = self.flight.keep
+        for oldest in self.dumps[:-keep] if keep is not None else ():
             shutil.rmtree(oldest, ignore_errors=True)
-            self.say(f"  removed {oldest}, the oldest of more than {self.flight.keep}")
+            if oldest.exists():
+                self.say(f"  cannot remove {oldest}, the oldest of more than {keep}")
+                continue
+            self.dumps.remove(oldest)
+            self.say(f"  removed {oldest}, the oldest of more than {keep}")
 
     def stop(self) -> None:
         """Stop everything; safe to call in any state."""

@@ -194,7 +194,7 @@ class CollectRequest:
     help="Record fewer flows above this, e.g. 5% of a CPU; writing a bundle is left out.",
 )
 @click.option(
-    "--keep", type=click.IntRange(min=1), help="Keep only so many bundles, the newest [all]."
+    "--keep", type=click.IntRange(min=1), help="Keep only so many of its bundles, the newest [all]."
 )
 @click.option("--follow", is_flag=True, help="Print the story of the flows as it happens.")
 @click.option("--anonymize", is_flag=True, help="Replace addresses, keeping prefixes in common.")

@@ -246,6 +246,39 @@ def test_a_dump_whose_recorder_is_killed_says_what_it_is(
     assert document["clocks"]
 
 
+def test_the_newest_dumps_are_kept_and_what_cannot_be_removed_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two dumps a second, by a name that what another recorder is writing has, too."""
+    removed = list[Path]()
+
+    def remove(path: Path, ignore_errors: bool) -> None:
+        assert ignore_errors
+        if said.count("cannot remove") == 3:
+            removed.append(path)
+            path.rename(tmp_path / f"gone-{len(removed)}")
+
+    said = list[str]()
+    flight = FlightPlan(2.0, MEMORY, (), 0.5, 2)
+    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
+    monkeypatch.setattr(flight_recorder.shutil, "rmtree", remove)
+    monkeypatch.setattr(flight_recorder.time, "strftime", lambda _: "20260101-000000")
+    recorder.say = lambda text: said.append(" ".join(text.split()[:2]))
+    (tmp_path / "edge-20260101-000000.partial").mkdir()
+    (tmp_path / "edge-20260101-000000-003").mkdir()
+    for now.ns, rows in looks():
+        ring.write(rows)
+        if now.ns % (2 * SECOND) == 0:
+            recorder.ask()
+        recorder.take_rows(now.ns)
+        if now.ns > 12 * SECOND:
+            break
+    names = [f"edge-20260101-000000-{number:03}" for number in (2, 4, 5, 6, 7)]
+    assert [path.name for path in removed] == names[:3]
+    assert [path.name for path in recorder.dumps] == names[3:]
+    assert said.count("cannot remove") == 3
+
+
 def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
