@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import sys
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 LOOK_S = 1.0
-# Who neither asks nor reads for so long is hung up on: each request holds a thread meanwhile.
+# A request that takes so long is hung up on, and the oldest where there are so many: each holds a
+# thread and a file meanwhile, of which the recorder's own tools need some.
 PATIENCE_S = 10.0
+MOST_REQUESTS = 32
 
 Request = socket.socket | tuple[bytes, socket.socket]
+Address = tuple[str, int] | str
 
 
 @click.command()
@@ -90,6 +94,13 @@ def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             """Send the metrics."""
+            self._answer(with_body=True)
+
+        def do_HEAD(self) -> None:
+            """Send what comes before the metrics."""
+            self._answer(with_body=False)
+
+        def _answer(self, with_body: bool) -> None:
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404, "only /metrics is here")
                 return
@@ -98,7 +109,8 @@ def _handler(metrics: LiveMetrics) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if with_body:
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing of each request."""
@@ -111,7 +123,38 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        # Requests under way and when they came [s of time.monotonic()], oldest first.
+        self._open: dict[Request, float] = {}
+        self._lock = threading.Lock()
         super().__init__(address, handler)
+
+    def process_request(self, request: Request, client_address: Address) -> None:
+        """Answer in a thread of its own; of too many the oldest gives way."""
+        with self._lock:
+            if len(self._open) >= MOST_REQUESTS:
+                self._hang_up(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Request) -> None:
+        """Forget a request that was answered."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on those that take too long, however often a byte of them comes."""
+        with self._lock:
+            late = time.monotonic() - PATIENCE_S
+            for request in [one for one, began in self._open.items() if began < late]:
+                self._hang_up(request)
+
+    def _hang_up(self, request: Request) -> None:
+        """Wake the thread that waits for a request: it ends."""
+        del self._open[request]
+        if isinstance(request, socket.socket):
+            with contextlib.suppress(OSError):  # it has just been answered, or reset
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Request, client_address: object) -> None:
         """Print what went wrong, unless the client hung up."""
