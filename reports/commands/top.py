@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...probes.base.errors import BbrscopeError
 from ..live.live_options import LiveRequest, live_options
 from ..options import gather
 from ..text.screen import say
@@ -58,14 +59,17 @@ def command(
 
     if as_json and not once:
         raise click.UsageError("--json needs --once")
+    draws = not once and sys.stdout.isatty()
+    if draws:
+        require_terminal()
     session = LiveSession(request.plan(), lambda text: say(text, err=True))
     with ended_by_signals(session):
         try:
             session.start()
-            if once or not sys.stdout.isatty():
-                _print_once(session, sort, words, duration or 3.0, as_json)
-            else:
+            if draws:
                 _show(session, sort, words, duration)
+            else:
+                _print_once(session, sort, words, duration or 3.0, as_json)
         finally:
             session.stop()
     session.require_attached()
@@ -90,6 +94,23 @@ def _print_once(session: LiveSession, sort: str, words: str, seconds: float, as_
     say(flow_screen.heading(wide))
     for flow in flows:
         say(flow_screen.line(flow, wide))
+
+
+def require_terminal() -> None:
+    """See that curses(3) knows the terminal, before anything is attached.
+
+    Raises:
+        BbrscopeError: it does not.
+    """
+    import curses
+
+    try:
+        curses.setupterm()
+    except curses.error as error:
+        raise BbrscopeError(
+            f"cannot draw on the terminal {os.environ.get('TERM', '')!r}: {error}",
+            "name one that this host knows (TERM=xterm), or use --once",
+        ) from error
 
 
 def _show(session: LiveSession, sort: str, words: str, duration: float | None) -> None:

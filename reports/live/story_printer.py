@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ class StoryPrinter:
     def __init__(self) -> None:
         self.follower = Follower()
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
+        self._is_read = True
         # By socket: number of its flow, and that one's phase.
         self._phases: dict[str, tuple[int, str]] = {}
 
@@ -38,6 +42,8 @@ class StoryPrinter:
 
     def see(self, headers: list[bytes], rows: list[bytes], now_ns: int) -> None:
         """Follow the rows and print what they tell."""
+        if not self._is_read:
+            return
         columns = beginnings.columns_of(headers)
         self.say_change(self.follower.take(LiveBatch(columns, rows, now_ns - ORDER_NS)))
 
@@ -46,7 +52,15 @@ class StoryPrinter:
         self.say_change(self.follower.end())
 
     def say_change(self, followed: Followed) -> None:
-        """Print what a batch brought."""
+        """Print what a batch brought; where nobody reads it any more, nothing from here on."""
+        try:
+            self._say_all(followed)
+        except BrokenPipeError:
+            self._is_read = False
+            stop_writing()
+            say("  nobody reads the story any more; the recording goes on", err=True)
+
+    def _say_all(self, followed: Followed) -> None:
         for event in followed.events:
             if event.kind == "sample":
                 self._say_phase(event)
@@ -68,3 +82,9 @@ class StoryPrinter:
         seconds, ms = divmod((event.ns + self._ahead_ns) // 1_000_000, 1000)
         clock = time.strftime("%H:%M:%S", time.localtime(seconds))
         say(f"{clock}.{ms:03d}  {event.flow.name}  {words}")
+
+
+def stop_writing() -> None:
+    """Let what is still to be written to a pipe that nobody reads go nowhere, without an error."""
+    with contextlib.suppress(OSError), open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())

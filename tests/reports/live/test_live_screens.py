@@ -28,12 +28,13 @@ from bbrscope.collect.samples.ss_log import samples
 from bbrscope.probes.base.errors import BbrscopeError
 from bbrscope.reports.commands import exporter, top
 from bbrscope.reports.commands.exporter import serve
+from bbrscope.reports.live import story_printer
 from bbrscope.reports.live.live_metrics import LiveMetrics
 from bbrscope.reports.live.live_screen import LiveScreen
 from bbrscope.reports.live.story_printer import StoryPrinter
 from bbrscope.reports.text import flow_screen
 
-from tests.live_stream import batches
+from tests.live_stream import batches, stream
 
 SS = (
     "ESTAB 0 0 192.0.2.1:443 192.0.2.9:5555 sk:9 bbr wscale:7,7 rto:204 rtt:12.5/1 mss:1448 "
@@ -250,6 +251,43 @@ def test_the_story_is_reported_as_it_happens(capsys: pytest.CaptureFixture[str])
         assert all(
             re.match(r"\d\d:\d\d:\d\d\.\d{3}  \S+ > \S+  ", line) for line in said.splitlines()
         )
+
+
+def test_a_story_that_nobody_reads_any_more_does_not_end_the_recording(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `| head`: what is said of it is on stderr, and once."""
+    printer, bundle = StoryPrinter(), fixtures.path("v2_x_spur")
+    document = json.loads((bundle / "manifest.json").read_text())
+    printer.begin({**document, "rung": "fentry"})
+    told = list[str]()
+
+    def say(text: str, err: bool = False) -> None:
+        told.append(text)
+        if not err and len(told) > 3:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(story_printer, "say", say)
+    heads, rows = stream(bundle)
+    lines = [line for _, line in rows]
+    for first in range(0, len(lines), 2000):
+        printer.see(heads.splitlines(keepends=True), lines[first : first + 2000], rows[-1][0])
+    printer.end()
+    assert len(told) == 5
+    assert told[-1].strip().startswith("nobody reads the story any more")
+
+
+def test_a_terminal_that_is_not_known_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown() -> None:
+        raise curses.error("setupterm: could not find terminal")
+
+    monkeypatch.setattr(curses, "setupterm", unknown)
+    monkeypatch.setenv("TERM", "nosuch")
+    with pytest.raises(BbrscopeError, match="on the terminal 'nosuch': setupterm") as refused:
+        top.require_terminal()
+    assert "--once" in refused.value.way_out
 
 
 @pytest.mark.parametrize(("ns", "shown"), [(999_600_000, "00.999"), (1_000_000_000, "01.000")])
