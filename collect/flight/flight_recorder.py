@@ -40,6 +40,8 @@ SECOND_NS = 1_000_000_000
 LATE_S = 2.0
 # What an event that began within a window prints after its end comes within this.
 EVENT_NS = 10_000_000
+# tcpdump hands packets on after a second at most: where there are no rows, these are waited for.
+PACKETS_NS = 1_500_000_000
 # A rotation comes early where this part of the memory is taken: nothing is dropped meanwhile.
 FULL = 0.7
 ROTATE = "rotate"
@@ -201,9 +203,11 @@ class FlightRecorder:
         self.say(f"trigger {trigger}: {why}{late}")
 
     def _is_whole(self, fired: Fired, now_ns: int) -> bool:
-        """Whether all rows of the time to write have come."""
+        """Whether all rows of the time to write have come, or all packets where none do."""
         until, events = fired.until_ns, self.rings.events
-        reached = events is None or events.newest_ns >= until + EVENT_NS
+        if events is None:
+            return now_ns >= until + (PACKETS_NS if self.rings.packets else 0)
+        reached = events.newest_ns >= until + EVENT_NS
         return now_ns >= until and (reached or now_ns >= until + WAIT_NS)
 
     def _wait_for_rows(self, fired: Fired) -> Fired:

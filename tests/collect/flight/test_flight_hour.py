@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bbrscope.collect.bundle.bundle import EVENTS, SS
+from bbrscope.collect.bundle.bundle import EVENTS, PACKETS, SS
 from bbrscope.collect.flight import dump, flight_recorder, text_ring
 from bbrscope.collect.flight.beginnings import columns_of
 from bbrscope.collect.flight.flight_recorder import FlightPlan, FlightRecorder
@@ -277,6 +278,32 @@ def test_the_newest_dumps_are_kept_and_what_cannot_be_removed_is_not_forgotten(
     assert [path.name for path in removed] == names[:3]
     assert [path.name for path in recorder.dumps] == names[3:]
     assert said.count("cannot remove") == 3
+
+
+def test_a_dump_without_rows_has_the_packets_that_tcpdump_still_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By inet_diag: it hands them on up to a second late."""
+    recorder, _, _, now = flying(FlightPlan(10.0, MEMORY, ()), tmp_path / "edge", monkeypatch)
+    recorder.rings.drop(EVENTS)
+    recorder.side.packets = SimpleNamespace(describe=dict)
+    packets = recorder.rings.open(PACKETS)
+    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
+    sent = [
+        (ns, struct.pack("<IIII", ns // SECOND, ns % SECOND, 1, 1) + b"x")
+        for ns in range(SECOND, 40 * SECOND, SECOND // 10)
+    ]
+    for now.ns in range(SECOND, 40 * SECOND, SECOND // 5):
+        handed = [record for ns, record in sent if ns <= now.ns // SECOND * SECOND - SECOND // 2]
+        packets.write(head + b"".join(handed))
+        head, sent = b"", sent[len(handed) :]
+        if now.ns == 20 * SECOND:
+            recorder.ask()
+        recorder.take_rows(now.ns)
+    (written,) = recorder.dumps
+    window, captured = manifest(written)["flight"], manifest(written)["packets"]
+    assert window["until_ns"] == 21 * SECOND
+    assert captured["packets_captured"] == 11 * 10
 
 
 def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(
