@@ -150,7 +150,9 @@ class LiveFlows:
         grown = track.grown((event.ns, delivered, lost, values.get("tp_snd_una", 0)))
         _, packets, gone, acked = (n % (1 << 32) for n in grown)
         if grown[0] > 0:
-            track.now.delivered_mbps = acked * 8e3 / grown[0]
+            # Without a row in between nothing was acknowledged: the oldest mark's is what there was
+            # at the beginning of the time, however long before it the flow fell silent.
+            track.now.delivered_mbps = acked * 8e3 / min(grown[0], RATE_NS)
         track.now.lost = gone
         track.now.loss = gone / (packets + gone) if packets + gone else 0.0
 

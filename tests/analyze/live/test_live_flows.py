@@ -47,6 +47,17 @@ def test_a_flow_with_the_ends_of_an_earlier_one_has_rates_of_its_own() -> None:
         assert len(flows.flows) == (1 if sk == "a" else 2)
 
 
+def test_a_rate_is_of_the_last_two_seconds_after_a_silence_too() -> None:
+    """A packet of 1000 bytes per ms for 3 s, nothing for 20 s, and the same for a second again."""
+    flows, flow = LiveFlows(), LiveFlow(1, "a", {**ENDS})
+    before = [sent(flow, ms, ms, 7) for ms in range(0, 3000, 10)]
+    after = [sent(flow, 20_000 + ms, ms, 7) for ms in range(3000, 4000, 10)]
+    flows.take("v1", Followed(before, []))
+    assert flows.flows[0].delivered_mbps == pytest.approx(8.0)
+    flows.take("v1", Followed(after, []))
+    assert flows.flows[0].delivered_mbps == pytest.approx(4.0)
+
+
 def test_equal_ends_in_two_namespaces_are_two_flows() -> None:
     flows = LiveFlows()
     one, other = (LiveFlow(n, str(n), {**ENDS, "netns": n}) for n in (1, 2))
