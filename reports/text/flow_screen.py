@@ -32,6 +32,9 @@ DROPPED = (
     " limit delivered_mbps phase"
 ).split()
 LEAST_DECISION = 24
+# Of an end that is too long for its column, an IPv6 address, as much of its tail: what tells
+# interfaces apart, and the port.
+END_TAIL = 11
 
 
 def ordered(flows: Sequence[FlowNow], sort: str, words: str = "") -> list[FlowNow]:
@@ -49,12 +52,12 @@ def text_of(flow: FlowNow) -> str:
 
 
 def columns(flows: Sequence[FlowNow], width: int | None = None) -> dict[str, int]:
-    """The columns that fit `width` (None: all), as wide as these flows need them.
+    """The columns that fit `width` (None: all, and uncut), as wide as these flows need them.
 
     Where there is too little room, columns without any value go first, then those that others
     nearly replace; the last decision takes the room that is left.
     """
-    wide = {key: _needed(flows, key) for key in COLUMNS}
+    wide = {key: _needed(flows, key, width is None) for key in COLUMNS}
     if width is None:
         return wide
     untold = [key for key in DROPPED if all(getattr(flow, key) is None for flow in flows)]
@@ -67,11 +70,12 @@ def columns(flows: Sequence[FlowNow], width: int | None = None) -> dict[str, int
     return wide
 
 
-def _needed(flows: Sequence[FlowNow], key: str) -> int:
-    """The width of a column: its heading and values, at most what COLUMNS allows."""
+def _needed(flows: Sequence[FlowNow], key: str, uncut: bool) -> int:
+    """The width of a column: its heading and values, at most what COLUMNS allows if not `uncut`."""
     heading, most, _, _ = COLUMNS[key]
     least = most if key in NUMBERS else len(heading)
-    return max(least, min(most, max((len(value(flow, key)) for flow in flows), default=0)))
+    longest = max((len(value(flow, key)) for flow in flows), default=0)
+    return max(least, longest if uncut else min(most, longest))
 
 
 def _room(wide: dict[str, int], width: int) -> int:
@@ -102,5 +106,23 @@ def value(flow: FlowNow, key: str) -> str:
 
 
 def _cell(text: str, width: int, key: str) -> str:
+    if key == "flow" and len(text) > width:
+        text = _short_ends(text, width)
     cut = text if len(text) <= width else text[: max(width - 1, 0)] + "~"[:width]
     return cut.rjust(width) if key in NUMBERS else cut.ljust(width)
+
+
+def _short_ends(flow: str, width: int) -> str:
+    """A flow's ends, the long ones cut in their midst, so that both and their ports are seen.
+
+    >>> _short_ends("[2001:db8:7::9:5678]:443 > [2001:db8:7::12:1ab4]:50123", 43)
+    '[2001:db~9:5678]:443 > [2001:db~1ab4]:50123'
+    """
+    ends = flow.split(" > ")
+    room = (width - 3 * (len(ends) - 1)) // len(ends)
+    if room < END_TAIL + 2:
+        return flow
+    return " > ".join(
+        end if len(end) <= room else f"{end[: room - END_TAIL - 1]}~{end[-END_TAIL:]}"
+        for end in ends
+    )

@@ -218,6 +218,24 @@ def test_what_matters_most_is_on_a_narrow_screen_and_no_number_is_cut() -> None:
     assert shown[2].split()[5:7] == ["1247242", "1.2e+11"]
 
 
+def test_long_addresses_leave_both_ends_and_their_ports_on_the_screen() -> None:
+    """Flows of IPv6 between the same hosts differ in what comes last; a pipe has room for all."""
+    ends = "[2001:db8:1234:5678:9abc:def0:1234:{}]:{}"
+    names = [f"{ends.format('1', 443)} > {ends.format('2', port)}" for port in (50_001, 50_002)]
+    flows = [FlowNow(name, decision="left UP: loss" * 6) for name in names]
+    for width in (60, 80, 120):
+        wide = flow_screen.columns(flows, width)
+        shown = [flow_screen.line(flow, wide).split("  ")[0] for flow in flows]
+        assert all(re.match(r"\[2001:\S*~\S*:1\]:443 > \[2001:\S*~\S*:2\]:", one) for one in shown)
+        assert [re.findall(r":(\d+)", one)[-1] for one in shown] == ["50001", "50002"]
+    wide = flow_screen.columns(flows)
+    for flow in flows:
+        line = flow_screen.line(flow, wide)
+        assert flow.flow in line
+        assert flow.decision is not None
+        assert flow.decision in line
+
+
 def test_a_look_that_saw_no_flow_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     silent = SimpleNamespace(ended="", tick=lambda: None, flows=LiveFlows(), rung="fentry")
     top._print_once(cast("LiveSession", silent), "loss", "", 0.1, as_json=True)
