@@ -188,8 +188,9 @@ class FlightRecorder:
 
     def _rotate(self, rotate_s: float, now_ns: int) -> None:
         """Begin the next bundle when it is time, or when memory fills."""
-        full = self.rings.fill > FULL
-        if full or now_ns - self._written_until_ns >= rotate_s * SECOND_NS:
+        since_ns = self._written_until_ns
+        full = self.rings.fill(since_ns, self._readings[-1].offset_ns) > FULL
+        if full or now_ns - since_ns >= rotate_s * SECOND_NS:
             why = "memory fills" if full else f"every {rotate_s:g} s"
             self.due.add(Fired(ROTATE, why, now_ns, now_ns))
 

@@ -74,6 +74,10 @@ class PieceRing:
         self.covered_from_ns = max(self.covered_from_ns, piece.last_ns + 1)
         self.forget(piece)
 
+    def size_before(self, ns: int) -> int:
+        """Bytes of the pieces that end before a time."""
+        return sum(piece.size for piece in self.pieces if piece.last_ns < ns)
+
     def since(self, from_ns: int) -> list[Piece]:
         """The pieces that reach beyond a time, oldest first."""
         return [piece for piece in self.pieces if piece.last_ns >= from_ns]

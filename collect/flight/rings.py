@@ -88,12 +88,19 @@ class Rings:
         rings = [self.events, self.packets, *self.texts.values()]
         return sum(ring.written for ring in rings if ring is not None)
 
-    @property
-    def fill(self) -> float:
-        """How full the fullest ring is: the share of its own part of `memory`, 0 to about 1."""
+    def fill(self, since_ns: int, real_ahead_ns: int) -> float:
+        """How full the fullest ring is with what came since: the share of its part of `memory`.
+
+        What came before gives way to it. `real_ahead_ns` is as in `looked`.
+        """
+        since = dict.fromkeys((EVENTS, *self.texts), since_ns) | {PACKETS: since_ns + real_ahead_ns}
         rings = {EVENTS: self.events, PACKETS: self.packets, **self.texts}
-        shares = {name: self.memory * SHARES[name] / 16 for name in rings}
-        return max(ring.written / shares[name] if ring else 0.0 for name, ring in rings.items())
+        return max(
+            (ring.written - ring.ring.size_before(since[name])) / (self.memory * SHARES[name] / 16)
+            if ring
+            else 0.0
+            for name, ring in rings.items()
+        )
 
     def looked(self, ns: int, real_ahead_ns: int) -> None:
         """Remember up to when triggers have looked: what a dump may ask for is not too old.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -457,6 +458,31 @@ def test_rotation_leaves_nothing_out_between_beginning_and_the_first_look(
     until = documents[-1]["until_ns"]
     wanted = [row.decode().rstrip() for row in written if int(row.split(b",")[1]) < until]
     assert rows_kept == wanted
+
+
+def test_a_rotation_that_comes_early_leaves_its_memory_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 kB a second come, some 2 MB are there: what was written need not be held against it."""
+    flight = FlightPlan(120.0, MEMORY, (), 0.0, None, 60.0)
+    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
+    now.ns = SECOND
+    begun(recorder, now, monkeypatch)
+    dice, kept = Random(5), 0
+    for now.ns, rows in looks():
+        for line in rows.splitlines(keepends=True):
+            noise = dice.randbytes(6_000).hex().encode() if line.startswith(b"M1") else b""
+            ring.write(line.replace(b"\n", noise + b"\n"))
+        recorder.take_rows(now.ns)
+        kept = max(kept, recorder.rings.size)
+        if now.ns > 200 * SECOND:
+            break
+    windows = [manifest(dump)["flight"] for dump in recorder.dumps]
+    assert all(one["why"] == "memory fills" for one in windows)
+    assert [one["from_ns"] for one in windows[1:]] == [one["until_ns"] for one in windows[:-1]]
+    sizes = [(dump / EVENTS).stat().st_size for dump in recorder.dumps]
+    assert min(sizes) > MEMORY * 10 / 16 / 2
+    assert kept < MEMORY
 
 
 @pytest.mark.parametrize("rotate_s", [None, 1.0, 30.0])
