@@ -312,7 +312,7 @@ class FlightRecorder:
         }
 
     def _notes(self, window: Covered) -> list[str]:
-        notes = list(self.side.notes)
+        notes = [*self.side.notes, *(self.side.packets.notes() if self.side.packets else [])]
         if window.short:
             seconds = (window.until_ns - window.from_ns) / 1e9
             notes.append(

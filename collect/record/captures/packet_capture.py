@@ -45,7 +45,7 @@ class HeadersPump(Pump):
 class PacketCapture:
     """tcpdump on one device; `snaplen` bytes of each packet, None for the headers only.
 
-    `ended` says after stop() how tcpdump had ended by itself before; "" if it had not.
+    `ended` says how tcpdump had ended by itself when it was last looked at; "" if it had not.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PacketCapture:
         self.pump = kind(source, self.output)
         self.pump.start()
         self._said = b""
-        self.ended = ""
+        self.ended, self._is_stopped = "", False
         self.counts: dict[str, int] = {}
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -102,8 +102,8 @@ class PacketCapture:
     def stop(self) -> dict[str, Any]:
         """End tcpdump; its own counts, or why there are none."""
         time.sleep(0.1)  # the last packets are still on their way through the ring
-        if (code := self.process.poll()) is not None:
-            self.ended = f"status {code}" if code >= 0 else f"signal {-code}"
+        self._look()
+        self._is_stopped = True
         with contextlib.suppress(OSError):
             self._guard.communicate(b"ended in order\n", 5)
         if self.process.poll() is None:
@@ -119,6 +119,10 @@ class PacketCapture:
         self.counts = counts_of(self._said.decode(errors="replace"))
         return self.describe() | self.counts | ({"ended": self.ended} if self.ended else {})
 
+    def _look(self) -> None:
+        if not self._is_stopped and (code := self.process.poll()) is not None:
+            self.ended = f"status {code}" if code >= 0 else f"signal {-code}"
+
     def describe(self) -> dict[str, Any]:
         """Where packets are captured and how much of each: the manifest's `packets`, uncounted."""
         return {
@@ -128,8 +132,9 @@ class PacketCapture:
         }
 
     def notes(self) -> list[str]:
-        """What a reader of the capture must know, once it has stopped."""
+        """What a reader of the capture must know: while it runs, of what there is so far."""
         notes = []
+        self._look()
         if self.ended:
             why = f"tcpdump ended by itself ({self.ended}) {self.complaint()}".strip()
             notes.append(f"{why}: later packets are missing")

@@ -287,7 +287,8 @@ def test_a_dump_without_rows_has_the_packets_that_tcpdump_still_held(
     """By inet_diag: it hands them on up to a second late."""
     recorder, _, _, now = flying(FlightPlan(10.0, MEMORY, ()), tmp_path / "edge", monkeypatch)
     recorder.rings.drop(EVENTS)
-    recorder.side.packets = SimpleNamespace(describe=dict)
+    ended = "tcpdump ended by itself"
+    recorder.side.packets = SimpleNamespace(describe=dict, notes=lambda: [ended])
     packets = recorder.rings.open(PACKETS)
     head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
     sent = [
@@ -305,6 +306,7 @@ def test_a_dump_without_rows_has_the_packets_that_tcpdump_still_held(
     window, captured = manifest(written)["flight"], manifest(written)["packets"]
     assert window["until_ns"] == 21 * SECOND
     assert captured["packets_captured"] == 11 * 10
+    assert manifest(written)["notes"] == [ended]
 
 
 def test_what_happened_last_has_its_bundle_and_what_has_none_is_told(

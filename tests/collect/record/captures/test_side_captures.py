@@ -14,8 +14,10 @@ import pytest
 import zstandard
 from bbrscope.collect.record import user_command
 from bbrscope.collect.record.captures.headers_only import HeadersOnly, headers_length
+from bbrscope.collect.record.captures.packet_capture import PacketCapture
 from bbrscope.collect.record.captures.place import Place
 from bbrscope.collect.record.output.folder import hand_over
+from bbrscope.collect.record.output.outputs import Discarded
 from bbrscope.probes.base.errors import HostError
 
 from tests.collect.record.test_record_host import Traffic, collect, manifest, needs_root, ran
@@ -272,3 +274,19 @@ def test_the_status_of_a_command_is_reported_as_a_shell_tells_it(script: str, st
     assert command.process is not None
     command.process.wait(20)
     assert command.status == status
+
+
+@needs_root
+def test_a_tcpdump_that_ends_by_itself_is_told_of_while_it_is_recorded_and_afterwards() -> None:
+    """A recording goes on without its packets, for days perhaps."""
+    captures = [PacketCapture(Place("lo"), Discarded(), 1024, ["tcp"]) for _ in range(2)]
+    assert all(capture.wait_listening() for capture in captures)
+    killed, other = captures
+    assert [capture.notes() for capture in captures] == [[], []]
+    killed.process.kill()
+    killed.process.wait()
+    told = ["tcpdump ended by itself (signal 9): later packets are missing"]
+    assert killed.notes() == told
+    for capture in captures:
+        capture.stop()
+    assert (killed.notes(), other.notes()) == (told, [])
