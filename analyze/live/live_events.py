@@ -23,6 +23,7 @@ from ...probes.leaving import SET_BY_INIT
 from ...probes.packed_columns import Part
 
 U32 = (1 << 32) - 1
+U64 = (1 << 64) - 1
 GAIN = FIELDS[SET_BY_INIT].column
 # Text, or of no event: the identity of the socket.
 ENDS = (*ADDRESSES, "sport", "dport", "netns")
@@ -88,8 +89,15 @@ class _Form:
         self._words = list(words.items())
 
     def fill(self, stored: dict[str, int], values: list[bytes]) -> None:
-        """Add what a row tells to an event's values."""
-        stored.update(zip(self._targets, [int(values[i]) for i in self._places], strict=True))
+        """Add what a row tells to an event's values.
+
+        Raises:
+            ValueError: they are no numbers, or none that the kernel has.
+        """
+        numbers = [int(values[i]) for i in self._places]
+        if max(numbers, default=0) > U64:
+            raise ValueError("more than 64 bits")
+        stored.update(zip(self._targets, numbers, strict=True))
         for place, parts in self._words:
             word = int(values[place], 16)
             for target, part in parts:
@@ -129,13 +137,17 @@ class EventAssembler:
     def take(self, rows: Iterable[bytes]) -> Iterator[LiveEvent]:
         """Take rows in order of time; yield the events that they complete.
 
-        An event of which a row of its entry was lost is dropped, as it is where it is read.
+        An event of which a row of its entry was lost is dropped, as it is where it is read, and so
+        is a row that another was printed over.
         """
         for line in rows:
             name, *values = line.rstrip(b"\n").split(b",")
             form = self._forms.get(name)
             if form is not None:
-                yield from filter(self._is_whole, self._row(form, values))
+                try:
+                    yield from filter(self._is_whole, self._row(form, values))
+                except ValueError:
+                    self._lacks_rows = True
             elif name.startswith(IDENTITY.encode()) and name in self._skipped:
                 self._identify(dict(zip(self._skipped[name], values, strict=False)))
 
@@ -176,9 +188,9 @@ class EventAssembler:
             if event is not None:
                 yield self._open.pop(sk)
             return
+        form.fill(event.values, values)
         event.parts |= tag.part
         event.flow.last_ns = ns
-        form.fill(event.values, values)
         event.flow.has_delivered |= event.values.get("tp_delivered", 0) > 0
         event.flow.has_init |= event.values.get(GAIN, 0) > 0
         if tag.role == PARAMETERS:

@@ -154,7 +154,8 @@ class EventWindow(EventCut):
             return
         known = self.known.of(socket)
         at = self._number_at.get(tag + number)
-        seqno = line.rstrip(b"\n").split(b",")[at] if at is not None else b""
+        values = line.rstrip(b"\n").split(b",")
+        seqno = values[at] if at is not None and at < len(values) else b""
         if known and seqno != b"0":
             lines.append(beginnings.row(self.header, ns, socket, seqno, known))
             self._count(beginnings.TAG)

@@ -126,9 +126,12 @@ class FlowWatcher:
         for line in batch.rows:
             tag, *values = line.rstrip(b"\n").split(b",")
             names = batch.columns.get(tag)
-            if names is None or not tag.startswith(LOOKED_AT):
+            if names is None or len(names) != len(values) or not tag.startswith(LOOKED_AT):
                 continue
-            row = numbers(names, values, WANTED)
+            try:
+                row = numbers(names, values, WANTED)
+            except ValueError:  # another row was printed over it
+                continue
             sk = values[names.index("sk")]
             if tag in BEGINNINGS:  # another flow may have this address now
                 state = 0 if tag.startswith(b"I") else -1

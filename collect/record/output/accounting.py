@@ -138,6 +138,9 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     problems += [call.sentence for call in exits_missing(done)]
     if done.get("without_main"):
         problems.append(without_main(int(done["without_main"])))
+    if done.get("broken"):
+        broken = plural(int(done["broken"]), "row is", "rows are")
+        problems.append(f"{broken} broken: cut, or not of numbers")
     accounting = manifest.get("accounting") or {}
     if accounting.get("missed_runs"):
         missed = plural(accounting["missed_runs"], "run")

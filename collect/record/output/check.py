@@ -37,8 +37,9 @@ class Completeness:
     of main() at which tp.delivered grew by other than rs.acked_sacked (a call before it
     went unseen, or the segment size changed); `calls` counts calls of main() and init() by the tag
     of their entry row, `exits_missing` those of them whose exit row never came; `without_main` is
-    how many other calls were recorded where main() never was; `first` shows where, as (row's ns,
-    sk, why).
+    how many other calls were recorded where main() never was; `broken` counts rows that another
+    was printed over, as far as what is looked at shows it; `first` shows where, as (row's ns, sk,
+    why).
     """
 
     events: int = 0
@@ -51,6 +52,7 @@ class Completeness:
     calls: dict[str, int] = field(default_factory=dict)
     exits_missing: dict[str, int] = field(default_factory=dict)
     without_main: int = 0
+    broken: int = 0
     first: list[tuple[int, str, str]] = field(default_factory=list)
 
     def note(self, ns: bytes, sk: bytes, why: str) -> None:
@@ -184,7 +186,10 @@ class Checker:
         for line in data.split(b"\n"):
             if found := plans.get(line[: line.find(b",")]):
                 reader, plan = found
-                reader(plan, line.split(b",", plan.last + 1))
+                try:
+                    reader(plan, line.split(b",", plan.last + 1))
+                except (IndexError, ValueError):
+                    self.result.broken += 1
             elif line.startswith(b"#"):
                 self._plan(line)
 

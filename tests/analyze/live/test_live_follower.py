@@ -16,6 +16,7 @@ from bbrscope import fixtures
 from bbrscope.analyze.bbr.codes import BY_NAME
 from bbrscope.analyze.live.follower import Follower
 from bbrscope.analyze.live.live_events import EventAssembler, LiveEvent
+from bbrscope.analyze.live.live_flows import LiveFlows
 from bbrscope.analyze.live.live_replay import LiveReplay
 from bbrscope.analyze.live.live_triggers import SqlCondition
 from bbrscope.analyze.replay import replay_runs as session
@@ -90,6 +91,31 @@ def test_events_whose_rows_were_lost_are_those_that_are_read_afterwards(
         read.update((ns, kind, exit_ns or 0) for ns, kind, exit_ns in zip(*columns, strict=True))
     assert Counter((one.ns, one.kind, one.values.get("exit_ns", 0)) for one in live) == read
     assert len(kept) * 0.9 > len(live) > 1000
+
+
+def test_rows_that_another_was_printed_over_end_nothing() -> None:
+    """Cut, with a stranger's characters, or with more digits than a number of the kernel has."""
+    bundle, dice = fixtures.path("v2_x_spur"), Random(3)
+    document = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
+    watchers, flows = watchers_of([*FIRES]), LiveFlows()
+    follower = Follower()
+    for one in (*(watcher for _, watcher in watchers), follower):
+        one.begin(document)
+
+    def broken(line: bytes) -> bytes:
+        at = dice.randrange(30, len(line))
+        faults = (line[:at], line[:at] + b"x" + line[at:], line[:at] + b"9" * 20 + line[at:])
+        return dice.choice(faults).rstrip(b"\n") + b"\n" if dice.random() < 0.05 else line
+
+    events = 0
+    for batch in islice(batches(bundle), 12):
+        mangled = replace(batch, rows=[broken(line) for line in batch.rows])
+        followed = follower.take(mangled)
+        flows.take(follower.version, followed)
+        events += len(followed.events)
+        for _, watcher in watchers:
+            watcher.check(mangled)
+    assert events > 500
 
 
 HEADERS = (

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import zstandard
 from bbrscope.collect.bundle.bundle import EVENTS, PACKETS, SS
 from bbrscope.collect.flight.event_ring import EventRing
 from bbrscope.collect.flight.packet_ring import PacketRing
 from bbrscope.collect.flight.rings import MARGIN_NS, Rings
+from bbrscope.collect.record.output import accounting, check
 from bbrscope.probes.base.errors import HostError
 
 SECOND = 1_000_000_000
@@ -64,6 +66,22 @@ def test_an_address_that_is_used_again_is_introduced_as_who_it_was_then() -> Non
     lines, _ = window(ring, 5 * SECOND, 20 * SECOND)
     introduced = [line for line in lines if line.startswith(b"N")]
     assert introduced == [b"N1,%d,ff00,5,20756,26855,33556746,33620234,7,\n" % (5 * SECOND), new]
+
+
+def test_rows_that_another_was_printed_over_are_kept_and_counted(tmp_path: Path) -> None:
+    """bpftrace 0.22 and later build them in memory that the probes of a CPU share."""
+    ring = EventRing(60 * SECOND, 64 << 20)
+    ring.write(HEAD.replace(b"#M0,ns,sk,seqno,tp.delivered", b"#M0,ns,sk,seqno"))
+    ring.write(b"M0,%d,ff00\n" % SECOND + event(2 * SECOND, b"ff00", 1))
+    ring.write(b"M0,%d,ff00,2x\nX,%d,ff00,10\n" % (3 * SECOND, 3 * SECOND))
+    lines, rows = window(ring, 0, 4 * SECOND)
+    assert rows["M0"] == 3
+    path = tmp_path / "events.csv.zst"
+    path.write_bytes(zstandard.compress(b"".join([HEAD, *lines])))
+    found = check.check(path)
+    assert found.broken == 2
+    told = accounting.trouble({"completeness": found.as_dict()})
+    assert "2 rows are broken: cut, or not of numbers" in told
 
 
 def test_memory_is_bounded_and_the_window_says_from_when_on_all_is_there() -> None:
