@@ -20,6 +20,8 @@ SHORTER = PathSetup(20_000_000, 30_000, limit_bytes=150_000, changes=((4 * S, "r
 WORLDS = {"jitters": JITTERS, "shorter": SHORTER}
 EVEN = PathSetup(28_000_000, 20_000, limit_bytes=70_000)
 BUNCHED = replace(EVEN, aggregation_us=8_000)
+# What was under way on the longer path comes back together, and is remembered for seconds.
+ONCE = PathSetup(15_000_000, 110_000, limit_bytes=75_000, changes=((9 * S, "rtt", 15_000),))
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,11 @@ def test_a_queue_of_a_flow_alone_that_is_as_long_as_its_bunches_of_acks(tmp_path
     assert standing.values["bunch_us"] > (standing.values["least_ratio"] - 1) * 20_000 / 2
     assert any("ACKs come in bunches" in cause for cause in standing.causes)
     assert not any("what its probes leave" in cause for cause in standing.causes)
+
+
+def test_acks_that_came_together_once_are_no_bunches(tmp_path: Path) -> None:
+    write_bundle(Setup(ONCE, (V1,), 20 * S, 7), tmp_path / "once")
+    ((_, made),) = diagnosed([tmp_path / "once"], tmp_path)
+    (standing,) = (each for each in made.findings if each.rule.name == "standing_queue")
+    assert not standing.values["is_bunched"]
+    assert any("a path which became shorter" in cause for cause in standing.causes)
