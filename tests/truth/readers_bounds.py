@@ -51,8 +51,7 @@ def application_limited(flow: Flow) -> Numbers:
     }
     if not flow.of.rates:
         return {**found, "cost_s": limited}
-    short = sum(second.short for second in of_flow(flow).values())
-    return {**found, **priced(flow, min(flow.rate * limited, short))}
+    return {**found, **priced(flow, min(flow.rate * limited, missing(flow, "application")))}
 
 
 def _long_in_startup(flow: Flow) -> list[int]:

@@ -125,6 +125,7 @@ def startup_hi_starves(flow: Flow) -> Numbers:
     until = flow.spans.filter(
         (number(flow.of) <= shared[-1]) & (pl.col("bbr.inflight_hi") != UNSET)
     )
+    outside = missing_by_second(flow, "application", "receive_window", "max_pacing_rate")
     _, a, b = together(flow)
     halves = [[n for n in range(a, b + 1) if (n > (a + b) / 2) == late] for late in (False, True)]
     parts = [
@@ -144,7 +145,7 @@ def startup_hi_starves(flow: Flow) -> Numbers:
         "others": [sum(one is not flow and one.begins < flow.at(ns) for one in flow.of.flows)],
         "halves": parts,
         "trend": parts,
-        **priced(flow, sum(mine[n].short for n in shared)),
+        **priced(flow, sum(mine[n].short - outside.get(n, 0.0) for n in shared)),
     }
 
 

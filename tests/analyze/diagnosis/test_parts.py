@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bbrscope.analyze.diagnosis.engine import diagnose
 from bbrscope.analyze.diagnosis.tables import prepare
 from bbrscope.analyze.simulate.world.world_setup import FlowSetup, PathSetup, Setup
 from bbrscope.analyze.simulate.write_bundle import write_bundle
@@ -15,6 +16,7 @@ MS, S = 1_000, 1_000_000
 # For more than two of its seconds no event comes: the timers wait for longer each time.
 DOWN = PathSetup(10_000_000, 40 * MS, limit_bytes=60_000, changes=((4 * S, "down", 6.0 * S),))
 PATH = PathSetup(10_000_000, 40 * MS, limit_bytes=60_000)
+BUSY = PathSetup(18_000_000, 40 * MS, limit_bytes=90_000)
 
 
 def seconds(folder: Path, path: PathSetup, *flows: FlowSetup) -> list[tuple[float, ...]]:
@@ -55,3 +57,21 @@ def test_short_flows_that_are_no_senders_take_their_room(tmp_path: Path) -> None
     taken = {second: 1 - part for _, second, *_, part in rows}
     assert {second for second, share in taken.items() if share > 0.01} == {*range(3, 9)}
     assert all(abs(taken[second] - 60_000 / 1_195_000) < 0.005 for second in range(3, 9))
+
+
+def test_what_an_application_left_out_is_priced_once(tmp_path: Path) -> None:
+    """STARTUP's losses bound flows that pause for two fifths of their time."""
+    pauses = {"kind": "on-off", "on_us": 1_200 * MS, "off_us": 900 * MS}
+    flows = [FlowSetup("v2", 0, 26 * S)]
+    flows += [FlowSetup("v2", n * S, 26 * S, **pauses) for n in (2, 5)]  # type: ignore[arg-type]
+    write_bundle(Setup(BUSY, tuple(flows), 26 * S, 2), tmp_path / "run")
+    with open_store(tmp_path / "s.duckdb") as store:
+        (run_id,) = loaded(store, [tmp_path / "run"])
+        found = diagnose(store.con, run_id).findings
+        prepare(store.con, [run_id], [])
+        (missing,) = store.con.execute(
+            "SELECT sum(short_bytes) FROM this_seconds WHERE flow = 2"
+        ).fetchall()[0]
+    costs = {each.rule.name: each.cost_bytes or 0.0 for each in found if each.flow == 2}
+    assert 0.3 * missing < costs["application_limited"] < 0.7 * missing
+    assert costs["application_limited"] + costs.get("startup_hi_starves", 0.0) <= missing
