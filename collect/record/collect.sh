@@ -169,6 +169,7 @@ case $rung-$version$short in
 esac
 }
 
+is_full() { [ "$(df -P "$work" | awk 'NR == 2 {print $4}')" = 0 ]; }
 # What is on its way is printed before bpftrace is told to end: it would drop it. The program prints
 # "+over" from when no more rows can come; after two of them all rows are there.
 # On a full disk it cannot say so.
@@ -177,7 +178,7 @@ settle() {
   tries=0
   while [ "$(tail -n 1000 "$work/raw" | grep -c '^+over')" -lt 2 ] && [ $tries -lt 60 ]; do
     kill -0 "$tracer" 2>/dev/null || return
-    [ "$(df -P "$work" | awk 'NR == 2 {print $4}')" != 0 ] || return
+    is_full && return
     tries=$((tries + 1)); sleep 1
   done
 }
@@ -262,32 +263,6 @@ failed() {
 # Another after each loading; none where BBR is built in.
 instance() { ls -di "/sys/module/$module" 2>/dev/null | awk '{print $1}'; }
 loaded=$(instance)
-ladder= tracer=
-for rung in $rungs; do
-  lacks=
-  case $rung in
-    fentry)
-      [ -z "$short" ] || lacks="it needs a newer bpftrace"
-      [ -z "$untyped" ] || lacks="the kernel has no types of its modules (Linux 5.11 and later do)" ;;
-    kprobe) [ "$found" = " $module" ] || lacks="by name alone it could land in the other BBR:$found" ;;
-    tcp_probe) names_socket || lacks="the tracepoint of this kernel does not name the socket" ;;
-  esac
-  [ -z "$lacks" ] || { failed "$lacks"; continue; }
-  probe | sed "$rewrite" | cwnd_events > "$work/probe.bt"
-  echo "attaching to BBR $version ($module) by $rung" >&2
-  : > "$work/raw"
-  start_tracer
-  until attached; do
-    [ -z "$ended" ] || give_up "stopped while bpftrace was attaching; nothing was recorded"
-    if ! kill -0 $tracer 2>/dev/null; then tracer=; break; fi
-    sleep 1
-  done
-  [ -n "$tracer" ] && break
-  failed "$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5 | tr '\n' ' ' | tr -d '\000-\037"\\')"
-done
-[ -n "$tracer" ] || give_up "bpftrace did not attach: $why"
-ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the first that attached\"}"
-[ $rung != fentry ] || [ "$found" = " $module" ] || check_places
 # What a replay needs to know of the host.
 hz=$(cat "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config" 2>/dev/null | sed -n 's/^CONFIG_HZ=//p' | head -1)
 [ -n "$hz" ] || hz=$(zcat /proc/config.gz 2>/dev/null | sed -n 's/^CONFIG_HZ=//p')
@@ -301,11 +276,42 @@ params=$(for file in /sys/module/tcp_bbr2/parameters/*; do
 done | sed '$!s/$/,/')
 known="\"kernel\": \"$(uname -r)\", \"sysctls\": {$sysctls}, \"module_params\": {$params},
  \"constants\": {\"HZ\": ${hz:-null}, \"GSO_MAX_SIZE\": $gso, \"GSO_LEGACY_MAX_SIZE\": 65536},"
-# Whoever is killed leaves this, and the rows in "raw": ingest --salvage reads them.
-cat > "$work/manifest.json" <<EOF
+# Whoever is killed leaves this, and the rows in "raw": ingest --salvage reads them. It is written
+# before the first row, as rows may soon leave no room.
+write_unfinished() {
+  cat > "$work/manifest.json" <<EOF
 {"format": "bbrscope-bundle", "version": 1, "name": "$(basename "$out")", "bbr": "$version",
  $known "rung": "$rung", "events": null, "unfinished": true}
 EOF
+}
+ladder= tracer=
+for rung in $rungs; do
+  lacks=
+  case $rung in
+    fentry)
+      [ -z "$short" ] || lacks="it needs a newer bpftrace"
+      [ -z "$untyped" ] || lacks="the kernel has no types of its modules (Linux 5.11 and later do)" ;;
+    kprobe) [ "$found" = " $module" ] || lacks="by name alone it could land in the other BBR:$found" ;;
+    tcp_probe) names_socket || lacks="the tracepoint of this kernel does not name the socket" ;;
+  esac
+  [ -z "$lacks" ] || { failed "$lacks"; continue; }
+  { probe | sed "$rewrite" | cwnd_events > "$work/probe.bt" && write_unfinished; } ||
+    give_up "cannot write to $work: is there no room left?" "choose an -o elsewhere"
+  echo "attaching to BBR $version ($module) by $rung" >&2
+  : > "$work/raw"
+  start_tracer
+  until attached; do
+    [ -z "$ended" ] || give_up "stopped while bpftrace was attaching; nothing was recorded"
+    ! is_full || give_up "$work has no room left; nothing was recorded" "choose an -o elsewhere"
+    if ! kill -0 $tracer 2>/dev/null; then tracer=; break; fi
+    sleep 1
+  done
+  [ -n "$tracer" ] && break
+  failed "$(grep -v RLIMIT_MEMLOCK "$work/said" | head -5 | tr '\n' ' ' | tr -d '\000-\037"\\')"
+done
+[ -n "$tracer" ] || give_up "bpftrace did not attach: $why"
+ladder="$ladder{\"rung\": \"$rung\", \"outcome\": \"used\", \"reason\": \"the first that attached\"}"
+[ $rung != fentry ] || [ "$found" = " $module" ] || check_places
 
 [ -n "$device" ] || device=$(ip route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -1)
 packets=null notes=

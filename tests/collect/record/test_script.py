@@ -155,6 +155,43 @@ class TestOnThisKernel:
         assert int(re.findall(r"^ *(\d+)$", counted, re.MULTILINE)[0]) > 50
 
 
+@pytest.mark.parametrize(("kilobytes", "said"), [(0, "no room left"), (300, "ingest --salvage")])
+@needs_root
+@needs_bpftrace
+@needs_bbr
+@needs_btf
+def test_a_disk_that_rows_fill_while_it_attaches_keeps_the_manifest_or_nothing(
+    kilobytes: int, said: str, collector: Path, tmp_path: Path
+) -> None:
+    """Others' sockets fill the disk before anything else of the bundle is there."""
+    small, kept = tmp_path / "small", tmp_path / "kept"
+    small.mkdir()
+    rows = tmp_path / "rows"
+    rows.write_text("+first\n+last\n" + "T,1,ff\n" * 100_000)
+    real = shutil.which("bpftrace")
+    env = with_tool(
+        "bpftrace",
+        f'#!/bin/sh\ncase $* in *probe.bt) cat {rows}; exec sleep 5;; esac\nexec {real} "$@"\n',
+        tmp_path / "bin",
+    )
+    script = (
+        f"mount -t tmpfs -o size=300k small {small} || exit 77; "
+        f"head -c {300 - kilobytes}k /dev/zero > {small}/others; "
+        f"sh {collector} -r tcp_probe -n -o {small}/run -d 1; status=$?; "
+        f"cp -r {small} {kept}; exit $status"
+    )
+    command = ["unshare", "-m", "sh", "-c", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=99, check=False)
+    if done.returncode == 77:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    left = kept / "run.partial"
+    if kilobytes:
+        assert manifest(left)["unfinished"]
+    else:
+        assert not left.exists()
+
+
 @needs_root
 @needs_bpftrace
 @needs_bbr
