@@ -26,7 +26,8 @@ SHORT_TEXT = 63
 # x86 pushes the return address at a call; all other 64-bit machines that have kprobes keep it in a
 # register (arm64 lr, riscv ra, s390 r14, ppc64 lr), and the stack pointer stays as it was.
 RETURN_ADDRESS_BYTES = {"x86_64": 8}
-# What a signal to bpftrace names: the host's number, which its own `pid` is not in a container.
+# The number by which the kernel's signal tracepoint knows bpftrace. In a container this is not what
+# bpftrace 0.22 and later call `pid`: they take the container's number.
 OWN_NUMBER = "@self[0] = (uint64)((struct task_struct *)curtask)->tgid;"
 
 

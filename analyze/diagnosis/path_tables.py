@@ -29,8 +29,8 @@ SELECT run_id, coalesce(sum(bytes) FILTER (NOT counts), 0) >= {LEAST_SHARE} * ma
 FROM senders WHERE run_id IN {{chosen}} GROUP BY run_id
 """
 
-# What these carried in each second since zero_ns, by how much of their time lies in it: hundreds of
-# short flows are none of a long one's rivals, but take room.
+# What senders too small to count carried in each second since zero_ns, spread evenly over their
+# time: hundreds of short flows are no rivals of a long one, but they use a part of the link.
 LITTLE = """
 SELECT run_id, t.second::INTEGER AS second, sum(bytes * (
     least(last_ns, zero_ns + (t.second + 1) * 1000000000)

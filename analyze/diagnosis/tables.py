@@ -169,10 +169,10 @@ WITH spans AS (
       SELECT run_id, second, bytes FROM ours UNION ALL SELECT run_id, second, bytes FROM theirs)
     GROUP BY run_id, second) GROUP BY run_id
 ), parts AS (
-  -- A link is divided among its senders and the flow, should it not send, and so is one of their
-  -- own (`apart`: how many are known to send by another). Of an unknown one a flow's part is what
-  -- it believes in, and beside others no more than an equal part of the most that all carried in a
-  -- second.
+  -- A flow's part of a link is what it would have if it sent: the link is divided among its senders
+  -- and, if it does not send, the flow itself. So is a sender's own link (`apart`: how many are
+  -- known to send by another). Of an unknown link a flow's part is what it believes in, and beside
+  -- others no more than an equal part of the most that all carried in a second.
   SELECT ours.*, coalesce(senders, 1) AS senders,
     coalesce(senders, 0) + (NOT sends)::INTEGER AS sharers,
     count_if(sends) OVER (PARTITION BY run_id, second)

@@ -18,7 +18,8 @@ class RecordingPlan:
     `command` runs while recording, as the user who called sudo unless `as_root`; `rung` is the only
     way to attach that may be tried; `snaplen` is how many bytes of each packet are kept, None for
     its headers only; `wait` waits for BBR to be loaded, `load_module` loads it; above `max_cpu`
-    percent of a CPU fewer flows are recorded.
+    percent of a CPU fewer flows are recorded; `anonymize` replaces addresses before the bundle has
+    its name.
     """
 
     output: Path
@@ -39,6 +40,7 @@ class RecordingPlan:
     wait: bool = False
     load_module: bool = False
     max_cpu: float | None = None
+    anonymize: bool = False
 
 
 def check_name(output: Path) -> None:

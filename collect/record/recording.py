@@ -18,6 +18,7 @@ from .captures.side_captures import SideCaptures
 from .host import clocks, loading
 from .host.survey import survey
 from .output import check
+from .output.anonymize import anonymize
 from .output.folder import RecordingFolder, way_out
 from .output.late_rows import put_in_order
 from .output.live_rows import LiveRows
@@ -30,10 +31,6 @@ from .user_command import UserCommand
 TICK_S = 0.2
 # How often the manifest of a recording under way is written: what is lost of the clocks' drift.
 MANIFEST_S = 10.0
-
-
-# What is done to a folder with a bundle's files.
-Change = Callable[[Path], None]
 
 
 class Endable(Protocol):
@@ -179,11 +176,8 @@ class Recording:
         ended = tracer.stop() if tracer else None
         return ended, self.side.stop() if self.side else None
 
-    def finish(self, change: Change | None = None) -> dict[str, Any]:
-        """Stop, check the rows, write the manifest, and give the bundle its name.
-
-        `change` is what shall be done to the files before they have that name.
-        """
+    def finish(self) -> dict[str, Any]:
+        """Stop, check the rows, write the manifest, and give the bundle its name."""
         tracer_end, packets = self.stop()
         assert self.manifest is not None
         assert self.side is not None
@@ -194,8 +188,8 @@ class Recording:
             self._put_in_order(self.attaching.tracer)
             manifest["completeness"] = check.check(self.folder.events).as_dict()
         self.folder.write_manifest(manifest)
-        if change is not None:
-            change(self.folder.path)
+        if self.plan.anonymize:
+            anonymize(self.folder.path)
         self.folder.publish()
         return manifest
 
@@ -208,14 +202,9 @@ class Recording:
 
 
 def run(
-    plan: RecordingPlan,
-    say: Callable[[str], None],
-    onlooker: Onlooker | None = None,
-    change: Change | None = None,
+    plan: RecordingPlan, say: Callable[[str], None], onlooker: Onlooker | None = None
 ) -> tuple[Path, dict[str, Any]]:
     """Record and return the bundle's path and manifest; `onlooker` sees the rows as they come.
-
-    `change` is what shall be done to the bundle's files before they have its name.
 
     Raises:
         HostError: nothing could be recorded, and no bundle is left; or the bundle could not be
@@ -237,15 +226,15 @@ def run(
         try:
             recording.watch()
         finally:
-            manifest = finished(recording, change)
+            manifest = finished(recording)
         recording.show_end()
     return plan.output, manifest
 
 
-def finished(recording: Recording, change: Change | None = None) -> dict[str, Any]:
+def finished(recording: Recording) -> dict[str, Any]:
     """Finish a recording; whatever goes wrong now, what was recorded stays."""
     try:
-        return recording.finish(change)
+        return recording.finish()
     except OSError as error:
         raise HostError(
             f"cannot finish the bundle: {error.strerror}",

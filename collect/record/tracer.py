@@ -17,6 +17,7 @@ from pathlib import Path
 from ...probes.base.errors import HostError
 from .host import bpf_stats
 from .host.bpftrace import Bpftrace, environment, prepare
+from .host.helpers import how_ended
 from .output.outputs import Output
 from .output.stream import Events, Stderr, Tap
 
@@ -97,7 +98,7 @@ class Tracer:
         deadline = time.monotonic() + timeout_s
         while not self.events.attached.wait(0.1):
             if self.process.poll() is not None:
-                how = f"bpftrace did not attach ({self._status()})"
+                how = f"bpftrace did not attach ({how_ended(self.process.returncode)})"
                 raise HostError(": ".join(filter(None, (how, self.complaint()))))
             if stop():
                 raise HostError("stopped while bpftrace was attaching; nothing was recorded")
@@ -123,12 +124,8 @@ class Tracer:
         """How bpftrace ended by itself, with its own words; "" while it runs."""
         if self.process.poll() is None:
             return ""
-        return f"bpftrace ended by itself ({self._status()}) {self.complaint()}".strip()
-
-    def _status(self) -> str:
-        """How the process ended, in a word and a number."""
-        code = self.process.returncode
-        return f"status {code}" if code >= 0 else f"signal {-code}"
+        how = how_ended(self.process.returncode)
+        return f"bpftrace ended by itself ({how}) {self.complaint()}".strip()
 
     def stop(self) -> TracerEnd:
         """End bpftrace in order and return what it counted; safe to call when it is dead."""

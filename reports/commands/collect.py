@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -265,10 +265,10 @@ def command(
     elif request.until or request.keep:
         raise click.UsageError("--until and --keep need --last or --rotate")
     else:
-        _record(request.plan(), anonymize, follow)
+        _record(replace(request.plan(), anonymize=anonymize), follow)
 
 
-def _record(plan: RecordingPlan, anonymize: bool, follow: bool) -> NoReturn:
+def _record(plan: RecordingPlan, follow: bool) -> NoReturn:
     """Record, say what came of it, and exit as the command that was recorded did."""
     from ...collect.record.recording import run
 
@@ -277,10 +277,7 @@ def _record(plan: RecordingPlan, anonymize: bool, follow: bool) -> NoReturn:
         from ..live.story_printer import StoryPrinter
 
         onlooker = StoryPrinter()
-    from ...collect.record.output.anonymize import anonymize as replace_addresses
-
-    change = replace_addresses if anonymize else None
-    path, manifest = run(plan, lambda text: say(text, err=True), onlooker, change)
+    path, manifest = run(plan, lambda text: say(text, err=True), onlooker)
     report(path, manifest)
     sys.exit(manifest["command_status"] or 0)
 

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from ....probes.base.plurals import plural
+from ..host.helpers import how_ended
 from ..output.outputs import Output
 from ..output.stream import Pump, Writable
 from .headers_only import LINKS, HeadersOnly
@@ -23,7 +24,6 @@ HEADERS = 128
 # Ends tcpdump when the collector dies: it gives up its privileges, and with them the request to be
 # sent a signal when its parent dies (PR_SET_PDEATHSIG in prctl(2)).
 GUARD = 'read -r line || kill -TERM "$1"'
-
 
 # "3 packets dropped by kernel": there was no room in the ring; by interface: before it saw them.
 COUNT = re.compile(r"^(\d+) packets? (captured|received|dropped(?: by interface)?)", re.MULTILINE)
@@ -120,8 +120,8 @@ class PacketCapture:
         return self.describe() | self.counts | ({"ended": self.ended} if self.ended else {})
 
     def _look(self) -> None:
-        if not self._is_stopped and (code := self.process.poll()) is not None:
-            self.ended = f"status {code}" if code >= 0 else f"signal {-code}"
+        if not self._is_stopped and (status := self.process.poll()) is not None:
+            self.ended = how_ended(status)
 
     def describe(self) -> dict[str, Any]:
         """Where packets are captured and how much of each: the manifest's `packets`, uncounted."""

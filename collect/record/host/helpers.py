@@ -5,6 +5,11 @@ from __future__ import annotations
 import subprocess
 
 
+def how_ended(status: int) -> str:
+    """How a process ended, in a word and a number; `status` as subprocess has it."""
+    return f"status {status}" if status >= 0 else f"signal {-status}"
+
+
 def output_of(command: list[str]) -> str:
     """A tool's output, "" when it fails or does not answer within 20 s."""
     return answer_of(command) or ""

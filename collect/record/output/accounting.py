@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....probes.base.errors import BundleError
-from ....probes.base.plurals import plural
+from ....probes.base.plurals import plural, worded
 from ...bundle.exits import CALLS, MissingExits, without_main
+from ...bundle.quality import CODES
 from ...bundle.rungs import named_rung
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def trouble(manifest: dict[str, Any]) -> list[str]:
     if accounting and not accounting.get("complete"):
         problems.append("bpftrace did not end in order: its counters are missing")
     if why := (manifest.get("packets") or {}).get("ended"):
-        problems.append(f"tcpdump ended by itself ({why}): later packets are missing")
+        problems.append(worded(CODES["packets_ended"], how=why))
     problems += [note for note in manifest.get("notes") or [] if "unloaded" in note]
     ended = str(manifest.get("ended") or "")
     if ended.startswith(("bpftrace ended", "cannot write")):

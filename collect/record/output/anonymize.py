@@ -10,7 +10,6 @@ Loopback, unspecified and multicast addresses are left alone: they identify nobo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import io
@@ -21,14 +20,13 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 import zstandard
 
 from ....probes.base.errors import BundleError
 from ..captures.headers_only import ETHERNET, FRAGMENT, LINKS, SLL, SLL2, TCP, network_header
 from .address_text import replace_addresses
-from .folder import private
+from .replaced import compressed_anew, replaced
 
 # Where a link's header has hardware addresses: they identify a host as well.
 HARDWARE = {ETHERNET: (0, 12), SLL: (6, 14), SLL2: (12, 20)}
@@ -125,23 +123,10 @@ def rewrite(path: Path, change: Callable[[io.BufferedReader], Iterator[bytes]]) 
     """Stream a compressed file through `change`."""
     if not path.exists():
         return
-    with path.open("rb") as source, replaced(path) as target:
+    with path.open("rb") as source, compressed_anew(path) as writer:
         reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
-        with zstandard.ZstdCompressor(level=3).stream_writer(target) as writer:
-            for piece in change(io.BufferedReader(reader)):
-                writer.write(piece)
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """What is written becomes the file, with its rights, once all of it is there."""
-    aside = path.with_suffix(".aside")
-    try:
-        with open(aside, "wb", opener=private) as target:
-            yield target
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        for piece in change(io.BufferedReader(reader)):
+            writer.write(piece)
 
 
 def events(raw: io.BufferedReader, with_key: Anonymizer) -> Iterator[bytes]:

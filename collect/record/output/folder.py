@@ -19,6 +19,7 @@ from ....probes.base.errors import HostError
 from ...bundle.bundle import EVENTS, MANIFEST
 from ..plan import check_name
 from .outputs import FilesIn, Outputs
+from .replaced import private, replaced
 
 PARTIAL = ".partial"
 PROBE = "probe.bt"
@@ -90,12 +91,11 @@ class RecordingFolder:
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest in one step: a reader finds the old one or the new one, whole."""
-        aside = self.path / f".{MANIFEST}"
-        with open(aside, "w", opener=private) as file:
-            file.write(json.dumps(manifest, indent=1, default=str) + "\n")
+        text = json.dumps(manifest, indent=1, default=str)
+        with replaced(self.path / MANIFEST) as file:
+            file.write(f"{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, self.path / MANIFEST)
 
     def write_probe(self, program: str) -> None:
         """Keep the program that is attached; bpftrace reads it from here."""
@@ -161,11 +161,6 @@ def way_out(error: OSError, otherwise: str) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "ulimit -n 1024 lets this shell's programs open more files"
     return otherwise
-
-
-def private(path: str, flags: int) -> int:
-    """An opener for files that nobody but their owner may read."""
-    return os.open(path, flags, 0o600)
 
 
 def is_locked(folder: Path) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from .held_rows import HeldRows
-from .stream import ROW, Compressed
+from .replaced import compressed_anew
+from .stream import ROW
 from .whole_lines import whole_lines
 
 HEADER = re.compile(rb"^#.*\n", re.MULTILINE)
@@ -21,17 +21,11 @@ def put_in_order(path: Path, late_ns: int) -> None:
     Raises:
         OSError: the disk refuses; the file is as it was.
     """
-    aside = path.with_name(f".{path.name}")
-    ordered, held = Compressed(aside), HeldRows()
-    try:
+    held = HeldRows()
+    with compressed_anew(path) as ordered:
         for lines in whole_lines(path):
             data = lines + b"\n"
             ordered.write(b"".join(HEADER.findall(data)))
             held.add([(int(row[1]), row[0]) for row in ROW.finditer(data)])
             ordered.write(held.take(held.newest_ns - late_ns - 1))
         ordered.write(held.take(held.newest_ns))
-        ordered.close()
-        os.replace(aside, path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise

@@ -33,6 +33,7 @@ HEADERS = (
     b"#I,ns,sk,sport,dport,daddr,family,saddr,seqno\n#IX,ns,sk,tp.snd_cwnd\n"
 )
 HEADS = HEADERS.splitlines(keepends=True)
+EVERY_3_S = FlightPlan(6.0, MEMORY, (), 0.0, None, 3.0)
 
 
 def looks() -> Iterator[tuple[int, bytes]]:
@@ -85,6 +86,28 @@ def flying(
         },
     )
     return recorder, ring, coming, now
+
+
+def begun(recorder: Any, now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the recorder begin now, without anything that it would start."""
+    attaching = SimpleNamespace(count_too=lambda _side: None)
+    recorder.watching.attach = lambda: attaching
+    writer = recorder._writer
+    writer.at_start = lambda *_: {"rung": "fentry"}
+    monkeypatch.setattr(flight_recorder, "ManifestWriter", lambda *_: writer)
+    monkeypatch.setattr(recorder.side, "start", lambda: None)
+    recorder.start()
+    assert recorder._readings[0].monotonic_ns == now.ns
+
+
+def rotating(
+    flight: FlightPlan, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, SimpleNamespace]:
+    """A recorder that began at the first second, its ring of events, and its clock."""
+    recorder, ring, _, now = flying(flight, folder / "edge", monkeypatch)
+    now.ns = SECOND
+    begun(recorder, now, monkeypatch)
+    return recorder, ring, now
 
 
 def happened(ns: int) -> Happened:
@@ -201,10 +224,7 @@ def test_an_event_that_is_under_way_at_the_end_of_a_dump_is_whole_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first row is kept when the bundle is due, and another socket's; the others are not."""
-    flight = FlightPlan(6.0, MEMORY, (), 0.0, None, 3.0)
-    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
-    now.ns = SECOND
-    begun(recorder, now, monkeypatch)
+    recorder, ring, now = rotating(EVERY_3_S, tmp_path, monkeypatch)
     rest = b""
     for now.ns, rows in looks():
         ring.write(rest + rows)
@@ -404,18 +424,6 @@ def test_a_look_that_comes_late_has_the_dump_that_it_would_have_had_in_time(
     assert kept.pieces[0].last_ns > now.ns - kept.span_ns - 2 * SECOND
 
 
-def begun(recorder: Any, now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the recorder begin now, without anything that it would start."""
-    attaching = SimpleNamespace(count_too=lambda _side: None)
-    recorder.watching.attach = lambda: attaching
-    writer = recorder._writer
-    writer.at_start = lambda *_: {"rung": "fentry"}
-    monkeypatch.setattr(flight_recorder, "ManifestWriter", lambda *_: writer)
-    monkeypatch.setattr(recorder.side, "start", lambda: None)
-    recorder.start()
-    assert recorder._readings[0].monotonic_ns == now.ns
-
-
 def test_a_dump_reaches_back_to_when_it_began_to_record_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,10 +449,7 @@ def test_rotation_leaves_nothing_out_between_beginning_and_the_first_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command may have done all that it does before the rows are looked at."""
-    flight = FlightPlan(6.0, MEMORY, (), 0.0, None, 3.0)
-    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
-    now.ns = SECOND
-    begun(recorder, now, monkeypatch)
+    recorder, ring, now = rotating(EVERY_3_S, tmp_path, monkeypatch)
     written: list[bytes] = []
     for now.ns, rows in looks():
         ring.write(rows)
@@ -467,9 +472,7 @@ def test_a_rotation_that_comes_early_leaves_its_memory_to_the_next(
 ) -> None:
     """60 kB a second come, some 2 MB are there: what was written need not be held against it."""
     flight = FlightPlan(120.0, MEMORY, (), 0.0, None, 60.0)
-    recorder, ring, _, now = flying(flight, tmp_path / "edge", monkeypatch)
-    now.ns = SECOND
-    begun(recorder, now, monkeypatch)
+    recorder, ring, now = rotating(flight, tmp_path, monkeypatch)
     dice, kept = Random(5), 0
     for now.ns, rows in looks():
         for line in rows.splitlines(keepends=True):

@@ -73,35 +73,35 @@ case "$1" in
 *) echo "stdin:1:1-9: ERROR: syntax error, unexpected struct" >&2; exit 1;;
 esac
 """
+
+
+def able(version: str, info: str, program: str) -> str:
+    """A bpftrace that says what it is, takes what it is tried with, and then runs this."""
+    return f"""
+case "$1" in
+--version) echo "bpftrace {version}"; exit 0;;
+--info) echo "  {info}"; exit 0;;
+-e) exit 0;;
+*) {program};;
+esac
+"""
+
+
 # One that hangs while it is attaching, and ignores being asked to end.
-HANGING = """
-case "$1" in
---version) echo "bpftrace v0.23.0"; exit 0;;
---info) echo "  fentry: yes"; exit 0;;
--e) exit 0;;
-*) trap '' INT TERM; while :; do sleep 1; done;;
-esac
-"""
+HANGING = able("v0.23.0", "fentry: yes", "trap '' INT TERM; while :; do sleep 1; done")
 # One that overlooks the first SIGINT, as 0.17 may, and counts its events at the second.
-DEAF = """
-case "$1" in
---version) echo "bpftrace v0.17.0"; exit 0;;
---info) echo "  kfunc: no"; exit 0;;
--e) exit 0;;
-*) trap 'echo "+over"; echo "+over"' URG; asked=
+DEAF = able(
+    "v0.17.0",
+    "kfunc: no",
+    """trap 'echo "+over"; echo "+over"' URG; asked=
    trap '[ -z "$asked" ] || { echo "@attempted_T: 0"; exit 0; }; asked=once' INT
-   echo "+first"; echo "+last"; while :; do sleep 0.1; done;;
-esac
-"""
-
-
+   echo "+first"; echo "+last"; while :; do sleep 0.1; done""",
+)
 # One that stood still for so long that rows of its second CPU come after newer ones were written.
-LATE = """
-case "$1" in
---version) echo "bpftrace v0.17.0"; exit 0;;
---info) echo "  kfunc: no"; exit 0;;
--e) exit 0;;
-*) trap 'echo "+over"; echo "+over"' URG
+LATE = able(
+    "v0.17.0",
+    "kfunc: no",
+    """trap 'echo "+over"; echo "+over"' URG
    trap 'echo "@attempted_T: 41"; exit 0' INT
    echo "+first"; echo "+last"; echo "#T,ns,sk,seqno"
    for n in 0 2 4 6 8 10 12 14 16 18 20 22 24 26 28 30 32 34 36 38 40
@@ -109,9 +109,8 @@ case "$1" in
    sleep 1
    for n in 1 3 5 7 9 11 13 15 17 19 21 23 25 27 29 31 33 35 37 39
    do echo "T,$((n + 1))00000000,ff,$n"; done
-   while :; do sleep 0.1; done;;
-esac
-"""
+   while :; do sleep 0.1; done""",
+)
 
 
 class TestBpftraceThatDoesNotFit:
