@@ -134,23 +134,31 @@ class FlowWatcher:
                 continue
             sk = values[names.index("sk")]
             if tag in BEGINNINGS:  # another flow may have this address now
-                state = 0 if tag.startswith(b"I") else -1
-                self.flows[sk] = Seen(_name(names, values, sk), row["ns"], state=state)
+                self._begin_flow(tag, sk, Seen(_name(names, values, sk), row["ns"]))
             elif tag[:1] not in b"IN" or tag[:2] == b"IX":
                 why = self._row(tag[:1], sk, row)
                 first = first or (Happened(why, row["ns"]) if why else None)
         return first or self.judge(batch.now_ns)
 
+    def _begin_flow(self, tag: bytes, sk: bytes, flow: Seen) -> None:
+        flow.state = 0 if tag.startswith(b"I") else -1
+        # A sample introduces the flow, too: what was sent again may have come before it.
+        known = self.flows.get(sk)
+        flow.is_waiting = known is not None and known.acked < 0 and known.is_waiting
+        self.flows[sk] = flow
+
     def _row(self, letter: bytes, sk: bytes, row: Numbers) -> str:
         flow = self.flows.setdefault(sk, Seen(flow_name({}, sk.decode())))
+        was_waiting = flow.is_waiting
         if letter in b"RS":
             flow.is_waiting |= row["ns"] - flow.ns > BY_ACK_NS
         elif "tp.packets_out" in row:
             flow.is_waiting = False
         flow.ns = row["ns"]
-        # S rows have the state before it, too; samples, of a flow that was silent before, none.
+        # S rows have the state before it, too. The first sample of a flow has none: what it shows
+        # is new if a timer has sent something again since the recording began.
         before = row.get("icsk_ca_state", flow.state) if "new_state" in row else flow.state
-        before = 0 if before < 0 and letter == b"T" else before
+        before = 0 if before < 0 and letter == b"T" and was_waiting else before
         flow.state = row.get("new_state", row.get("icsk_ca_state", flow.state))
         if (out := row.get("tp.packets_out")) is not None:
             flow.is_idle = out == 0

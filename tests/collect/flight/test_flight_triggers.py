@@ -89,8 +89,10 @@ def test_a_flow_that_has_little_to_send_is_not_slow_though_each_sample_shows_it_
         (["N", "S,4,0", "M,9,0,9,4"], [2]),
         # The timer of a flow that is in Loss expires again.
         (["S,4,4", "M,9,0,9,4"], []),
-        # Samples do not show when: it may be since the flow, silent till then, sent something.
-        (["N", "T,9,0,9,4", "T,9,0,9,4"], [2]),
+        # A sample does not show since when. It is since recording began if a timer has sent
+        # something again since; of an old timeout, an ACK has.
+        (["R,7", "N", "T,9,0,9,4", "T,9,0,9,4"], [3]),
+        (["N", "T,9,0,9,4", "R,7", "T,9,1,9,4", "T,9,2,9,0", "T,9,2,9,4"], [6]),
     ],
 )
 def test_a_timeout_is_what_enters_loss_while_it_is_recorded(
