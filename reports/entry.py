@@ -30,6 +30,10 @@ def main() -> None:
         import signal
 
         usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if "collect" in sys.argv:
+            from ..collect.flight.early_signal import hold
+
+            hold(sys.argv)
     except KeyboardInterrupt:
         os._exit(130)
     from .cli import main as run

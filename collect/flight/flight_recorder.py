@@ -29,6 +29,7 @@ from ..record.user_command import UserCommand
 from ..record.watching import Watching
 from . import beginnings, dump
 from .due_dumps import DueDumps, Fired
+from .early_signal import EarlySignal
 from .looks import looks
 from .rings import NO_PACKETS, WAIT_NS, Covered, Rings
 from .triggers import Happened, LiveBatch, Watcher
@@ -389,6 +390,8 @@ def _all_of(dumps: list[Path]) -> str:
 def asked_by_signal(recorder: FlightRecorder) -> Iterator[None]:
     """SIGUSR1 has a dump written."""
     before = signal.signal(signal.SIGUSR1, lambda _number, _frame: recorder.ask())
+    if isinstance(before, EarlySignal) and before.came:
+        recorder.ask()
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,26 @@ def test_what_is_opened_next_never_gets_the_number_of_a_closed_stream(
     done = subprocess.run([*words, str(shipped_path)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert ("v2_single_1bdp" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize("words", [["--last", "9s"], ["--rotate=9s"], []])
+def test_a_signal_that_comes_before_the_flight_recorder_is_there_does_not_end_it(
+    words: list[str],
+) -> None:
+    """A recording that is none has no use for it: there it does what it usually does."""
+    script = (
+        "import os, signal, sys\n"
+        "class Sender:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'bbrscope.reports.cli': os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "from bbrscope.reports import entry\n"
+        "sys.meta_path.insert(0, Sender())\n"
+        "entry.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "collect", *words, "--help"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (0 if words else -signal.SIGUSR1), done.stderr
