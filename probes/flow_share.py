@@ -6,6 +6,9 @@ from __future__ import annotations
 # for backing off, so that half of a share is not the whole of it.
 ASKED, BACKED_OFF = 2654435761, 2246822519
 _HASH = "(uint64)$sk->__sk_common.skc_hash"
+# Whether the socket is in the kernel's table of connections, and so has its addresses and hash. One
+# that was just made for a packet has the listener's: tcp_create_openreq_child() calls set_state().
+IS_HASHED = "(uint64)$sk->__sk_common.skc_node.pprev != 0"
 
 
 def is_in_share(of: str, factor: int) -> str:

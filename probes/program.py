@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from . import leaving
 from .attach import OWN_NUMBER, Attach, Host
 from .bbr_versions import EXIT, Version
-from .flow_share import BACKED_OFF, is_in_share
+from .flow_share import BACKED_OFF, IS_HASHED, is_in_share
 from .printed_rows import COOKIE, IDENTITY, MAX_HEADER, SEQNO, RowPrinter
 
 # Longer than the processing of one packet.
@@ -117,7 +117,7 @@ class Program:
         late = f"{self.moment} > @since[0] || {self.attach.clock} > @since[0] + {GRACE_NS}"
         return [
             f"  $of = @share[{late} ? 0 : 1];",
-            f"  if (!({is_in_share('$of', BACKED_OFF)})) {{ return; }}",
+            f"  if (!({IS_HASHED} && {is_in_share('$of', BACKED_OFF)})) {{ return; }}",
         ]
 
     @property
@@ -170,10 +170,11 @@ class Program:
         rows = self.printer.statements(tag, names, {**IDENTITY, **extra})
         return f"  $inet = (struct inet_sock *)$sk;\n{rows}"
 
-    def introduce(self) -> list[str]:
+    def introduce(self, condition: str = "$n == 0") -> list[str]:
         """Say of a socket that is older than the recording who it is."""
         return [
-            "  if ($n == 0) {",
+            f"  if ({condition}) {{",
+            "    // A socket older than the recording: say who it is.",
             textwrap.indent(self.print_identity("N", (), MAX_HEADER), "  "),
             "  }",
         ]
@@ -188,16 +189,13 @@ class Program:
     def main_entry(self) -> str:
         """main(): the rate sample, the socket and the state."""
         position = list(self.attach.parameters).index("rs")
-        start, *rest = self.introduce()
         rs = f"  $rs = (struct rate_sample *){self.attach.read_argument('rs', position)};"
         body = [
             *self.read_entry("M"),
             *([rs] if self.attach.members_of("rs") == "$rs" else []),
             *self.keep_call(),
             *self.take_number(),
-            start,
-            "    // A socket older than the recording: say who it is.",
-            *rest,
+            *self.introduce(),
             self.printer.statements("M", [*self.version.rate_sample, *self.state], SEQNO),
         ]
         comment = "An ACK: the rate sample, the socket and the state before BBR's main()."
@@ -256,7 +254,8 @@ class Program:
         if tag == "L":
             body.append(self.read_skb(self.attach.read_argument("skb", 1)))
             names = [*self.version.skb, *names]
-        body += [*self.take_number(), self.printer.statements(tag, names, arguments | SEQNO)]
+        body += [*self.take_number(), *self.introduce(f"$n == 0 && {IS_HASHED}")]
+        body.append(self.printer.statements(tag, names, arguments | SEQNO))
         return probe(comment, self.attach.point(function), body)
 
     def loss_mark(self) -> list[str]:
@@ -373,7 +372,7 @@ class Program:
         maps = [*self.socket_maps, "@beat", "@self", "@over"]
         maps += ["@since", "@share"] if self.backs_off else []
         maps += ["@calls"] if self.attach.rung == "kprobe" else []
-        maps += [name for name in ("@listening", "@had") if name in self.condition]
+        maps += [name for name in ("@listening", "@had", "@level") if name in self.setup]
         body = [f"  clear({name});" for name in maps]
         return probe("bpftrace prints the maps that are left: the counters.", "END", body)
 

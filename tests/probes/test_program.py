@@ -155,6 +155,21 @@ def test_bpftrace_knows_a_signal_to_itself_by_the_hosts_number(rung: str) -> Non
     assert own == []
 
 
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+def test_a_socket_older_than_the_recording_is_introduced_by_its_first_event_of_any_kind(
+    version: str,
+) -> None:
+    """An idle connection's is cwnd_event(), and not the ACK that follows."""
+    kind = bbr_versions.VERSIONS[version]
+    for function in (kind.cwnd_event, kind.set_state, kind.ssthresh, kind.undo_cwnd):
+        text = program(version, "fentry").split(f":{function}\n")[1].split("\n}\n")[0]
+        before, _, after = text.partition('printf("N,')
+        # One that was just made for a packet has no addresses yet: I introduces it.
+        assert "if ($n == 0 && (uint64)$sk->__sk_common.skc_node.pprev != 0) {" in before
+        assert after
+        assert 'printf("' not in before
+
+
 def test_no_program_chooses_between_values_of_maps() -> None:
     """bpftrace 0.23 (Debian 13) dies of a segmentation fault at that."""
     version = bbr_versions.VERSIONS["v1"]

@@ -353,9 +353,10 @@ def test_the_callbacks_for_cwnd_events_are_those_that_the_kernel_has(
     done = subprocess.run(["sh", "-c", program], input=probe, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = {
-        block.split(":bbr_cwnd")[1].split("\n")[0]: block.split("(uint64)$sk, ")[1].split(",")[0]
+        block.split(":bbr_cwnd")[1].split("\n")[0]: row.split("(uint64)$sk, ")[1].split(",")[0]
         for block in done.stdout.split("\n}\n")
         if ":bbr_cwnd_event" in block
+        for row in block.split('printf("E0,')[1:]
     }
     assert {f"bbr_cwnd{name}": value for name, value in found.items()} == expected
     if callbacks == "cwnd_event":
