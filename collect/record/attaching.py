@@ -12,6 +12,7 @@ from ...probes.attach import Attach
 from ...probes.base.errors import HostError
 from ..bundle.bundle import EVENTS
 from ..bundle.rungs import PHASES
+from . import process_sockets
 from .captures.side_captures import SideCaptures
 from .cpu_limit import CpuLimit
 from .host import clocks, ladder, survey
@@ -131,6 +132,7 @@ class Attaching:
         try:
             tracer.wait_attached(stopped)
             survey.check_places(step.rung, self.host.target, select.phases)
+            process_sockets.tell(select.pids, tracer.process.pid)
         except BaseException:
             tracer.stop()
             self.place.outputs.drop(EVENTS)

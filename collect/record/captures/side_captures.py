@@ -10,6 +10,7 @@ from typing import Any
 
 from ....probes.base.errors import HostError
 from ...bundle.bundle import PACKETS, QUEUE, SS
+from .. import cgroups
 from ..output.outputs import Outputs
 from ..plan import RecordingPlan
 from . import samplers
@@ -27,6 +28,7 @@ class SideCaptures:
         self.notes: list[str] = []
         self.packets: PacketCapture | None = None
         self.samplers: dict[str, Sampler] = {}
+        self._cgroups = [cgroups.hold(path) for path in plan.select.cgroups]
         # A place that is none is refused before anything is attached.
         self._interface = None if plan.interface is None else Place(plan.interface)
         self._queue = None if plan.queue is None else Place(plan.queue)
@@ -53,7 +55,8 @@ class SideCaptures:
 
     def _take_ss(self) -> str | None:
         select = self.plan.select
-        return samplers.ss_lines(select.prefix, select.ss(), select.pids)
+        folders = [cgroups.name_for_ss(each) for each in self._cgroups]
+        return samplers.ss_lines(select.prefix, select.ss(folders), select.pids)
 
     def _add(self, name: str, period_s: float, take: Callable[[], str | None]) -> Sampler:
         self.samplers[name] = Sampler(name.split(".")[0], self.outputs.open(name), period_s, take)
@@ -129,4 +132,6 @@ class SideCaptures:
                 with contextlib.suppress(OSError):
                     sampler.stop()
                 self.notes += sampler.notes()
+        while self._cgroups:
+            os.close(self._cgroups.pop())
         return described

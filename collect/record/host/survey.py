@@ -68,10 +68,10 @@ def probe_program(
             cannot be told from others.
     """
     assert host.target is not None
-    filters.require_kernels_pids(select.pids)
     assert host.types is not None
     kernel = target.program_host(host.target, host.types)
-    wanted = filters.condition(select, attach.argument)
+    numbers_at = host.types.member_offset("pid", "numbers") or 0
+    wanted = filters.condition(select, attach.argument, numbers_at)
     kind = PhaseProgram if select.phases else Program
     version = host.target.version
     return kind(version, kernel, attach, wanted.text, wanted.setup, backs_off, wanted.begin).text()

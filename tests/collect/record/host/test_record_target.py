@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,7 +148,6 @@ def test_every_rung_says_what_it_answers() -> None:
         (filters.Filters(ports=(443,)), ["skc_num == 443", f"skc_dport == {0xBB01}"]),
         (filters.Filters(addresses=("10.0.2.2",)), [f"skc_daddr == {0x0202000A}"]),
         (filters.Filters(addresses=("::1",)), ["skc_family == 10", "u6_addr32[3] == 16777216"]),
-        (filters.Filters(cgroups=("/sys/kernel",)), ["kn->id == "]),
         (filters.Filters(), []),
     ],
 )
@@ -165,7 +161,7 @@ def test_filters_become_conditions_in_the_kernels_own_byte_order(
 
 def test_kinds_of_filters_must_all_hold_and_values_of_one_kind_are_alternatives() -> None:
     select = filters.Filters(ports=(1, 2), addresses=("10.0.0.1",))
-    first, second = filters.condition(select, "args.").text.split(" && ")
+    first, second = filters.condition(select, "args.").text.split(" && ", 1)
     assert " == 1 ||" in first
     assert " == 2 ||" in first
     assert "skc_daddr" in second
@@ -207,49 +203,6 @@ def test_a_socket_is_one_line_whatever_its_programs_and_cgroups_are_called() -> 
     assert 'users:(("a b",pid=7,fd=3)) sk:1' in lines[0]
     assert lines[1].endswith("cgroup:/y z / w <-> cubic")
     assert socket_lines("") == []
-
-
-def test_a_program_with_a_line_break_in_its_name_is_found_by_its_number(tmp_path: Path) -> None:
-    name = tmp_path / "two\nlines"
-    name.symlink_to(sys.executable)
-    talk = "import socket as s\na = s.create_server(('127.0.0.1', 0)); b = s.create_connection("
-    talk += "a.getsockname())\nprint('', flush=True)\ninput()"
-    with subprocess.Popen(
-        [name, "-c", talk], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stdout is not None
-        running.stdout.readline()
-        assert Path(f"/proc/{running.pid}/comm").read_text() == "two\nlines\n"
-        places = filters.known_sockets((running.pid,))
-        running.communicate("\n", timeout=20)
-    assert len([place for place in places if "@had[(uint64)0x" in place]) == 1
-    assert len([place for place in places if place.startswith("@listening")]) == 1
-
-
-def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
-        own = filters.Filters(pids=(os.getpid(),))
-        condition = filters.condition(own, "args.")
-        cookies = (one.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) for one in (client, server))
-        of_client, of_server = (int.from_bytes(one, sys.byteorder) for one in cookies)
-        port = server.getsockname()[1]
-        monkeypatch.setattr(filters, "MOST_SOCKETS", 1)
-        with pytest.raises(HostError, match="sockets: more than 1 cannot") as refused:
-            filters.condition(own, "args.")
-    netns = os.stat("/proc/self/ns/net").st_ino
-    assert f"@had[(uint64){of_client:#x}] = (uint64)1;" in condition.begin
-    assert f"@listening[(uint64){netns}, (uint64){port}] = (uint64)1;" in condition.begin
-    assert f"{of_server:#x}]" not in "".join(condition.begin)
-    assert "--port" in refused.value.way_out
-    for name in ("@mine", "@listening", "@had"):
-        assert f"{name}[(uint64)$sk" in condition.text
-    assert "args.newstate != 10" in condition.setup
-    assert f"pid == {os.getpid()}" in condition.setup
 
 
 @pytest.mark.parametrize(
