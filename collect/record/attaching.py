@@ -15,7 +15,7 @@ from ..bundle.rungs import PHASES
 from . import process_sockets
 from .captures.side_captures import SideCaptures
 from .cpu_limit import CpuLimit
-from .host import clocks, ladder, survey
+from .host import clocks, host_facts, ladder, survey
 from .host.bpftrace import KNOWS_KPTR, Bpftrace
 from .host.survey import HostSurvey
 from .output.outputs import Outputs
@@ -74,12 +74,26 @@ class Attaching:
         self.tracer: Tracer | None = None
         self.limit: CpuLimit | None = None
         self.unheeded = ""
+        self._cpus = host_facts.online_cpus()
 
     @property
     def notes(self) -> list[str]:
         """What of the recording is not as it was asked for."""
         limited = self.limit.notes if self.limit is not None else []
-        return [self.unheeded, *limited] if self.unheeded else limited
+        return [*filter(None, (self.unheeded, self._without_ring())), *limited]
+
+    def _without_ring(self) -> str:
+        """Name the CPUs whose rows are lost: a ring for each was opened at the beginning.
+
+        The ring of one that goes is not used again when it comes back.
+        """
+        tool, online = self.host.bpftrace, host_facts.online_cpus()
+        late = online - self._cpus
+        self._cpus &= online
+        if self.tracer is None or tool is None or tool.shared_ring or not late:
+            return ""
+        names = ", ".join(map(str, sorted(late)))
+        return f"bpftrace {tool.version} loses the rows of CPUs brought up meanwhile: {names}"
 
     def attach(self, stopped: Callable[[], bool]) -> None:
         """Try the rungs in order.

@@ -120,6 +120,15 @@ def offloads(prefix: list[str], device: str) -> dict[str, str]:
     return {name: value.split()[0] for name, value in pairs if name in OFFLOADS}
 
 
+def online_cpus(file: Path = Path("/sys/devices/system/cpu/online")) -> set[int]:
+    """The CPUs that run; none where the host does not say."""
+    try:
+        spans = [span.split("-") for span in file.read_text().strip().split(",")]
+        return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
+    except (OSError, ValueError):
+        return set()
+
+
 def host(prefix: list[str]) -> dict[str, Any]:
     """Facts about the machine that do not identify it."""
     uname = os.uname()

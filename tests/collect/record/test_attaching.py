@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from bbrscope.collect.record import attaching
-from bbrscope.collect.record.host import ladder
+from bbrscope.collect.record.host import host_facts, ladder
 from bbrscope.collect.record.host.bpftrace import Bpftrace
 from bbrscope.collect.record.host.target import lines_with
+from bbrscope.collect.record.plan import RecordingPlan
 from bbrscope.probes.attach import Attach
 
 BY_NAME = f"*(uint64 *){ladder.NAMED_JIFFIES}"
@@ -49,3 +55,30 @@ def test_lines_are_found_by_what_they_hold_each_once_and_the_last_without_its_en
 
 def test_a_symbol_that_the_kernel_does_not_name_is_nowhere() -> None:
     assert ladder.kernel_address("no_such_symbol_of_the_kernel") is None
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_cpus_that_are_brought_up_meanwhile_have_no_ring_of_their_own(
+    shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor has one that went and came back."""
+    online = {0, 1, 2}
+    monkeypatch.setattr(host_facts, "online_cpus", lambda: set(online))
+    tool = dataclasses.replace(bpftrace("0.17.0"), shared_ring=shared)
+    unused: Any = SimpleNamespace(bpftrace=tool)
+    recorded = attaching.Attaching(RecordingPlan(Path("run")), unused, unused, lambda _text: None)
+    recorded.tracer = unused
+    assert recorded.notes == []
+    online ^= {2, 3}
+    note = "bpftrace 0.17.0 loses the rows of CPUs brought up meanwhile: "
+    assert recorded.notes == ([] if shared else [f"{note}3"])
+    online.add(2)
+    assert recorded.notes == ([] if shared else [f"{note}2, 3"])
+
+
+def test_the_cpus_that_run_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
+    listed = tmp_path / "online"
+    for text, cpus in (("0-2,5,7-8\n", {0, 1, 2, 5, 7, 8}), ("0\n", {0}), ("\n", set())):
+        listed.write_text(text)
+        assert host_facts.online_cpus(listed) == cpus
+    assert host_facts.online_cpus(tmp_path / "none") == set()
