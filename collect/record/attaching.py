@@ -93,7 +93,8 @@ class Attaching:
         if self.tracer is None or tool is None or tool.shared_ring or not late:
             return ""
         names = ", ".join(map(str, sorted(late)))
-        return f"bpftrace {tool.version} loses the rows of CPUs brought up meanwhile: {names}"
+        said = "what CPUs print that were brought up meanwhile is lost"
+        return f"{said} by bpftrace {tool.version}: CPU {names}"
 
     def attach(self, stopped: Callable[[], bool]) -> None:
         """Try the rungs in order.

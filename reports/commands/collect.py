@@ -152,7 +152,12 @@ class CollectRequest:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Bundle folder to write.")
 @click.option("--port", multiple=True, type=click.IntRange(1, 65535), help="Only this port.")
 @click.option("--address", multiple=True, help="Only this IPv4 or IPv6 address, either end.")
-@click.option("--pid", multiple=True, type=click.IntRange(min=1), help="Only this process.")
+@click.option(
+    "--pid",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Only what this process connects or listens for.",
+)
 @click.option("--cgroup", multiple=True, help="Only sockets created in this cgroup (v2) itself.")
 @click.option("--netns", help="Only this network namespace (ip netns list).")
 @click.option("--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which BBR, if there are two.")

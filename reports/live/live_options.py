@@ -51,7 +51,12 @@ def live_options(function: F) -> F:
             "--port", multiple=True, type=click.IntRange(1, 65535), help="Only this port."
         ),
         click.option("--address", multiple=True, help="Only this address, either end."),
-        click.option("--pid", multiple=True, type=click.IntRange(min=1), help="Only this process."),
+        click.option(
+            "--pid",
+            multiple=True,
+            type=click.IntRange(min=1),
+            help="Only what this process connects or listens for.",
+        ),
         click.option("--netns", help="Only this network namespace (ip netns list)."),
         click.option(
             "--bbr", type=click.Choice(["v1", "v2", "v3"]), help="Which BBR, if there are two."
