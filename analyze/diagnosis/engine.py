@@ -18,7 +18,7 @@ from ..views.runs_together import together
 from .needs import NEEDS, lacking
 from .ranking import both_ways, ranked
 from .rule import COLUMNS, CONFIDENCE, Rule, RuleLine, rules
-from .tables import Prepared, prepare
+from .tables import SMALL, Prepared, prepare
 
 if TYPE_CHECKING:
     import duckdb
@@ -102,6 +102,8 @@ class Diagnosis:
         rung: how it was recorded; None: not known.
         compared, exact: events that the replay compared with the kernel, and that agreed.
         completeness: what the recording lacks.
+        small: flows too small to count as senders, and the bytes that all of these carried, where
+            that is enough to count: no rule looks at them.
         sampled: it has no calls of BBR's functions, but samples of the state when packets arrived
             (rung tcp_probe): its findings are of medium confidence at most.
     """
@@ -116,6 +118,7 @@ class Diagnosis:
     completeness: RunCompleteness
     findings: list[Finding] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    small: tuple[int, int] = (0, 0)
     sampled: bool = False
 
     @property
@@ -265,10 +268,12 @@ def _subjects(con: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[in
     for run_id, *flow in con.execute(_SUBJECT_FLOWS).fetchall():
         flows[run_id][flow[0]] = Flow(*flow)
     complete = completeness_of_many(con, run_ids)
+    small = {run_id: (count, size) for run_id, count, size in con.execute(SMALL).fetchall()}
     return {
         run_id: Diagnosis(
             *(name, version, zero_ns, rung, flows[run_id]),
             *(compared or 0, exact or 0, complete[run_id]),
+            small=small.get(run_id, (0, 0)),
         )
         for run_id, name, version, zero_ns, rung, compared, exact in runs
     }

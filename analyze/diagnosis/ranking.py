@@ -40,7 +40,8 @@ def both_ways(one: Diagnosis, other: Diagnosis) -> Diagnosis:
     ]
     flows = dict(sorted({**one.flows, **other.flows}.items()))
     findings = sorted([*one.findings, *more], key=_rank)
-    return replace(one, flows=flows, findings=findings, checks=checks)
+    small = one.small[0] + other.small[0], one.small[1] + other.small[1]
+    return replace(one, flows=flows, findings=findings, checks=checks, small=small)
 
 
 # What a check says of a run with two ways is what comes first here.

@@ -246,6 +246,12 @@ _SHARED = ("senders", "transitions", "phases", "binding")
 SHARED_PREFIX = "these_shared_"
 # The senders of the way that the tables are about.
 ONE_WAY = "these_senders_of_way"
+# Flows that no rule looks at, of runs where they carried enough to count, all together.
+SMALL = f"""
+SELECT run_id, count(*), sum(bytes)::BIGINT FROM {ONE_WAY}
+WHERE NOT counts AND flow IS NOT NULL AND bytes > 0
+  AND run_id IN (SELECT run_id FROM these_smaller WHERE there) GROUP BY run_id
+"""
 
 
 @dataclass(frozen=True)

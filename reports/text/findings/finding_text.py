@@ -150,6 +150,7 @@ def rules_trust(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     words = f"{plural(len(checked), 'rule')} checked"
     return [
         *(("soft", _used(flow)) for flow in diagnosis.flows.values() if flow.used is not None),
+        *([("soft", _small(*diagnosis.small))] if diagnosis.small[0] else []),
         ("soft", f"{words}, {len(left)} not for lack of data." if left else f"{words}."),
     ]
 
@@ -161,6 +162,14 @@ def _used(flow: Flow) -> str:
         of += f" and of the sender's own, which passes {quantity(flow.own_link, 'bit/s')}"
     carried = quantity(8 * (flow.goodput or 0), "bit/s")
     return f"Flow {flow.number} carried {carried}, {share(flow.used or 0)} of its part of {of}."
+
+
+def _small(count: int, size: int) -> str:
+    """What no rule looks at, such as short downloads beside a long one."""
+    return (
+        f"{plural(count, 'small flow')} carried {quantity(size, 'B')} in all: no rule looks at them"
+        " (bbrscope metrics --format csv has each)."
+    )
 
 
 def _replayed(diagnosis: Diagnosis) -> tuple[str, str]:
