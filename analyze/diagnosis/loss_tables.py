@@ -112,7 +112,7 @@ GROUP BY m.run_id, m.flow, m.ns
 # without a record some of the drops may be: then nothing tells whose they are.
 DROPS = """
 SELECT q.run_id, q.flow, sum(q.dropped)::BIGINT AS dropped,
-  max(q.backlog_pkts)::BIGINT AS most_packets, 1e6 * max(q.wait_s) AS most_us,
+  max(q.backlog_pkts)::BIGINT AS most_packets, 1e6 * max(q.drain_s) AS most_us,
   max(q.ns)::BIGINT AS last_ns, any_value(a.lost) AS lost,
   coalesce(max(q.backlog_pkts) > 0 AND 2 * sum(q.dropped) >= any_value(a.lost), false)
     AND any_value(o.known) AND q.run_id NOT IN (SELECT run_id FROM these_seconds

@@ -138,15 +138,34 @@ FROM first f JOIN these_run r USING (run_id) LEFT JOIN (
 WHERE f.ns > r.zero_ns GROUP BY f.run_id, f.kind
 """
 
+# The runs whose sampled queue keeps each flow's packets in a queue of its own, and its name.
+FAIR = """
+SELECT run_id, min(kind) AS kind FROM queue_samples
+WHERE run_id IN {chosen} AND backlog_bytes > 0
+  AND kind IN ('fq', 'fq_codel', 'fq_pie', 'cake', 'sfq', 'drr') GROUP BY run_id
+"""
+
 # A shaper and the queue within it drop the same packets: what dropped most at a time counts. What
 # was dropped since the sample before the run is the run's, and by the first one in it: see above.
 # So is what the first sample after the run counts since the one before: a flow that ends may have
-# lost packets there. Each flow that passes the queue has all its samples.
+# lost packets there. Each flow that passes the queue has all its samples. A packet waits until all
+# that is there is sent (drain_s); but in a queue of its flow's own until a round of what that holds
+# is, and the samples tell what all hold together: where others may have packets there, around that
+# second, nothing tells the wait.
 QUEUE = f"""
-SELECT p.flow, s.* FROM (SELECT q.* REPLACE (CASE
+WITH shared AS (
+  SELECT DISTINCT run_id, unnest([second - 1, second, second + 1]) AS second FROM (
+    SELECT run_id, second FROM these_seconds JOIN these_others USING (run_id)
+    WHERE senders > 1 OR NOT known
+    UNION ALL SELECT run_id, second FROM these_little WHERE bytes > 0)
+  SEMI JOIN these_fair USING (run_id)
+)
+SELECT p.flow, s.* FROM (SELECT q.* EXCLUDE (second) REPLACE (CASE
     WHEN row_number() OVER (PARTITION BY q.run_id, ns ORDER BY q.dropped DESC) = 1
-    THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS wait_s
+    THEN q.dropped ELSE 0 END AS dropped), backlog_bytes * 8 / l.bits_per_s AS drain_s,
+  CASE WHEN x.second IS NULL THEN drain_s END AS wait_s
 FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS held_ns,
+    (g.ns - r.zero_ns) // 1000000000 AS second,
     backlog_bytes::BIGINT AS backlog_bytes, backlog_pkts::BIGINT AS backlog_pkts,
     (coalesce(g.dropped, CASE WHEN f.of_run THEN f.dropped END, 0)
       + CASE WHEN g.next_ns > r.last_event_ns THEN g.next_dropped ELSE 0 END)::BIGINT AS dropped
@@ -160,7 +179,9 @@ FROM (SELECT g.run_id, g.ns, coalesce(lead(g.ns) OVER w - g.ns, 0)::BIGINT AS he
   WHERE g.ns BETWEEN r.zero_ns AND r.last_event_ns
   WINDOW w AS (PARTITION BY g.run_id ORDER BY g.ns)) q
 ASOF LEFT JOIN (SELECT run_id, start_ns, bits_per_s FROM link_rates WHERE run_id IN {{chosen}}) l
-ON q.run_id = l.run_id AND q.ns >= l.start_ns) s JOIN these_passers p USING (run_id)
+ON q.run_id = l.run_id AND q.ns >= l.start_ns
+LEFT JOIN shared x ON x.run_id = q.run_id AND x.second = q.second) s
+JOIN these_passers p USING (run_id)
 ORDER BY run_id, p.flow, ns
 """
 

@@ -22,12 +22,15 @@ RULE_MACROS = (
     ),
     Macro(
         "wait_words",
-        ("wait_us", "before", "after", "is_stated"),
+        ("wait_us", "before", "after", "is_stated", "fair"),
         "",
         "a sentence with a wait in the queue; where none is known (NULL), that it is not, and what"
-        " else it may be, beside a path that the set-up states or not",
+        " else it may be, beside a path that the set-up states or not; or, where it keeps a queue"
+        " for each flow (its name, or NULL), that its samples do not tell",
         "coalesce(before || round(wait_us / 1e3, 1) || ' ms' || after, 'How long packets waited in"
-        " the queue is not known: ' || CASE WHEN is_stated THEN 'ACKs may have waited on their way"
+        " the queue is not known: ' || CASE WHEN fair IS NOT NULL THEN fair || ' keeps one for each"
+        " flow, and its samples count the packets of all.'"
+        " WHEN is_stated THEN 'ACKs may have waited on their way"
         " back, too.' ELSE 'the path itself may have become longer, or ACKs wait on their way"
         " back.' END)",
     ),

@@ -27,6 +27,7 @@ from .loss_tables import BURSTS, DROPS, LATE, MARKS, TIMEOUTS, TWICE, UNDONE
 from .param_tables import PARAMETERS
 from .path_tables import (
     ALONE,
+    FAIR,
     FIRST_SAMPLES,
     LITTLE,
     OTHER_SENDERS,
@@ -202,6 +203,7 @@ TABLES = {
     "passers": PASSERS,
     "window": _WINDOW,
     "policed": POLICED,
+    "fair": FAIR,
     "own_links": OWN_LINKS,
     "events": EVENTS,
     "flows": _FLOWS,
