@@ -12,7 +12,7 @@ from tests.truth.limits import held_by
 from tests.truth.readers_bounds import by_marks, priced
 from tests.truth.readers_made import OUTSIDE
 from tests.truth.readers_shares import HI
-from tests.truth.seconds import SECOND, missing, of_flow, others
+from tests.truth.seconds import SECOND, missing_by_second, number, of_flow, others
 
 # bbr_loss_thresh, in 1/256.
 LOSS_THRESH = 5
@@ -71,22 +71,24 @@ def inflight_hi_alone(flow: Flow) -> Numbers | None:
     by = held_by(flow).with_columns(cwnd=flow.after_init["tp.snd_cwnd"].shift(-1)[:-1])
     whole = int(by["d"].sum())
     outside = int(by.filter(pl.col("by").is_in(OUTSIDE))["d"].sum()) / whole
-    bound = by.filter(pl.col("by").is_in(HI) & (pl.col("d") > 0))
-    held = int(bound["d"].sum())
+    bound = pl.col("by").is_in(HI) & (pl.col("d") > 0)
+    low = by.filter(bound & (pl.col("cwnd") < int(flow.bdp)))
+    held = int(low["d"].sum())
     if not found or not dropped or held < 0.05 * flow.seconds * SECOND or outside > 0.05:
         return None
     seconds = of_flow(flow).values()
     full = sum(it.full for it in seconds)
     lacking = full - sum(it.bytes for it in seconds)
-    cost = missing(flow, *HI)
-    sizes = bound.group_by("cwnd").agg(pl.col("d").sum()).sort("cwnd")
+    when = set(low.select(number(of)).to_series())
+    cost = sum(size for n, size in missing_by_second(flow, *HI).items() if n in when)
+    sizes = low.group_by("cwnd").agg(pl.col("d").sum()).sort("cwnd")
     sizes = sizes.filter(2 * pl.col("d").cum_sum() >= held)
     own = sum(
         any(n and ns - 2000 * srtt <= at <= ns + lasts for at, lasts, n in dropped)
         for ns, _, srtt, _, _ in found
     )
     much = min(cost, lacking) >= 0.02 * full and 2 * own <= len(found)
-    if not much or sizes["cwnd"][0] >= int(flow.bdp):
+    if not much:
         return None
     at, to, _, lost, flight = min(found, key=lambda it: (it[1], it[0]))
     limit = [flight, lost, flight * LOSS_THRESH // 256] if flight is not None else []

@@ -93,8 +93,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
     before, after = thirds(flow, chain)
-    fell = sum(before) / len(before) - sum(after) / len(after)
-    short = sum(it.short for it in mine.values())
+    short = sum(size for n, size in missing_by_second(flow, *HI).items() if n >= a)
     return {
         "cuts_count": len(chain),
         "cuts_at": [flow.at(ns) for ns, _, _ in chain],
@@ -106,7 +105,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
         "begins_at": flow.at(chain[0][0]),
         "ends_at": flow.at(chain[-1][0]),
         "others": [max(it.senders for it in mine.values()) - 1],
-        **priced(flow, max(short, fell * len(mine) / 2)),
+        **priced(flow, short),
     }
 
 

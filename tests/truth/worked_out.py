@@ -21,7 +21,8 @@ from tests.truth.judged import threshold
 from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
 from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound, thirds
-from tests.truth.seconds import SECOND
+from tests.truth.seconds import SECOND, missing_by_second
+from tests.truth.seconds import of_flow as seconds_of
 
 Note = str | None
 # Shares swing with PROBE_RTT, every 5 s in v2 and v3.
@@ -253,7 +254,10 @@ def bounds_ratchet(flow: Flow) -> Note:
     part = bound / max(int(after["d"].sum()), 1)
     left = flow.after_init["bbr.inflight_hi"][-1]
     cuts = f"{len(chain)} cuts in a row ({first_bound(chain)}, {chain[-1][2]}), hi at end {left}"
-    return f"{cuts}, held for {part:.2f} of the time" if part > 0.05 else None
+    own = {n: it for n, it in seconds_of(flow).items() if n >= flow.at(chain[0][0]) // 1}
+    lacks = sum(size for n, size in missing_by_second(flow, *HI).items() if n in own)
+    told = part > 0.05 and lacks >= 0.02 * sum(it.full for it in own.values())
+    return f"{cuts}, held for {part:.2f} of the time" if told else None
 
 
 def synchronised_probe_rtt(flow: Flow) -> Note:

@@ -156,7 +156,7 @@ def held_by_bounds(flow: Flow) -> Note:
     lacking = whole - sum(it.bytes for it in seconds)
     cost = min(missing(flow, *limits), lacking) / whole
     found = f"{part:.2f} of its time, {cost:.3f} of its part missing"
-    return found if part >= 1 / 3 and cost >= 0.02 else None
+    return found if cost >= (0.02 if part >= 1 / 3 else 0.05) else None
 
 
 def stale_rate(flow: Flow) -> Note:
