@@ -122,7 +122,13 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
     begins, ends = int(rows["ns"][0]), int(rows["ns"][-1] + rows["d"][-1])
     told = {"t0_at": flow.at(begins), "t1_at": flow.at(ends)}
     # One wait for each min_rtt that held, of the one that held longest.
-    longest = rows.group_by("set", "wait").agg(pl.col("d").sum()).sort("d").row(-1, named=True)
+    longest = (
+        rows.with_columns(most=pl.col("bbr.min_rtt_us") - pl.col("path"))
+        .group_by("set", "wait")
+        .agg(pl.col("d").sum(), pl.col("most").first())
+        .sort("d")
+        .row(-1, named=True)
+    )
     held = rows.group_by("set", "path").agg(pl.col("d").sum())
     base = held.sort("d", -pl.col("set")).row(-1, named=True)["path"]
     bdp = flow.rate * base / 1e6 / max(flow.segment_sizes)
@@ -138,7 +144,9 @@ def min_rtt_inflated(flow: Flow) -> Numbers:
         **told,
         "begins_at": told["t0_at"],
         "ends_at": told["t1_at"],
-        "queue": [longest["wait"] / 1e3] if longest["wait"] is not None else [],
+        "queue": [min(longest["wait"], longest["most"]) / 1e3]
+        if longest["wait"] is not None
+        else [],
         "floor": [4, bdp, 4 * max(flow.segment_sizes) / flow.rate * 1e3] if bdp < 4 else [bdp, 4],
         "probes": [len(probes), min(us for us in least if us is not None) / 1e3] if probes else [],  # type: ignore[operator,type-var]
         "cost_s": float(((1 - under["path"] / under["bbr.min_rtt_us"]) * under["d"]).sum())
