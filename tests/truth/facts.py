@@ -26,6 +26,8 @@ UNSET = raw.WRAP - 1
 # Ethernet, IPv4, TCP and timestamps, around a segment's payload.
 HEADERS = 66
 Numbers = dict[str, Any]
+# Queue disciplines that keep each flow's packets in a queue of its own.
+FAIR = ("fq", "fq_codel", "fq_pie", "cake", "sfq", "drr")
 # Queue disciplines that a filter's policer counts its drops in: they hold no packets.
 POLICERS = ("clsact", "ingress")
 # A silence is longer than the least retransmission timeout, and than four usual round trips.
@@ -107,8 +109,8 @@ class Recording:
         return found
 
     @cached_property
-    def waits(self) -> list[tuple[int, float]]:
-        """When the queue was sampled [ns], and how long a packet that came then waited [us].
+    def drains(self) -> list[tuple[int, float]]:
+        """When the queue was sampled [ns], and how long all that it held took to be sent [us].
 
         A qdisc that holds another counts what is in that one, too: of those sampled at one time the
         outer one, with the most, tells.
@@ -119,6 +121,23 @@ class Recording:
             rate = [rate for begin, rate in self.rates if begin <= at][-1]
             found[at] = max(found.get(at, 0.0), int(row["backlog_bytes"]) * 8e6 / rate)
         return list(found.items())
+
+    @cached_property
+    def waits(self) -> list[tuple[int, float]]:
+        """When the queue was sampled [ns], and how long a packet that came then waited [us].
+
+        A queue that keeps flows apart does not tell where others may have packets in theirs, in the
+        second of the sample or beside it.
+        """
+        if not any(row.get("kind") in FAIR for _, row in raw.queue(self.folder)):
+            return self.drains
+        there = [(one.begins // 1, one.ends // 1) for one in self.flows]
+
+        def others(at: int) -> bool:
+            second = (at - self.flows[0].zero) // 1_000_000_000
+            return sum(a <= second + 1 and second - 1 <= b for a, b in there) > 1
+
+        return [(at, us) for at, us in self.drains if not others(at)]
 
     @property
     def waits_of_run(self) -> list[tuple[int, float]]:

@@ -87,6 +87,17 @@ def thirds(flow: Flow, chain: list[Cut]) -> tuple[list[int], list[int]]:
     return before, [it.bytes for n, it in mine.items() if n >= b - third]
 
 
+def fall_of_part(flow: Flow, chain: list[tuple[int, int, int]]) -> float:
+    """By how much less of its part it carried in the last third of cuts in a row than in the first:
+    what those take that join is nothing that it lost."""
+    full = {n: it.bytes / it.full for n, it in of_flow(flow).items() if it.covered > 0.99}
+    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
+    third = (b - a) / 3
+    before = [share for n, share in full.items() if a <= n <= a + third]
+    after = [share for n, share in full.items() if b - third <= n <= b]
+    return sum(before) / len(before) - sum(after) / len(after)
+
+
 def inflight_hi_ratchet(flow: Flow) -> Numbers:
     chain = cuts_in_a_row(flow, with_others(flow))
     raised = sum(b[1] - a[2] for a, b in pairwise(chain))
@@ -94,6 +105,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
     before, after = thirds(flow, chain)
     short = sum(size for n, size in missing_by_second(flow, *HI).items() if n >= a)
+    fell = fall_of_part(flow, chain) * sum(it.full for it in mine.values()) / 2
     return {
         "cuts_count": len(chain),
         "cuts_at": [flow.at(ns) for ns, _, _ in chain],
@@ -105,7 +117,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
         "begins_at": flow.at(chain[0][0]),
         "ends_at": flow.at(chain[-1][0]),
         "others": [max(it.senders for it in mine.values()) - 1],
-        **priced(flow, short),
+        **priced(flow, max(short, fell)),
     }
 
 

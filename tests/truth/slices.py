@@ -168,7 +168,7 @@ def by_second(flow: Flow) -> dict[object, Numbers]:
 def sampled(flow: Flow, by: str) -> dict[object, Numbers]:
     """The bottleneck queue's mean backlog at the link's rate [us] in each phase or round."""
     starts, labels = begun(flow, by)
-    waits = [(at, us) for at, us in flow.of.waits if starts[0] <= at < int(flow.rows["ns"][-1])]
+    waits = [(at, us) for at, us in flow.of.drains if starts[0] <= at < int(flow.rows["ns"][-1])]
     found: dict[object, list[float]] = {label: [] for label in labels}
     for at, us in waits:
         found[labels[int(np.searchsorted(starts, at, "right")) - 1]].append(us)
@@ -306,7 +306,7 @@ def of_queue(of: Recording, a: int, b: int) -> Numbers:
     backlogs = np.array([int(samples[place][1]["backlog_bytes"]) for place in inside])
     first, last = samples[inside[0]], samples[min(inside[-1] + 1, len(samples) - 1)]
     sent = int(last[1]["sent_bytes"]) - int(first[1]["sent_bytes"])
-    waits = [us for ns, us in of.waits if a <= ns <= b]
+    waits = [us for ns, us in of.drains if a <= ns <= b]
     return {
         "backlog_mean_bytes": float(backlogs.mean()),
         "standing_queue_bytes": float(np.quantile(backlogs, 0.05)),

@@ -20,9 +20,8 @@ from tests.truth.facts import PROBE_BW, Flow, Recording, heavy, lost_elsewhere
 from tests.truth.judged import threshold
 from tests.truth.limits import CRUISE, greeting_us, held_by
 from tests.truth.readers_lab import STARTUP, probe_rtt_synchronised, spans_in_probe_rtt
-from tests.truth.readers_shares import HI, cuts_in_a_row, first_bound, thirds
-from tests.truth.seconds import SECOND, missing_by_second
-from tests.truth.seconds import of_flow as seconds_of
+from tests.truth.readers_shares import HI, cuts_in_a_row, fall_of_part, first_bound, thirds
+from tests.truth.seconds import SECOND
 
 Note = str | None
 # Shares swing with PROBE_RTT, every 5 s in v2 and v3.
@@ -117,7 +116,7 @@ def early_startup_exit(flow: Flow) -> Note:
     rows = flow.after_init.select("ns", "bbr.full_bw_reached").rows()
     found = (n for n, (a, b) in enumerate(pairwise(rows)) if b[1] and not a[1])
     place = next(found, None)
-    if place is None:
+    if place is None or not flow.of.rates:
         return None
     ns = rows[place][0]
     there = sum(begins <= flow.at(ns) < ends for begins, ends, _ in senders(flow.of))
@@ -254,9 +253,7 @@ def bounds_ratchet(flow: Flow) -> Note:
     part = bound / max(int(after["d"].sum()), 1)
     left = flow.after_init["bbr.inflight_hi"][-1]
     cuts = f"{len(chain)} cuts in a row ({first_bound(chain)}, {chain[-1][2]}), hi at end {left}"
-    own = {n: it for n, it in seconds_of(flow).items() if n >= flow.at(chain[0][0]) // 1}
-    lacks = sum(size for n, size in missing_by_second(flow, *HI).items() if n in own)
-    told = part > 0.05 and lacks >= 0.02 * sum(it.full for it in own.values())
+    told = part > 0.05 and fall_of_part(flow, chain) > 0.05
     return f"{cuts}, held for {part:.2f} of the time" if told else None
 
 
