@@ -121,6 +121,7 @@ def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
     before = pl.when(bound == UNSET).then("tp.snd_cwnd").otherwise(bound)
     rows = flow.after_init.select(
         "ns",
+        "kind",
         bound=bound,
         after=bound.shift(-1),
         ended=pl.col("bbr.loss_round_start").shift(-1) == 1,
@@ -130,8 +131,11 @@ def lowered(flow: Flow, field: str, by_marks: bool = False) -> list[int]:
         before=before,
         cut=before * (256 - pl.col("bbr.ecn_alpha").shift(-1) * ECN_FACTOR // 256) // 256,
     )
-    # UNSET is above each value: the first one is a cut, too.
-    rows = rows.filter((pl.col("after") < pl.col("bound")) & pl.col("ended"))
+    # UNSET is above each value: the first one is a cut, too. A timeout sets one to the window that
+    # was there (bbr_set_state()), and cuts nothing.
+    rows = rows.filter(
+        (pl.col("kind") != "S") & (pl.col("after") < pl.col("bound")) & pl.col("ended")
+    )
     by_ecn = pl.col("marked") & (~pl.col("lost") | (pl.col("after") == pl.col("cut")))
     # An alpha of nothing sets the bound to the window, and cuts nothing.
     lower = pl.col("after") < pl.col("before")
