@@ -13,7 +13,7 @@ from tests.truth import raw
 from tests.truth.facts import PROBE_RTT, Flow, Numbers
 from tests.truth.limits import held_by
 from tests.truth.readers_shares import together
-from tests.truth.seconds import SECOND, missing, number, of_flow, of_run
+from tests.truth.seconds import SECOND, missing, missing_by_second, number, of_flow, of_run
 
 STARTUP = 0
 RECOVERY = 3
@@ -89,11 +89,13 @@ def spurious_loss(flow: Flow) -> Numbers:
     rows = flow.after_init.filter((pl.col("kind") == "U") & (pl.col("icsk_ca_state") == RECOVERY))
     undone = [flow.at(ns) for ns in rows["ns"]]
     seconds = {int(at) - back for at in undone for back in (0, 1)}
-    its = [it for second, it in of_flow(flow).items() if second in seconds]
-    # As far as what was marked lost in these seconds had come.
+    # By a recovery and its short-term bounds, as far as what was marked lost in these seconds had
+    # come.
+    held = missing_by_second(flow, "recovery", "inflight_lo", "pacing_bw_lo")
     told = flow.spans.filter(number(flow.of).is_in(sorted(seconds)))
     marked, late = int(told["lost"].sum()), _late(flow)
-    short = sum(it.short for it in its) * (min(1.0, late / marked) if marked and late else 1.0)
+    came = min(1.0, late / marked) if marked and late else 1.0
+    short = came * sum(size for second, size in held.items() if second in seconds)
     return {
         "undone_count": len(undone),
         "undone_at": undone,

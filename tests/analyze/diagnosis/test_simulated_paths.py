@@ -607,6 +607,15 @@ def test_what_recoveries_that_were_undone_cost_is_not_what_losses_did(
     assert diagnosis.severity == "minor"
 
 
+def test_what_an_undo_gives_back_is_not_what_the_recovery_cost(
+    made: dict[str, Diagnosis],
+) -> None:
+    """Of the same seconds most is missing for a window by the min_rtt of packets that overtook."""
+    overtaken = {f.rule.name: f for f in made["overtakes_v1"].findings}
+    assert overtaken["spurious_loss"].severity == "minor"
+    assert overtaken["reordering"].cost_bytes > 5 * overtaken["spurious_loss"].cost_bytes
+
+
 def test_a_link_of_unknown_rate_carries_what_all_had_in_their_best_second(
     made: dict[str, Diagnosis],
 ) -> None:
