@@ -132,6 +132,15 @@ def _network_of(pid: int) -> tuple[int, list[str]]:
         raise HostError(f"process {pid} has ended", way_out) from error
 
 
+def in_other_network(pids: tuple[int, ...], netns: int) -> list[int]:
+    """The processes that are in another network namespace than this one."""
+    apart = []
+    for pid in pids:
+        with contextlib.suppress(HostError):  # it has ended since
+            apart += [pid] if _network_of(pid)[0] != netns else []
+    return apart
+
+
 # A line of ss: state, two queues, and the local address and port; behind them, the cookie.
 _LOCAL_PORT = re.compile(r"(\S+) +\d+ +\d+ +\S+:(\d+) ")
 _COOKIE = re.compile(r"\bsk:([0-9a-f]+)\b")

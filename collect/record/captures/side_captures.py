@@ -10,7 +10,8 @@ from typing import Any
 
 from ....probes.base.errors import HostError
 from ...bundle.bundle import PACKETS, QUEUE, SS
-from .. import cgroups
+from .. import cgroups, process_sockets
+from ..filters import namespace
 from ..output.outputs import Outputs
 from ..plan import RecordingPlan
 from . import samplers
@@ -40,6 +41,7 @@ class SideCaptures:
             HostError: the queue that the user named cannot be looked at.
         """
         self._add(SS, samplers.SS_S, self._take_ss)
+        self._note_other_networks()
         place = self._interface or self._place_of_route()
         if queue := self._queue or place:
             self._start_queue(queue)
@@ -57,6 +59,16 @@ class SideCaptures:
         select = self.plan.select
         folders = [cgroups.name_for_ss(each) for each in self._cgroups]
         return samplers.ss_lines(select.prefix, select.ss(folders), select.pids)
+
+    def _note_other_networks(self) -> None:
+        """Say of which processes only events are recorded, as of those in a container."""
+        select = self.plan.select
+        netns = namespace(select.netns) if select.netns else os.stat("/proc/self/ns/net").st_ino
+        for pid in process_sockets.in_other_network(select.pids, netns):
+            self.notes.append(
+                f"process {pid} is in another network namespace: here its packets, queue and"
+                f" ss samples cannot be had; begin the command with nsenter -t {pid} -n"
+            )
 
     def _add(self, name: str, period_s: float, take: Callable[[], str | None]) -> Sampler:
         self.samplers[name] = Sampler(name.split(".")[0], self.outputs.open(name), period_s, take)

@@ -21,6 +21,7 @@ from bbrscope.collect.record.output.outputs import Discarded
 from bbrscope.probes.base.errors import HostError
 
 from tests.collect.record.test_record_host import Traffic, collect, manifest, needs_root, ran
+from tests.processes import wait_until
 
 ETHERNET, RAW = 1, 101
 SECRET = b"what people sent is nobody's business"
@@ -191,6 +192,22 @@ def test_polls_that_fail_are_counted_and_told(tmp_path: Path) -> None:
     assert document["polls"] == 0
     assert re.search(r"note: (\d+) of \1 polls of ss failed", done.stderr)
     assert re.search(r"note: (\d+) of \1 polls of queue failed", done.stderr)
+
+
+@needs_root
+def test_a_process_in_another_network_namespace_is_told_to_have_no_samples(tmp_path: Path) -> None:
+    """As one of a container; one that shares the recorder's is not."""
+    apart = subprocess.Popen(["unshare", "-n", "sleep", "100"])
+    beside = subprocess.Popen(["sleep", "100"])
+    own = os.stat("/proc/self/ns/net").st_ino
+    wait_until(lambda: os.stat(f"/proc/{apart.pid}/ns/net").st_ino != own)
+    words = ("--rung", "inet_diag", "-d", "1", "-i", "lo", "--no-packets")
+    chosen = ("--pid", str(apart.pid), "--pid", str(beside.pid))
+    ran(*words, *chosen, "-o", str(tmp_path / "run"))
+    apart.kill()
+    beside.kill()
+    (note,) = [text for text in manifest(tmp_path / "run")["notes"] if "namespace" in text]
+    assert note.startswith(f"process {apart.pid} is in another network namespace")
 
 
 @pytest.mark.parametrize(
