@@ -40,6 +40,9 @@ WHOLE = [
 ]
 ASKED = os.environ.get("BBRSCOPE_MATRIX", "")
 BOOTS = WHOLE if ASKED == "whole" else ASKED.split()
+for boot in BOOTS:
+    if boot.count("-") != 2 or boot.split("-")[1] not in BOARDS:
+        pytest.exit(f"{boot!r} is no SUITE-MACHINE-CPUS, MACHINE being {' or '.join(BOARDS)}", 4)
 # Each with the rung of the recorder beside it, which is killed; "": none is.
 RUNGS = {"fentry": "kprobe", "kprobe": "fentry", "tcp_probe": "fentry", "inet_diag": "tcp_probe"}
 # Debian 11's Python is too old: the script without Python records, and has no rung inet_diag.
