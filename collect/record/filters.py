@@ -96,9 +96,7 @@ def condition(filters: Filters, argument: str, numbers_at: int = 0) -> Condition
         [port(number) for number in filters.ports],
         [address(text) for text in filters.addresses],
         [cgroup(path) for path in filters.cgroups],
-        [f"{COMMON}.skc_net.net->ns.inum == {namespace(filters.netns)}"]
-        if filters.netns is not None
-        else [],
+        [network(filters.netns)] if filters.netns is not None else [],
         [process_sockets.OF_PROCESS] if filters.pids else [],
         # Set with the place in the kernel's table, and never changed.
         [f"{IS_HASHED} && {is_in_share(str(filters.sample), ASKED)}"] if filters.sample > 1 else [],
