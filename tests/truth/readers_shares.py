@@ -9,7 +9,7 @@ import polars as pl
 from tests.truth.facts import UNSET, Flow, Numbers
 from tests.truth.limits import held_by
 from tests.truth.readers_bounds import SHORT_TERM, priced
-from tests.truth.seconds import SECOND, everyone, missing_by_second, number, of_flow
+from tests.truth.seconds import SECOND, Second, everyone, missing_by_second, number, of_flow
 
 HI = ("inflight_hi", "inflight_hi_headroom")
 
@@ -78,23 +78,19 @@ def first_bound(chain: list[Cut]) -> int:
     return chain[0][1] if chain[0][1] != UNSET else chain[0][2]
 
 
-def thirds(flow: Flow, chain: list[Cut]) -> tuple[list[int], list[int]]:
-    """Bytes of the whole seconds in the first third of the time from cut to cut, and the last."""
+def thirds(flow: Flow, chain: list[Cut]) -> tuple[list[Second], list[Second]]:
+    """The whole seconds in the first third of the time from cut to cut, and those in the last."""
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
     third = (b - a) / 3
-    before = [it.bytes for n, it in mine.items() if n <= a + third]
-    return before, [it.bytes for n, it in mine.items() if n >= b - third]
+    before = [it for n, it in mine.items() if n <= a + third]
+    return before, [it for n, it in mine.items() if n >= b - third]
 
 
-def fall_of_part(flow: Flow, chain: list[tuple[int, int, int]]) -> float:
+def fall_of_part(flow: Flow, chain: list[Cut]) -> float:
     """By how much less of its part it carried in the last third of cuts in a row than in the first:
-    what those take that join is nothing that it lost."""
-    full = {n: it.bytes / it.full for n, it in of_flow(flow).items() if it.covered > 0.99}
-    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
-    third = (b - a) / 3
-    before = [share for n, share in full.items() if a <= n <= a + third]
-    after = [share for n, share in full.items() if b - third <= n <= b]
+    what others take that join is no loss of its own."""
+    before, after = ([it.bytes / it.full for it in part] for part in thirds(flow, chain))
     return sum(before) / len(before) - sum(after) / len(after)
 
 
@@ -103,7 +99,7 @@ def inflight_hi_ratchet(flow: Flow) -> Numbers:
     raised = sum(b[1] - a[2] for a, b in pairwise(chain))
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
     mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
-    before, after = thirds(flow, chain)
+    before, after = ([it.bytes for it in part] for part in thirds(flow, chain))
     short = sum(size for n, size in missing_by_second(flow, *HI).items() if n >= a)
     fell = fall_of_part(flow, chain) * sum(it.full for it in mine.values()) / 2
     return {

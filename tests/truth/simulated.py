@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bbrscope.analyze.diagnosis.engine import Diagnosis, diagnose_many
@@ -24,6 +24,25 @@ def first_point(of: Scenario, folder: Path) -> Path:
     """
     bundle, _ = _simulate(next(scenario.points(of)), folder, False)
     return bundle
+
+
+def of_texts(texts: Mapping[str, str], folder: Path) -> list[Path]:
+    """Simulate the first point of each scenario, given by its name; return the bundles.
+
+    Raises:
+        ScenarioError: the lab refuses one.
+    """
+    bundles = []
+    for name, text in texts.items():
+        file = folder / f"{name}.toml"
+        file.write_text(text)
+        bundles.append(first_point(scenario.load(str(file)), folder))
+    return bundles
+
+
+def by_name(bundles: Sequence[Path], folder: Path) -> dict[str, Diagnosis]:
+    """What is found in each of these, by its scenario's name."""
+    return {b.name.partition("+")[0]: found for b, found in diagnosed(bundles, folder)}
 
 
 def loaded(store: Store, bundles: Sequence[Path]) -> list[int]:

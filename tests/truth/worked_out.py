@@ -244,7 +244,9 @@ def bounds_ratchet(flow: Flow) -> Note:
     shared = {n for n in seconds if sum(a < n + 1 and n < b for a, b in there) > 1}
     chain = cuts_in_a_row(flow, shared)
     first, last = thirds(flow, chain) if len(chain) >= 3 else ([], [])
-    if not first or not last or statistics.fmean(last) >= statistics.fmean(first):
+    if not first or not last:
+        return None
+    if statistics.fmean(it.bytes for it in last) >= statistics.fmean(it.bytes for it in first):
         return None
     modes = flow.spans.select("ns", "bbr.mode", "bbr.cycle_idx").unique("ns", keep="last")
     after = held_by(flow).filter(pl.col("ns") >= chain[0][0]).join(modes, on="ns")

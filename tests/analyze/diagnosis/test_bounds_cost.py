@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis, Finding
-from bbrscope.collect.lab import scenario
 
-from tests.truth.simulated import diagnosed, first_point
+from tests.truth.simulated import by_name, of_texts
 
 # The path loses for a fifth of the time, and v2 takes a while to grow again.
 SPELL = """
@@ -70,12 +69,7 @@ TEXTS = {"spell": SPELL, "beside": BESIDE, "joined": JOINED}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     folder = tmp_path_factory.mktemp("bounds")
-    bundles = []
-    for name, text in TEXTS.items():
-        file = folder / f"{name}.toml"
-        file.write_text(text)
-        bundles.append(first_point(scenario.load(str(file)), folder))
-    return {b.name.partition("+")[0]: each for b, each in diagnosed(bundles, folder)}
+    return by_name(of_texts(TEXTS, folder), folder)
 
 
 def told(of: Diagnosis, name: str) -> list[Finding]:

@@ -6,10 +6,9 @@ import json
 
 import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis
-from bbrscope.collect.lab import scenario
 from bbrscope.reports.text.findings.finding_text import rules_trust
 
-from tests.truth.simulated import diagnosed, first_point
+from tests.truth.simulated import by_name, of_texts
 
 ONE = """
 title = "One flow, a parameter for both links"
@@ -52,17 +51,13 @@ TEXTS = {"one": ONE, "two": TWO, "shared": SHARED, "fast": FAST}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     folder = tmp_path_factory.mktemp("own")
-    bundles = []
-    for name, text in TEXTS.items():
-        file = folder / f"{name}.toml"
-        file.write_text(text)
-        bundles.append(first_point(scenario.load(str(file)), folder))
+    bundles = of_texts(TEXTS, folder)
     # A recorded run's set-up has the scenario's words.
     manifest = bundles[0] / "manifest.json"
     said = json.loads(manifest.read_text())
     said["setup"] |= {"host": "$narrow", "narrow": "12mbit"}
     manifest.write_text(json.dumps(said))
-    return {b.name.partition("+")[0]: each for b, each in diagnosed(bundles, folder)}
+    return by_name(bundles, folder)
 
 
 @pytest.mark.parametrize(("name", "flows"), [("one", 1), ("two", 2), ("shared", 2)])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from bbrscope.analyze.diagnosis.engine import Diagnosis
-from bbrscope.collect.lab import scenario
 from bbrscope.reports.text.findings.finding_text import rules_trust
 
-from tests.truth.simulated import diagnosed, first_point
+from tests.truth.simulated import by_name, of_texts
 
 ALONE = """
 title = "A long download"
@@ -35,12 +34,7 @@ TEXTS = {"alone": ALONE, "beside": ALONE + BESIDE}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     folder = tmp_path_factory.mktemp("small")
-    bundles = []
-    for name, text in TEXTS.items():
-        file = folder / f"{name}.toml"
-        file.write_text(text)
-        bundles.append(first_point(scenario.load(str(file)), folder))
-    return {b.name.partition("+")[0]: each for b, each in diagnosed(bundles, folder)}
+    return by_name(of_texts(TEXTS, folder), folder)
 
 
 def test_short_downloads_beside_a_long_one_are_told(made: dict[str, Diagnosis]) -> None:
