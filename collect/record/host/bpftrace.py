@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import subprocess
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -77,15 +78,17 @@ def find() -> Bpftrace:
 @lru_cache(maxsize=1)
 def ask(path: str, _changed_ns: int) -> Bpftrace:
     """Try out the program at a path; once for several recordings, until it is replaced."""
-    version = run([path, "--version"]).stdout.strip().removeprefix("bpftrace ").removeprefix("v")
-    done = run([path, "--info"])
-    info = done.stdout + done.stderr
+    # Each is a start of bpftrace, seconds on a slow machine: side by side.
+    says, lists, tries = run(
+        [path, "--version"], [path, "--info"], [path, "-e", one_statement("$now = jiffies;")]
+    )
+    version = says.stdout.strip().removeprefix("bpftrace ").removeprefix("v")
+    info = lists.stdout + lists.stderr
     # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
     listed = dict(re.findall(r"\b(fentry|kfunc|kprobe): (yes|no)\b", info))
     new = "kfunc" not in listed
-    # What knows jiffies knows nsecs(monotonic), which is older. Each try is a start of bpftrace.
-    monotonic = "$at = nsecs(monotonic);"
-    has_jiffies = compiles(path, f"$now = jiffies; {monotonic}")
+    has_jiffies = tries.returncode == 0
+    monotonic = [path, "-e", one_statement("$at = nsecs(monotonic);")]
     return Bpftrace(
         path=path,
         version=version,
@@ -96,7 +99,8 @@ def ask(path: str, _changed_ns: int) -> Bpftrace:
         has_fentry="no" not in (listed.get("kfunc"), listed.get("fentry")),
         has_kprobe=listed.get("kprobe") != "no",
         has_jiffies=has_jiffies,
-        has_monotonic=has_jiffies or compiles(path, monotonic),
+        # What knows jiffies knows nsecs(monotonic), which is older.
+        has_monotonic=has_jiffies or run(monotonic)[0].returncode == 0,
         raw_tracepoints=new,
         info=info,
         # The newest no longer list what every kernel they accept should have.
@@ -114,34 +118,55 @@ def version_number(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def compiles(path: str, statement: str) -> bool:
-    """Whether this bpftrace runs a one-statement program."""
-    return run([path, "-e", f"BEGIN {{ {statement} exit(); }}"]).returncode == 0
+def one_statement(statement: str) -> str:
+    """A program that runs a statement and ends."""
+    return f"BEGIN {{ {statement} exit(); }}"
 
 
-def run(command: list[str], timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
-    """Run a tool as bpftrace is run: its settings, tracefs within reach. Raises HostError."""
+def run(*commands: list[str], timeout_s: float = 300.0) -> list[subprocess.CompletedProcess[str]]:
+    """Run tools side by side as bpftrace is run: its settings, tracefs within reach.
+
+    Raises:
+        HostError: one cannot run here, or does not answer; none of the others is left behind.
+    """
+    with ExitStack() as stack:
+        processes = []
+        for command in commands:
+            processes.append(stack.enter_context(start(command)))
+            stack.callback(processes[-1].kill)
+        return [answer(process, timeout_s) for process in processes]
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    """Start one of them. Raises HostError."""
     try:
-        return subprocess.run(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=timeout_s,
-            check=False,
             env=environment(),
             preexec_fn=prepare,
         )
-    except subprocess.TimeoutExpired as error:
-        words = " ".join(command[:2])
-        raise HostError(f"{words} did not answer within {timeout_s:.0f} s") from error
     except OSError as error:
         foreign = "install the one of this machine's architecture"
         raise HostError(
             f"{command[0]} cannot run here: {error.strerror}",
             foreign if error.errno == errno.ENOEXEC else "",
         ) from error
+
+
+def answer(process: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """What a started one printed, and its exit status. Raises HostError."""
+    assert isinstance(process.args, list)
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        words = " ".join(process.args[:2])
+        raise HostError(f"{words} did not answer within {timeout_s:.0f} s") from error
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def ring_pages(buffer_bytes: int, rings: int, page_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,8 +235,11 @@ def test_rings_are_shared_where_bpftrace_and_kernel_know_them(
 ) -> None:
     answers = {"--version": "bpftrace v0.18.1", "--info": "  kfunc: yes\n  ringbuf: yes\n"}
 
-    def run(command: list[str], timeout_s: float = 0) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 0, answers.get(command[1], ""), "")
+    def run(*commands: list[str]) -> list[subprocess.CompletedProcess[str]]:
+        return [
+            subprocess.CompletedProcess(command, 0, answers.get(command[1], ""), "")
+            for command in commands
+        ]
 
     monkeypatch.setattr(bpftrace, "run", run)
     assert not bpftrace.ask(str(tmp_path / "old"), 1).shared_ring
@@ -246,6 +250,33 @@ def test_rings_are_shared_where_bpftrace_and_kernel_know_them(
     answers["--info"] = "  fentry: yes\n"
     answers["--version"] = "bpftrace v0.27.1"
     assert bpftrace.ask(str(tmp_path / "newest"), 4).shared_ring
+
+
+def test_tries_of_bpftrace_run_side_by_side(tmp_path: Path) -> None:
+    """One after the other, the first would wait for the second for ever."""
+    os.mkfifo(place := tmp_path / "fifo")
+    reads = ["sh", "-c", f"read line < {place}; echo read $line"]
+    writes = ["sh", "-c", f"echo this > {place}; exit 3"]
+    first, second = bpftrace.run(reads, writes)
+    assert (first.stdout, second.returncode) == ("read this\n", 3)
+
+
+def test_a_try_that_cannot_run_leaves_none_of_the_others_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = [], bpftrace.start
+
+    def kept(command: list[str]) -> subprocess.Popen[str]:
+        started.append(start(command))
+        return started[-1]
+
+    monkeypatch.setattr(bpftrace, "start", kept)
+    (missing := tmp_path / "no program").touch(0o644)
+    with pytest.raises(HostError, match="cannot run here: Permission denied"):
+        bpftrace.run(["sleep", "600"], [str(missing)])
+    with pytest.raises(HostError, match="sleep 600 did not answer within 0 s"):
+        bpftrace.run(["sleep", "600"], timeout_s=0.1)
+    assert [process.returncode for process in started] == [-9, -9]
 
 
 def test_fentry_of_a_module_needs_a_bpftrace_that_finds_its_functions() -> None:
