@@ -18,6 +18,10 @@ WORDS_ON_STACK = 40
 # longest object that it takes on the stack, in bytes: the number of the printf and 31 words.
 STACK_LIMIT = 256
 VALUES_IN_LIMIT = 29
+# One program alone may use that buffer, main()'s entry, as the kernel does not run a program within
+# itself: of fentry since Linux 5.12 (__bpf_prog_enter(); the run that it skips counts as missed),
+# of kprobes never (trace_call_bpf()). This many words are more than any version's row has.
+WORDS_IN_BUFFER = 80
 # Texts, formats of rows among them, may be as long as they are; bpftrace 0.11 takes 64 bytes with
 # their end.
 LONGEST_TEXT = 1 << 16
@@ -49,7 +53,8 @@ class Attach:
     many bytes a call pushes on the stack, by the machine's calling convention; `names_modules`
     whether fentry's attach points name the module (bpftrace 0.17 and newer) or the function only;
     `words_per_row` as `values_per_row`, for rows whose values hold several fields each
-    (shared_words.py), 0 where every field is printed by itself, for people; `longest_text` the
+    (shared_words.py), 0 where every field is printed by itself, for people; `words_of_main` the
+    same for the row of main()'s entry, if it may be longer than others; `longest_text` the
     longest text of a printf, in bytes; `stack_limit` the longest object [bytes] that bpftrace is
     told to build on the stack, 0 where it builds every row there.
     """
@@ -68,6 +73,7 @@ class Attach:
     names_modules: bool = True
     longest_text: int = LONGEST_TEXT
     words_per_row: int = 0
+    words_of_main: int = 0
     stack_limit: int = STACK_LIMIT
 
     @property
@@ -88,6 +94,8 @@ class Attach:
         if not self.stack_limit:
             return []
         why = "Longer rows would be built in a buffer of the CPU, which all programs share."
+        if self.words_of_main:
+            why = "Longer rows are built in a buffer of the CPU: one program may print such, M's."
         return [f"// {why}\nconfig = {{ on_stack_limit={self.stack_limit} }}\n"]
 
     def point(self, function: str, is_exit: bool = False, module: str = "") -> str:

@@ -15,6 +15,7 @@ from bbrscope.probes import bbr_versions, known, shared_words, shipped
 from bbrscope.probes.attach import (
     VALUES_IN_LIMIT,
     VALUES_ON_STACK,
+    WORDS_IN_BUFFER,
     WORDS_ON_STACK,
     Attach,
     Host,
@@ -104,6 +105,20 @@ def test_packed_rows_hold_every_field_in_half_as_many_values(version: str, rung:
     often = "T" if rung == "tcp_probe" else "M"
     assert len(packed[often]) < 0.65 * len(plain[often])
     assert {*CHAIN, "seqno"} <= shared_words.PLAIN  # what check() reads where a recording is made
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rung", RUNGS)
+def test_one_program_alone_prints_a_row_longer_than_the_stack_takes(
+    version: str, rung: str
+) -> None:
+    """The buffer for longer rows is shared by all programs of a CPU."""
+    host = Host(known.layout(version), known.CB, marks=True)
+    attach = Attach(rung, words_per_row=VALUES_IN_LIMIT, words_of_main=WORDS_IN_BUFFER)
+    text = Program(bbr_versions.VERSIONS[version], host, attach).text()
+    longer = {tag for tag, names in headers(text).items() if len(names) > VALUES_IN_LIMIT + 2}
+    assert longer == (set() if rung == "tcp_probe" else {"M"})
+    assert text.count('printf("M,') == (rung != "tcp_probe")
 
 
 def split(values: str) -> list[str]:

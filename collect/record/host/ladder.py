@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ from ....probes.attach import (
     STACK_LIMIT,
     VALUES_IN_LIMIT,
     VALUES_ON_STACK,
+    WORDS_IN_BUFFER,
     WORDS_ON_STACK,
     Attach,
     return_address_bytes,
@@ -25,6 +27,8 @@ NO_SS = "ss is not installed: apt-get install iproute2"
 # Where jiffies is, for a bpftrace that does not know it: a program with the name is right after the
 # next boot, too.
 NAMED_JIFFIES = 'kaddr("jiffies")'
+# The first Linux that does not run an fentry program within itself.
+FENTRY_RUNS_ALONE = (5, 12)
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,17 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
         return_address_bytes=return_address_bytes(os.uname().machine),
         names_modules=bpftrace.number >= FENTRY_OF_MODULES,
         words_per_row=VALUES_IN_LIMIT if bpftrace.shares_buffers else WORDS_ON_STACK,
+        words_of_main=WORDS_IN_BUFFER if bpftrace.shares_buffers and runs_alone(rung) else 0,
         stack_limit=STACK_LIMIT if bpftrace.shares_buffers else 0,
     )
+
+
+def runs_alone(rung: str) -> bool:
+    """Whether this kernel never runs the program of main()'s entry within itself, on one CPU."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if rung != "fentry" or release is None:
+        return rung == "kprobe"
+    return (int(release[1]), int(release[2])) >= FENTRY_RUNS_ALONE
 
 
 @cache
