@@ -14,8 +14,8 @@ VALUES_ON_STACK = 32
 WORDS_ON_STACK = 40
 # From 0.22 on, what is longer than its setting on_stack_limit is built in one buffer per CPU, which
 # all its programs share: one that interrupts another there (a packet of one socket the backlog of
-# another) overwrites the row that was being built. So no row may be longer, and the limit is the
-# longest object that it takes on the stack, in bytes: the number of the printf and 31 words.
+# another) overwrites the row that was being built. So no row may be longer but one (below), and the
+# limit is the longest object on the stack, in bytes: the number of the printf and 31 words.
 STACK_LIMIT = 256
 VALUES_IN_LIMIT = 29
 # One program alone may use that buffer, main()'s entry, as the kernel does not run a program within

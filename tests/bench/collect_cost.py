@@ -37,7 +37,7 @@ sk_pacing_shift, sk_gso_max_size), and two follow from others (rs.delivered is t
 rs.prior_delivered, tp.tcp_mstamp is tp.tcp_clock_cache in us): by 0.17 us a read that is 1.2 of 22
 us, 4.2 for 4.5 times one line, and what proves the others right would be gone.
 
-On trixie (Linux 6.12, bpftrace 0.23, which prints main()'s entry as two rows) by the kernel's own
+On trixie (Linux 6.12, bpftrace 0.23, main()'s entry as two rows then) by the kernel's own
 run times, variants attached side by side in one boot to the same paced loopback flow of 3 Mbit/s,
 3,753 calls each, in us of entry and exit, their sum as a multiple of one line (4.6), and us of
 bpftrace in user space (one line: 29):
@@ -56,6 +56,26 @@ tuple the program exceeds the stack of 512 bytes. In another flow, where each ra
 took 13.3 us, 2.8 times one line. buf() takes bpftrace 712 to 1,139 us a call. A row longer than 256
 bytes is not to be had on the stack, and a copy of struct bbr in a map beside it exceeds the stack.
 The fields of a variable $rs = args.rs or $sk = args.sk without a cast cost what they cost with one.
+
+Since main()'s entry is one row there, too, in the buffer that its program alone uses: variants by
+themselves, one after the other in one boot, beside a paced flow of 3 Mbit/s (2,253 ACKs each; us of
+entry and exit, their sum as a multiple of one line of 4.65, us of bpftrace in user space and of its
+system calls, by ticks of 10 ms; one line 24 and 7):
+
+    two rows, as before                                      14.0   1.5   3.3   151   36
+    one row, what the program does                           13.7   1.5   3.3   142   31
+    one row, neighbours of 32 bits read as one word (four)   13.0   1.5   3.1   142   44
+    one row, 408 bytes of socket and struct bbr in a map     12.5   1.5   3.0   151   27
+    two rows, struct bbr by 6 ntop() and a word              13.2   1.5   3.2   173   36
+    one row, the same                                        12.9   1.5   3.1   160   36
+    one row of constants (of a second boot)                   7.4   1.5   1.9   146   36
+
+A tick is 4.4 us an ACK. The fourth, @copy[cpu] = *(struct window *)..., just reaches 3.0;
+its values were not checked, and on a processor such a copy of struct bbr alone cost more than the
+reads that it saved (tests/bench/probe_cost.py; of this range it was not measured there). It and the
+neighbours are not built. ntop() takes 16 bytes by one call, but inet_ntop() costs bpftrace more
+than two numbers do. On bookworm, where the entry is one row already, it takes 16.2 us for 17.0 and
+245 us for 218 in user space and system calls.
 Attaching takes 10 to 13 virtual seconds there, of a CPU of 500 MIPS.
 """
 
