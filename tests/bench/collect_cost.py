@@ -77,6 +77,14 @@ neighbours are not built. ntop() takes 16 bytes by one call, but inet_ntop() cos
 than two numbers do. On bookworm, where the entry is one row already, it takes 16.2 us for 17.0 and
 245 us for 218 in user space and system calls.
 Attaching takes 10 to 13 virtual seconds there, of a CPU of 500 MIPS.
+
+From the start of the command to that of COMMAND, idle, trixie with two emulated CPUs took 18 s by
+fentry and 14.6 by kprobe: Python 1.5 to 2.5, asking bpftrace what it can do 4.0, bpftrace itself 10
+and 7.6. (Asked side by side, bpftrace answers in the time of its longest start, 1.6.) By strace of
+the fentry program: 2.2 s until bpftrace has loaded itself, 1.8 in the kernel's BTF, 2.9 parsing C
+(eight passes), 1.6 checking, 2.0 trying the kernel and generating code, 1.8 optimizing it and
+writing it, 1.2 loading. What lost: structures of the program's own with the kernel's fields that it
+reads, so that none come from BTF: a tenth less by kprobe, nothing by fentry.
 """
 
 from __future__ import annotations
