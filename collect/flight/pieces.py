@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,14 +55,17 @@ class PieceRing:
         self.looked_ns: float = math.inf
         self.overrun = False
         self._compressor = zstandard.ZstdCompressor(level=1)
+        # Pieces are counted by another thread than the one that adds them.
+        self._lock = threading.Lock()
 
     def add(self, first_ns: int, last_ns: int, data: bytes, notes: bytes = b"") -> None:
         """Keep one more piece, the newest; the oldest go."""
         piece = Piece(first_ns, last_ns, self._compressor.compress(data), notes)
-        self.pieces.append(piece)
-        self.size += piece.size
-        while self.pieces and self._is_over(last_ns):
-            self._drop()
+        with self._lock:
+            self.pieces.append(piece)
+            self.size += piece.size
+            while self.pieces and self._is_over(last_ns):
+                self._drop()
 
     def _is_over(self, now_ns: int) -> bool:
         full = self.size > self.most_bytes
@@ -76,8 +80,10 @@ class PieceRing:
 
     def size_before(self, ns: int) -> int:
         """Bytes of the pieces that end before a time."""
-        return sum(piece.size for piece in self.pieces if piece.last_ns < ns)
+        with self._lock:
+            return sum(piece.size for piece in self.pieces if piece.last_ns < ns)
 
     def since(self, from_ns: int) -> list[Piece]:
         """The pieces that reach beyond a time, oldest first."""
-        return [piece for piece in self.pieces if piece.last_ns >= from_ns]
+        with self._lock:
+            return [piece for piece in self.pieces if piece.last_ns >= from_ns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import zstandard
 from bbrscope.collect.bundle.bundle import EVENTS, PACKETS, SS
 from bbrscope.collect.flight.event_ring import EventRing
 from bbrscope.collect.flight.packet_ring import PacketRing
+from bbrscope.collect.flight.pieces import PieceRing
 from bbrscope.collect.flight.rings import MARGIN_NS, Rings
 from bbrscope.collect.record.output import accounting, check
 from bbrscope.probes.base.errors import HostError
@@ -147,3 +149,25 @@ def test_a_dump_has_what_all_rings_cover(tmp_path: Path) -> None:
     assert MARGIN_NS > 0
     with pytest.raises(HostError, match="next to nothing"):
         Rings(SECOND, 1000)
+
+
+def test_a_ring_takes_pieces_while_it_is_asked_how_full_it_is() -> None:
+    """Rows come in one thread, and another asks when to rotate."""
+    ring = PieceRing(SECOND, 1_000_000)
+    for ns in (1, 2, 3):
+        ring.add(ns, ns, b"row")
+    adding = threading.Thread(target=ring.add, args=(4, 4, b"row"))
+
+    class Asked(int):
+        """A time, and the other thread wants to add a piece when it is compared."""
+
+        def __gt__(self, other: int) -> bool:
+            if adding.ident is None:
+                adding.start()
+                adding.join(0.2)
+            return int(self) > other
+
+    each = ring.size // 3
+    assert ring.size_before(Asked(3)) == 2 * each
+    adding.join()
+    assert (len(ring.pieces), ring.size) == (4, 4 * each)
