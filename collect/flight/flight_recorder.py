@@ -130,7 +130,7 @@ class FlightRecorder:
             time.sleep(TICK_S)
             now = time.monotonic_ns()
             self.take_rows(now)
-            self.watching.check_cpu(now)
+            self.watching.look(now)
             self.ended = self.ended or self._why_end(time.monotonic() - began)
         # What happened last is judged, too, however late this process is with looking.
         time.sleep(STALLED_NS / SECOND_NS)

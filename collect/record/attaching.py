@@ -74,7 +74,9 @@ class Attaching:
         self.tracer: Tracer | None = None
         self.limit: CpuLimit | None = None
         self.unheeded = ""
+        # CPUs that have run all along, and those that came up meanwhile.
         self._cpus = host_facts.online_cpus()
+        self._late: set[int] = set()
 
     @property
     def notes(self) -> list[str]:
@@ -82,17 +84,28 @@ class Attaching:
         limited = self.limit.notes if self.limit is not None else []
         return [*filter(None, (self.unheeded, self._without_ring())), *limited]
 
+    def look(self, now_ns: int) -> None:
+        """What is to be done again and again while it records; `now_ns` is CLOCK_MONOTONIC's."""
+        self._look_at_cpus()
+        if self.limit is not None:
+            self.limit.check(now_ns)
+
+    def _look_at_cpus(self) -> None:
+        """Note which CPUs came up, those that went and came back too, though they may go again."""
+        online = host_facts.online_cpus()
+        self._late |= online - self._cpus
+        self._cpus &= online
+
     def _without_ring(self) -> str:
         """Name the CPUs whose rows are lost: a ring for each was opened at the beginning.
 
         The ring of one that goes is not used again when it comes back.
         """
-        tool, online = self.host.bpftrace, host_facts.online_cpus()
-        late = online - self._cpus
-        self._cpus &= online
-        if self.tracer is None or tool is None or tool.shared_ring or not late:
+        self._look_at_cpus()
+        tool = self.host.bpftrace
+        if self.tracer is None or tool is None or tool.shared_ring or not self._late:
             return ""
-        names = ", ".join(map(str, sorted(late)))
+        names = ", ".join(map(str, sorted(self._late)))
         said = "what CPUs print that were brought up meanwhile is lost"
         return f"{said} by bpftrace {tool.version}: CPU {names}"
 

@@ -117,8 +117,8 @@ class Recording:
                     self._write_manifest()
             self._show(progress, elapsed)
             self._look_on(self.rows.take)
-            if self.attaching is not None and self.attaching.limit is not None:
-                self.attaching.limit.check(time.monotonic_ns())
+            if self.attaching is not None:
+                self.attaching.look(time.monotonic_ns())
         progress.done()
 
     def _look_on(self, take: Callable[[], list[bytes]]) -> None:

@@ -91,10 +91,10 @@ class Watching:
         tracer = self.attaching.tracer if self.attaching else None
         return tracer.events.lost if tracer else 0
 
-    def check_cpu(self, now_ns: int) -> None:
-        """Record fewer flows where it takes more of the CPU than it may."""
-        if self.attaching is not None and self.attaching.limit is not None:
-            self.attaching.limit.check(now_ns)
+    def look(self, now_ns: int) -> None:
+        """See which CPUs run, and record fewer flows where it takes more of them than it may."""
+        if self.attaching is not None:
+            self.attaching.look(now_ns)
 
     def apart(self) -> AbstractContextManager[None]:
         """A context whose CPU time is not of recording, and is not held against it."""

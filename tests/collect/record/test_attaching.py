@@ -74,6 +74,13 @@ def test_cpus_that_are_brought_up_meanwhile_have_no_ring_of_their_own(
     assert recorded.notes == ([] if shared else [f"{note}3"])
     online.add(2)
     assert recorded.notes == ([] if shared else [f"{note}2, 3"])
+    online -= {2, 3}
+    assert recorded.notes == ([] if shared else [f"{note}2, 3"])
+    # One that went and is back by the next note, as it was looked at between.
+    for _ in range(2):
+        online ^= {1}
+        recorded.look(0)
+    assert recorded.notes == ([] if shared else [f"{note}1, 2, 3"])
 
 
 def test_the_cpus_that_run_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
