@@ -7,14 +7,14 @@ that looks at each row once and no further than to the last column that it needs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....probes.base.plurals import plural
 from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT, SET_BY_INIT
-from ....probes.packed_columns import Part, places
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
+from .row_plan import ACKED, CHAIN, DELIVERED, ENDS, IDLE, MSS, RowPlan, places_of
 from .whole_lines import whole_lines
 
 SHOWN = 20
@@ -65,62 +65,6 @@ class Completeness:
         return {**vars(self), "first": [list(each) for each in self.first]}
 
 
-# Bytes acked and packets delivered are comparable only while a packet stays as large.
-DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
-# Which connection a socket is, as a row of init() and an N row say.
-ENDS = ("sport", "dport", "daddr")
-# Where a row has a field, the tag itself being 0, and which part of a packed word it is.
-Place = tuple[int, Part | None]
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """Where the rows of a tag have the values that are checked: indices, the tag itself being 0.
-
-    `chain` are the places of those columns of CHAIN that the row has, `whole` the same where it has
-    all of them; `growing` are those of SET_BACK_BY_INIT, where a sample has the first of them;
-    `gain` is where a row of main() has SET_BY_INIT, if it does; of what is behind `last` only that
-    counts; `ends` is where a row that names a socket has ENDS, `cookie` where a sample has the
-    socket's (0: nowhere).
-    """
-
-    letters: str
-    ns: int
-    sk: int
-    number: int
-    chain: dict[str, int]
-    whole: tuple[int, int, int] | None
-    growing: tuple[Place, ...]
-    gain: Place | None
-    ends: tuple[int, ...]
-    cookie: int
-    last: int
-
-    def how_far(self, values: list[bytes]) -> int:
-        """How far a sample says that BBR has come; -1: it does not say.
-
-        A pipe that was found full counts for more than all rounds (of 32 bits).
-        """
-        come = -1 if not self.growing else 0
-        for shift, place in zip((32, 0), self.growing, strict=False):
-            come += _value(values, place) << shift
-        return come
-
-    def cookie_in(self, values: list[bytes]) -> bytes:
-        """The socket's cookie as a sample says it; 0 where a row does not, or it has none yet."""
-        return values[self.cookie] if self.cookie else b"0"
-
-    def ends_of(self, values: list[bytes]) -> tuple[bytes, ...]:
-        """ENDS as a row says them."""
-        return tuple(values[place] for place in self.ends)
-
-    def found_state(self, values: list[bytes]) -> bool:
-        """Whether a row of main() says that init() had been called before it."""
-        if self.gain is None:
-            return False
-        return _value([*values[:-1], *values[-1].split(b",")], self.gain) != 0
-
-
 @dataclass(slots=True)
 class SocketSoFar:
     """What is remembered of a socket: its next number, what main() last saw, the call under way.
@@ -130,7 +74,8 @@ class SocketSoFar:
     CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
     called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
-    last sample, which also said its `cookie` (0: it has none yet).
+    last sample, which also said its `cookie` (0: it has none yet); `in_flight` is what main() last
+    saw of it, as printed, and `bursts` how often it has begun to send since, or other events came.
     """
 
     next: int
@@ -145,6 +90,8 @@ class SocketSoFar:
     begun: bool = False
     come: int = -1
     cookie: bytes = b"0"
+    in_flight: bytes = b""
+    bursts: int = 0
 
     def begin(self) -> None:
         """Forget what was of the flow before."""
@@ -198,7 +145,7 @@ class Checker:
         tag, *names = header[1:].decode(errors="replace").split(",")
         letters, place = tag.rstrip("0123456789"), {name: i for i, name in enumerate(names, 1)}
         chain = {name: place[name] for name in CHAIN if name in place and letters == "M"}
-        gain = next(iter(_places(names, (SET_BY_INIT,))), None) if letters == "M" else None
+        gain = next(iter(places_of(names, (SET_BY_INIT,))), None) if letters == "M" else None
         named = letters in ("I", "N") and place.keys() >= {*ENDS}
         ends = tuple(place[name] for name in ENDS) if named else ()
         reader: Reader
@@ -219,15 +166,28 @@ class Checker:
         else:
             return
         whole = (chain[DELIVERED], chain[ACKED], chain[MSS]) if len(chain) == len(CHAIN) else None
-        growing = _places(names, SET_BACK_BY_INIT) if letters == "T" else ()
+        growing = places_of(names, SET_BACK_BY_INIT) if letters == "T" else ()
         cookie = place.get("sk.cookie", 0) if letters == "T" else 0
+        idle = places_of(names, IDLE) if whole else ()
+        idle = idle if len(idle) == len(IDLE) else ()
         needed = [*ends, cookie, *(place[name] for name in wanted), *chain.values()]
-        last = max(needed + [at for at, _ in growing])
+        last = max(needed + [at for at, _ in (*growing, *idle)])
         number, ns = place.get("seqno", 0), place.get("ns", 0)
         self._plans[tag.encode()] = (
             reader,
             RowPlan(
-                letters, ns, place["sk"], number, chain, whole, growing, gain, ends, cookie, last
+                letters,
+                ns,
+                place["sk"],
+                number,
+                chain,
+                whole,
+                growing,
+                gain,
+                ends,
+                cookie,
+                idle,
+                last,
             ),
         )
 
@@ -277,11 +237,12 @@ class Checker:
         socket.called |= letters == "M"
         if not socket.begun:
             socket.begun = plan.found_state(values)
+        socket.bursts += letters == "E"
         if letters in EXIT_OF:
             self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
             socket.parts = None
-            self._chain(plan, values, sk, socket)
+            self._chain(plan, values, socket)
 
     def _begin_at(self, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         """Another socket begins at the address, with its event of this number."""
@@ -353,44 +314,42 @@ class Checker:
         socket = self._sockets.get(sk)
         if socket is None:
             socket = self._sockets[sk] = SocketSoFar(UNNUMBERED)
-        self._chain(plan, values, sk, socket)
+        self._chain(plan, values, socket)
         if not socket.begun:
             socket.begun = plan.found_state(values)
 
-    def _chain(self, plan: RowPlan, values: list[bytes], sk: bytes, socket: SocketSoFar) -> None:
+    def _chain(self, plan: RowPlan, values: list[bytes], socket: SocketSoFar) -> None:
         """Take a row's columns of CHAIN; once there are all, check main()."""
         if whole := plan.whole:
             at_delivered, at_acked, at_mss = whole
             now, mss = int(values[at_delivered]), int(values[at_mss])
-            self._grow(now, int(values[at_acked]), mss, values[plan.ns], sk, socket)
+            self._grow(now, int(values[at_acked]), mss, plan, values, socket)
+            socket.in_flight, socket.bursts = plan.flight_in(values), 0
             return
         known = (socket.parts or {}) | {n: int(values[place]) for n, place in plan.chain.items()}
         socket.parts = known
         if len(known) == len(CHAIN):
             socket.parts = None
             now, acked, mss = known[DELIVERED], known[ACKED], known[MSS]
-            self._grow(now, acked, mss, values[plan.ns], sk, socket)
+            self._grow(now, acked, mss, plan, values, socket)
 
     def _grow(
-        self, now: int, acked: int, mss: int, ns: bytes, sk: bytes, socket: SocketSoFar
+        self,
+        now: int,
+        acked: int,
+        mss: int,
+        plan: RowPlan,
+        values: list[bytes],
+        socket: SocketSoFar,
     ) -> None:
         """Check one main(): tp.delivered(n) - tp.delivered(n-1) is rs.acked_sacked(n)."""
         before, mss_before = socket.delivered, socket.mss
         socket.delivered, socket.mss = now, mss
         grown = (now - before) % U32
-        if grown != acked and before >= 0 and mss_before == mss:
-            self.result.chain_breaks += 1
-            why = f"tp.delivered grew by {grown}, rs.acked_sacked is {acked}"
-            self.result.note(ns, sk, why)
-
-
-def _value(values: list[bytes], place: Place) -> int:
-    """The field at that place."""
-    at, part = place
-    return part.of(int(values[at], 16)) if part else int(values[at])
-
-
-def _places(names: list[str], wanted: Sequence[str]) -> tuple[Place, ...]:
-    """Where the wanted fields are, in their order; () if the row lacks the first."""
-    found = {name: (at + 1, part) for at, name, part in places(tuple(names), frozenset(wanted))}
-    return tuple(found[name] for name in wanted if name in found) if wanted[0] in found else ()
+        if grown == acked or before < 0 or mss_before != mss:
+            return
+        if socket.bursts <= 1 and plan.grew_idle(socket.in_flight, values, (now - acked) % U32):
+            return
+        self.result.chain_breaks += 1
+        why = f"tp.delivered grew by {grown}, rs.acked_sacked is {acked}"
+        self.result.note(values[plan.ns], values[plan.sk], why)

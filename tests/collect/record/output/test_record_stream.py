@@ -206,6 +206,44 @@ def test_a_call_that_no_probe_saw_breaks_the_chain_of_delivered(tmp_path: Path) 
     assert (found.sequence_missing, found.chain_breaks) == (0, 1)
 
 
+IDLE_HEAD = (
+    b"#M0,ns,sk,seqno,rs.prior_delivered:32+rs.delivered:32,rs.acked_sacked,tp.delivered,"
+    b"tp.app_limited:32+tp.packets_out:32,tp.mss_cache\n#E0,ns,sk,seqno,tp.delivered\n"
+)
+
+
+def call(number: int, acked: int, prior: int, delivered: int, in_flight: int) -> bytes:
+    """A row of main() under IDLE_HEAD."""
+    words = b"%x,%d,%d,%x,1448" % (1 << 32 | prior, acked, delivered, in_flight << 32)
+    return b"M0,%d,ff00,%d,%b\n" % (1000 * number, number, words)
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "sent", "prior", "breaks"),
+    [
+        # A D-SACK while nothing was in flight, then data, or no more than a FIN.
+        (0, 1, 11, 0),
+        (0, 0, 11, 0),
+        # A call went unseen: a packet was sent and acknowledged, and then another.
+        (0, 2, 11, 1),
+        # Or one of those that were in flight was, or the first of two sent together.
+        (1, 1, 11, 1),
+        (0, 1, 10, 1),
+    ],
+)
+def test_what_is_delivered_again_while_nothing_is_in_flight_calls_no_main(
+    in_flight: int, sent: int, prior: int, breaks: int, tmp_path: Path
+) -> None:
+    """A retransmission that was not needed counts as delivered when a D-SACK tells of it."""
+    rows = [call(0, 1, 9, 10, in_flight)]
+    rows += [b"E0,%d,ff00,%d,11\n" % (1000 * n, n) for n in range(1, sent + 1)]
+    rows.append(call(sent + 1, 1, prior, 12, 0))
+    path = tmp_path / "events.csv.zst"
+    path.write_bytes(zstandard.compress(IDLE_HEAD + b"".join(rows)))
+    found = check.check(path)
+    assert (found.events, found.sequence_missing, found.chain_breaks) == (sent + 2, 0, breaks)
+
+
 def test_an_address_used_again_starts_from_zero(tmp_path: Path) -> None:
     data = event(1000, "ff00", 0, 10, 1) + event(2000, "ff00", 0, 1, 1)
     found = completeness(data, tmp_path)
