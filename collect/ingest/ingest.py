@@ -232,8 +232,7 @@ class _Loader:
             return []
         wrong = []
         said_of = self.bundle.manifest.rows
-        absent = (tag for tag in said_of if tag not in reader.header.skipped)
-        counts = dict.fromkeys(absent, 0) | reader.row_counts
+        counts = dict.fromkeys(said_of, 0) | reader.row_counts | reader.skipped_counts
         for tag, found in counts.items():
             said = said_of.get(tag, 0)
             if found != said:

@@ -25,6 +25,7 @@ from bbrscope.probes.base.errors import BundleError, StoreError
 Make = Callable[..., Path]
 Lines = list[str]
 SPUR = "v2_x_spur"
+NAMED = Path(__file__).parents[1] / "record" / "debian_11"
 
 
 @pytest.fixture
@@ -455,3 +456,22 @@ def test_every_recording_loads_and_its_rows_add_up(traces: Path, store: Store) -
         "v3_x_idle": ["exits_stop"],
     }
     assert rows(store, "SELECT count(*) FROM runs WHERE left(run, 2) <> version") == [(2,)]
+
+
+@pytest.mark.parametrize("change", ["less", "more"])
+def test_rows_that_name_sockets_are_as_many_as_the_manifest_says(
+    change: str, store: Store, tmp_path: Path
+) -> None:
+    """N rows are of no event, and without one its flow has no name, or another's."""
+    bundle = shutil.copytree(NAMED, tmp_path / "named")
+    events = bundle / "events.csv.zst"
+    lines = zstandard.decompress(events.read_bytes(), 1 << 27).splitlines(keepends=True)
+    named = [at for at, line in enumerate(lines) if line.startswith(b"N,")]
+    said = len(named)
+    lines[named[0] : named[0] + 1] = [] if change == "less" else 2 * [lines[named[0]]]
+    events.write_bytes(zstandard.compress(b"".join(lines)))
+    found = said + (1 if change == "more" else -1)
+    with pytest.raises(BundleError, match=rf": N: {found} rows?, the manifest says {said}"):
+        load(store, bundle)
+    load(store, bundle, salvage=True)
+    assert rows(store, "SELECT kind FROM capture_quality WHERE kind = 'row_count'") != []
