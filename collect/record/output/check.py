@@ -14,6 +14,7 @@ from pathlib import Path
 from ....probes.base.plurals import plural
 from ....probes.leaving import LEFT, LEFT_FOR_GOOD, SET_BACK_BY_INIT, SET_BY_INIT
 from ...bundle.exits import BESIDE_MAIN, CALLS, calls_without_main
+from ...events.seqno import went_back
 from .row_plan import ACKED, CHAIN, DELIVERED, ENDS, IDLE, MSS, RowPlan, places_of
 from .whole_lines import whole_lines
 
@@ -75,7 +76,8 @@ class SocketSoFar:
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
     called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
     last sample, which also said its `cookie` (0: it has none yet); `in_flight` is what main() last
-    saw of it, as printed, and `bursts` how often it has begun to send since, or other events came.
+    saw of it, as printed, and `bursts` how often it has begun to send since, or other events came;
+    `renamed` says that a row has named another connection since the last event.
     """
 
     next: int
@@ -92,6 +94,7 @@ class SocketSoFar:
     cookie: bytes = b"0"
     in_flight: bytes = b""
     bursts: int = 0
+    renamed: bool = False
 
     def begin(self) -> None:
         """Forget what was of the flow before."""
@@ -211,7 +214,7 @@ class Checker:
         elif number < socket.next and int(values[plan.ns]) <= int(socket.newest):
             self._come_late(plan, values, socket)
             return
-        elif number < socket.next or number == 0 or socket.is_other(cookie):
+        elif self._is_of_another(plan, number, socket) or socket.is_other(cookie):
             # Of the next socket at this address, whose first events are missing unless this is one.
             self.result.flows += 1
             self._begin_at(number, values[plan.ns], sk, socket)
@@ -225,9 +228,9 @@ class Checker:
         self.result.events += 1
         if plan.ends:
             self._name(plan, values)
-        if number != socket.next and socket.next != UNNUMBERED:
+        if number > socket.next != UNNUMBERED:
             self._miss(number - socket.next, number, values[plan.ns], sk, socket)
-        socket.next, socket.newest = number + 1, values[plan.ns]
+        socket.next, socket.newest, socket.renamed = number + 1, values[plan.ns], False
         letters = plan.letters
         if number == 0 or letters == "I":
             socket.delivered = -1
@@ -243,6 +246,11 @@ class Checker:
         if letters == "M":
             socket.parts = None
             self._chain(plan, values, socket)
+
+    def _is_of_another(self, plan: RowPlan, number: int, socket: SocketSoFar) -> bool:
+        """Whether an event's number, or what named its socket before, is another socket's."""
+        begins = number == 0 and (socket.renamed or socket.next == UNNUMBERED)
+        return begins or went_back(number, socket.next, plan.letters == "I")
 
     def _begin_at(self, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
         """Another socket begins at the address, with its event of this number."""
@@ -295,7 +303,11 @@ class Checker:
 
     def _name(self, plan: RowPlan, values: list[bytes]) -> None:
         """A row that says which connection a socket is."""
-        self._ends[values[plan.sk]] = plan.ends_of(values)
+        sk, ends = values[plan.sk], plan.ends_of(values)
+        socket = self._sockets.get(sk)
+        if socket is not None and plan.letters == "N":
+            socket.renamed = socket.renamed or ends != self._ends.get(sk)
+        self._ends[sk] = ends
 
     def _count(self, plan: RowPlan, values: list[bytes]) -> None:
         """The first row of another call, where events have no numbers."""

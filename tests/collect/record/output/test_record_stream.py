@@ -7,12 +7,15 @@ import io
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
+from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.record.output import check
 from bbrscope.collect.record.output.late_rows import put_in_order
 from bbrscope.collect.record.output.stream import MOST_LINES, Compressed, Events, Stderr
+from bbrscope.collect.store.store import open_store
 
 HEAD = b"#M0,ns,sk,seqno,tp.delivered,tp.mss_cache,rs.acked_sacked\n#M1,ns,sk,bbr.mode\n#X,ns,sk\n"
 SECOND = 1_000_000_000
@@ -248,6 +251,37 @@ def test_an_address_used_again_starts_from_zero(tmp_path: Path) -> None:
     data = event(1000, "ff00", 0, 10, 1) + event(2000, "ff00", 0, 1, 1)
     found = completeness(data, tmp_path)
     assert (found.sequence_missing, found.chain_breaks) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "flows"),
+    [
+        # Numbers stay 0 where the recorder has no room to count the events of so many sockets.
+        ([(0, b"M"), (0, b"M"), (0, b"M")], 1),
+        ([(0, b"M"), (0, b"I"), (1, b"M")], 2),
+        ([(0, b"M"), (7, b"N"), (0, b"M"), (7, b"N"), (0, b"M")], 2),
+        ([(7, b"N"), (0, b"M"), (7, b"N"), (0, b"M"), (8, b"N"), (0, b"M")], 2),
+        ([(0, b"M"), (1, b"M"), (0, b"M")], 2),
+    ],
+)
+def test_numbers_that_stay_zero_make_as_many_flows_as_they_do_when_loaded(
+    rows: list[tuple[int, bytes]], flows: int, tmp_path: Path, make_bundle: Any
+) -> None:
+    """Row N is of a socket's port, the others of an event's number."""
+    head = (
+        b"#N,ns,sk,sport,dport,daddr,saddr,family\n#M,ns,sk,seqno,rs.acked_sacked,tp.delivered,"
+        b"tp.mss_cache,bbr.lt_bw\n#I,ns,sk,seqno,sport,dport,daddr,saddr,family,bbr.lt_bw\n"
+    )
+    text = {b"N": b"%d,20,1,2,2", b"M": b"%d,1,10,1448,0", b"I": b"%d,8,20,1,2,2,0"}
+    data = b"".join(
+        tag + b",%d,ff00," % (1000 * at) + text[tag] % number + b"\n"
+        for at, (number, tag) in enumerate(rows)
+    )
+    bundle = make_bundle((head + data).decode().splitlines())
+    found = check.check(bundle / "events.csv.zst")
+    assert (found.flows, found.sequence_missing) == (flows, 0)
+    with open_store(tmp_path / "loaded.duckdb") as store:
+        assert ingest(store, bundle, packets=False).flows == flows
 
 
 def test_an_address_used_again_whose_first_events_are_missing_says_how_many(
