@@ -19,7 +19,7 @@ from ..record.attaching import Attaching
 from ..record.captures.side_captures import SideCaptures
 from ..record.host import clocks
 from ..record.host.clocks import ClockReading
-from ..record.output.accounting import EMPTY_WAY_OUT, is_empty, trouble
+from ..record.output.accounting import EMPTY_WAY_OUT, is_empty, no_socket, trouble
 from ..record.output.folder import PARTIAL, RecordingFolder
 from ..record.output.live_rows import ORDER_NS, STALLED_NS
 from ..record.output.manifest import ManifestWriter
@@ -263,7 +263,8 @@ class FlightRecorder:
             self.due.written(fired.trigger, window.until_ns)
         seconds = (window.until_ns - window.from_ns) / 1e9
         if manifest is None:
-            self.say(f"  no bundle: no socket had BBR in the last {seconds:.1f} s")
+            nothing = no_socket(self.plan.select.describe())
+            self.say(f"  no bundle: {nothing} in the last {seconds:.1f} s")
             return
         self._add(output, manifest, seconds)
 
@@ -374,7 +375,8 @@ def fly(
         say(f"  could not be written or not complete: {plural(recorder.problems, 'bundle')}")
     elif recorder.all_empty and (recorder.dumps or flight.rotate_s):
         of = f" in the time of {_all_of(recorder.dumps)}" if recorder.dumps else ""
-        raise HostError(f"nothing was recorded: no socket had BBR{of}", EMPTY_WAY_OUT)
+        nothing = no_socket(plan.select.describe())
+        raise HostError(f"nothing was recorded: {nothing}{of}", EMPTY_WAY_OUT)
     return recorder.dumps, recorder.ended, status
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Rows that are not the first of an event.
 NO_EVENTS = ("X", "IX", "P", "P0", "N", "R", "K")
-# Of the manifest's `setup.filters`, what leaves out no socket.
-SHAPES = {"phases"}
 # As powers of 1000; of 1024 with an i: MiB.
 SIZES = {"": 0, "k": 1, "m": 2, "g": 3}
 
@@ -312,7 +310,7 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
     Raises:
         BbrscopeError: it is not complete, or there is nothing in it.
     """
-    from ...collect.record.output.accounting import EMPTY_WAY_OUT, is_empty, trouble
+    from ...collect.record.output.accounting import EMPTY_WAY_OUT, is_empty, no_socket, trouble
 
     say(f"{path}: {_contents(manifest)} by {manifest['rung']}", err=True)
     say(f"  ended: {manifest['ended']}", err=True)
@@ -325,10 +323,10 @@ def report(path: Path, manifest: dict[str, Any]) -> None:
             f"{path} is kept, but it is not complete: " + "; ".join(problems), way_out
         )
     if is_empty(manifest):
-        chosen = " that the filters choose" if manifest["setup"]["filters"].keys() - SHAPES else ""
+        nothing = no_socket(manifest["setup"]["filters"])
         left = "; what COMMAND leaves running is not waited for: record it by -d or --pid"
         raise BbrscopeError(
-            f"{path} is empty: no socket{chosen} had BBR while it was recorded",
+            f"{path} is empty: {nothing} while it was recorded",
             EMPTY_WAY_OUT + (left if manifest["command_status"] is not None else ""),
         )
     say(f"  next: bbrscope ingest {path}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....probes.base.errors import BundleError
@@ -89,6 +89,15 @@ def exits_missing(completeness: dict[str, Any]) -> list[MissingExits]:
 
 # How a user finds out why a recording is empty.
 EMPTY_WAY_OUT = "ss -ti shows which congestion control flows use; filters may leave out all of them"
+
+# Of the manifest's `setup.filters`, what leaves out no socket.
+SHAPES = {"phases"}
+
+
+def no_socket(filters: Mapping[str, Any]) -> str:
+    """Say of a recording that is empty what was not seen, given the manifest's `setup.filters`."""
+    chosen = " that the filters choose" if filters.keys() - SHAPES else ""
+    return f"no socket{chosen} had BBR"
 
 
 def is_empty(manifest: dict[str, Any]) -> bool:
