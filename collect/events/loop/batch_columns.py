@@ -10,11 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ....probes.base.jit import inline, jit
-from .column_plan import I64, MAIN_ACKED, MAIN_DELIVERED, MAIN_MSS, MOVE_FROM, MOVE_TO
+from ..idle_growth import grew_idle
+from .column_plan import (
+    I64,
+    MAIN_ACKED,
+    MAIN_DELIVERED,
+    MAIN_IN_FLIGHT,
+    MAIN_MSS,
+    MAIN_PRIOR,
+    MOVE_FROM,
+    MOVE_TO,
+)
 from .loop_memory import (
     B_FLOW,
     B_KIND,
+    CWND_EVENT,
     F_DELIVERED,
+    F_EVENTS,
+    F_IN_FLIGHT,
     F_MSS,
     F_SEQ,
     INIT,
@@ -26,6 +39,8 @@ from .loop_memory import (
     Batch,
 )
 from .rows import HEAD_SLOT, HEAD_TAG
+
+_grew_idle = jit(grew_idle)
 
 
 @jit
@@ -76,10 +91,13 @@ def number_events(
             continue
         seq[slot] = flows[flow, F_SEQ]
         if kind < 0:
+            flows[flow, F_IN_FLIGHT] = -1  # what is missing may have been any call
             continue
         flows[flow, F_SEQ] += 1
         if kind == INIT:
             flows[flow, F_DELIVERED] = -1
+        if kind == CWND_EVENT:
+            flows[flow, F_EVENTS] += 1
         if kind == MAIN and check:
             grown[slot] = unseen_growth(slot, flow, flows, u4, main)
 
@@ -88,8 +106,8 @@ def number_events(
 def unseen_growth(slot: int, flow: int, flows: I64, u4: npt.NDArray[np.uint32], main: I64) -> int:
     """Return how much tp.delivered grew if not by a main's rs.acked_sacked, else -1.
 
-    It grows by rs.acked_sacked per call of main. A successful MTU probe changes the segment size,
-    and with it what one packet is: no check then.
+    It grows by rs.acked_sacked per call of main, and while nothing is in flight. A successful
+    MTU probe changes the segment size, and with it what one packet is: no check then.
     """
     delivered = int(u4[main[MAIN_DELIVERED] + slot])
     mss = int(u4[main[MAIN_MSS] + slot]) if main[MAIN_MSS] >= 0 else 0
@@ -97,10 +115,15 @@ def unseen_growth(slot: int, flow: int, flows: I64, u4: npt.NDArray[np.uint32], 
     unseen = -1
     if last >= 0 and flows[flow, F_MSS] == mss:
         growth = (delivered - last) & 0xFFFFFFFF
-        if growth != int(u4[main[MAIN_ACKED] + slot]):
+        acked = int(u4[main[MAIN_ACKED] + slot])
+        prior = int(u4[main[MAIN_PRIOR] + slot]) if main[MAIN_PRIOR] >= 0 else -1
+        in_flight, events = flows[flow, F_IN_FLIGHT], flows[flow, F_EVENTS]
+        if growth != acked and not _grew_idle(in_flight, events, prior, delivered, acked):
             unseen = growth
+    in_flight = int(u4[main[MAIN_IN_FLIGHT] + slot]) if main[MAIN_IN_FLIGHT] >= 0 else -1
     flows[flow, F_DELIVERED] = delivered
     flows[flow, F_MSS] = mss
+    flows[flow, F_IN_FLIGHT], flows[flow, F_EVENTS] = in_flight, 0
     return unseen
 
 

@@ -82,9 +82,13 @@ MAX_INT64 = (1 << 63) - 1
 # What a row of Plan.kinds holds: bits of the parts an event must have, and should have.
 KIND_ENTRY, KIND_ALL = range(2)
 
-# What Plan.main holds: where main's tp.delivered, rs.acked_sacked and tp.mss_cache are in the
-# batch, in units of four bytes, or -1.
-MAIN_DELIVERED, MAIN_ACKED, MAIN_MSS = range(3)
+# What Plan.main holds: where main's tp.delivered, rs.acked_sacked, tp.mss_cache, tp.packets_out and
+# rs.prior_delivered are in the batch, in units of four bytes, or -1.
+MAIN_COLUMNS = (
+    *("tp_delivered", "rs_acked_sacked", "tp_mss_cache"),
+    *("tp_packets_out", "rs_prior_delivered"),
+)
+MAIN_DELIVERED, MAIN_ACKED, MAIN_MSS, MAIN_IN_FLIGHT, MAIN_PRIOR = range(len(MAIN_COLUMNS))
 
 
 class Plan(NamedTuple):
@@ -137,13 +141,7 @@ def make_plan(header: Header, capacity: int) -> Plan:
             (header.parts(kind, (ENTRY,)), header.parts(kind, (ENTRY, PARAMETERS, EXIT)))
             for kind in KINDS
         ),
-        main=np.array(
-            [
-                _main_offset(header, offsets, target)
-                for target in ("tp_delivered", "rs_acked_sacked", "tp_mss_cache")
-            ],
-            np.int64,
-        ),
+        main=np.array([_main_offset(header, offsets, one) for one in MAIN_COLUMNS], np.int64),
     )
 
 

@@ -14,6 +14,7 @@ from ...store.schema.recorded_tables import KINDS
 from .column_plan import I64
 
 INIT, MAIN = KINDS.index("init"), KINDS.index("main")
+CWND_EVENT = KINDS.index("cwnd_event")
 
 # Slot kinds below zero are notes; those from zero on index KINDS.
 HALF, ORPHAN, DUPLICATE, MOVED, GAP = -1, -2, -3, -4, -5
@@ -56,13 +57,15 @@ B_FLOW, B_KIND, B_NS, B_LINE, B_EXIT_NS, B_SEEN, B_FIRST, B_SECOND = range(8)
 SLOT_SIZE = 8
 
 # What a row of `flows` holds: its socket, its generation, whether init was seen, events before it,
-# the number of the next event, tp.delivered (-1: none) and tp.mss_cache of the last main, the
-# socket's cookie (0: unknown, or none), the identity that came before its first event (0: none),
-# what says that its socket took another congestion control after it (0: nothing), and one more than
-# the index of the flow that this socket was before it left BBR and came back (0: none).
+# the number of the next event, tp.delivered (-1: none), tp.mss_cache and tp.packets_out (-1: not
+# known) of the last main, and how often cwnd_event was called since, the socket's cookie (0:
+# unknown, or none), the identity that came before its first event (0: none), what says that its
+# socket took another congestion control after it (0: nothing), and one more than the index of the
+# flow that this socket was before it left BBR and came back (0: none).
 F_SOCKET, F_GENERATION, F_INIT, F_PRE_INIT, F_SEQ = range(5)
-F_DELIVERED, F_MSS, F_COOKIE, F_IDENTITY, F_LEFT, F_BEFORE = range(5, 11)
-FLOW_SIZE = 11
+F_DELIVERED, F_MSS, F_IN_FLIGHT, F_EVENTS = range(5, 9)
+F_COOKIE, F_IDENTITY, F_LEFT, F_BEFORE = range(9, 13)
+FLOW_SIZE = 13
 # A row says so, or the numbers, which go on in the socket's next flow.
 LEFT_BY_ROW, LEFT_BY_NUMBERS = 1, 2
 

@@ -76,8 +76,9 @@ class SocketSoFar:
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
     called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
     last sample, which also said its `cookie` (0: it has none yet); `in_flight` is what main() last
-    saw of it, as printed, and `bursts` how often it has begun to send since, or other events came;
-    `renamed` says that a row has named another connection since the last event.
+    saw of it, as printed, and `events` how often cwnd_event() was called since;
+    `parted` says that a row since the last event has named another connection, or told that the
+    socket left BBR.
     """
 
     next: int
@@ -93,8 +94,8 @@ class SocketSoFar:
     come: int = -1
     cookie: bytes = b"0"
     in_flight: bytes = b""
-    bursts: int = 0
-    renamed: bool = False
+    events: int = 0
+    parted: bool = False
 
     def begin(self) -> None:
         """Forget what was of the flow before."""
@@ -230,7 +231,7 @@ class Checker:
             self._name(plan, values)
         if number > socket.next != UNNUMBERED:
             self._miss(number - socket.next, number, values[plan.ns], sk, socket)
-        socket.next, socket.newest, socket.renamed = number + 1, values[plan.ns], False
+        socket.next, socket.newest, socket.parted = number + 1, values[plan.ns], False
         letters = plan.letters
         if number == 0 or letters == "I":
             socket.delivered = -1
@@ -240,7 +241,7 @@ class Checker:
         socket.called |= letters == "M"
         if not socket.begun:
             socket.begun = plan.found_state(values)
-        socket.bursts += letters == "E"
+        socket.events += letters == "E"
         if letters in EXIT_OF:
             self._enter(letters, values[plan.ns], sk, socket)
         if letters == "M":
@@ -249,7 +250,7 @@ class Checker:
 
     def _is_of_another(self, plan: RowPlan, number: int, socket: SocketSoFar) -> bool:
         """Whether an event's number, or what named its socket before, is another socket's."""
-        begins = number == 0 and (socket.renamed or socket.next == UNNUMBERED)
+        begins = number == 0 and (socket.parted or socket.next == UNNUMBERED)
         return begins or went_back(number, socket.next, plan.letters == "I")
 
     def _begin_at(self, number: int, ns: bytes, sk: bytes, socket: SocketSoFar) -> None:
@@ -300,13 +301,15 @@ class Checker:
     def _left(self, plan: RowPlan, values: list[bytes]) -> None:
         """A socket with events has another congestion control."""
         self.result.left_bbr += 1
+        if socket := self._sockets.get(values[plan.sk]):
+            socket.parted = True
 
     def _name(self, plan: RowPlan, values: list[bytes]) -> None:
         """A row that says which connection a socket is."""
         sk, ends = values[plan.sk], plan.ends_of(values)
         socket = self._sockets.get(sk)
         if socket is not None and plan.letters == "N":
-            socket.renamed = socket.renamed or ends != self._ends.get(sk)
+            socket.parted = socket.parted or ends != self._ends.get(sk)
         self._ends[sk] = ends
 
     def _count(self, plan: RowPlan, values: list[bytes]) -> None:
@@ -336,7 +339,7 @@ class Checker:
             at_delivered, at_acked, at_mss = whole
             now, mss = int(values[at_delivered]), int(values[at_mss])
             self._grow(now, int(values[at_acked]), mss, plan, values, socket)
-            socket.in_flight, socket.bursts = plan.flight_in(values), 0
+            socket.in_flight, socket.events = plan.flight_in(values), 0
             return
         known = (socket.parts or {}) | {n: int(values[place]) for n, place in plan.chain.items()}
         socket.parts = known
@@ -360,7 +363,7 @@ class Checker:
         grown = (now - before) % U32
         if grown == acked or before < 0 or mss_before != mss:
             return
-        if socket.bursts <= 1 and plan.grew_idle(socket.in_flight, values, (now - acked) % U32):
+        if plan.grew_idle(socket.in_flight, socket.events, values, now, acked):
             return
         self.result.chain_breaks += 1
         why = f"tp.delivered grew by {grown}, rs.acked_sacked is {acked}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ....probes.packed_columns import Part, places
+from ...events.idle_growth import grew_idle
 
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
@@ -63,17 +64,15 @@ class RowPlan:
         """The word that has PACKETS_OUT, as printed; empty where the row has not all of IDLE."""
         return values[self.idle[0][0]] if self.idle else b""
 
-    def grew_idle(self, before: bytes, values: list[bytes], sent: int) -> bool:
-        """Whether tp.delivered had grown to `sent` before what a row's call has acknowledged went.
-
-        `before` is the word of PACKETS_OUT that the call before had: nothing was in flight then. An
-        ACK that comes meanwhile calls no main(), and its D-SACK counts as delivered what was sent
-        twice (tcp_input.c tcp_dsack_seen(), and no_queue in tcp_ack()).
-        """
+    def grew_idle(
+        self, before: bytes, events: int, values: list[bytes], delivered: int, acked: int
+    ) -> bool:
+        """See `grew_idle`; `before` is the word of PACKETS_OUT that the call before had."""
         if not self.idle or not before:
             return False
         (at, part), prior = self.idle
-        return value_at({at: before}, (at, part)) == 0 and value_at(values, prior) == sent
+        in_flight = value_at({at: before}, (at, part))
+        return grew_idle(in_flight, events, value_at(values, prior), delivered, acked)
 
     def found_state(self, values: list[bytes]) -> bool:
         """Whether a row of main() says that init() had been called before it."""

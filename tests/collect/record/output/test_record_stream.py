@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from bbrscope.collect.events.read_events import EventReader
 from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.collect.record.output import check
 from bbrscope.collect.record.output.late_rows import put_in_order
@@ -245,6 +246,18 @@ def test_what_is_delivered_again_while_nothing_is_in_flight_calls_no_main(
     path.write_bytes(zstandard.compress(IDLE_HEAD + b"".join(rows)))
     found = check.check(path)
     assert (found.events, found.sequence_missing, found.chain_breaks) == (sent + 2, 0, breaks)
+    assert noted(path) == ["delivered_jump"] * breaks
+    # Of what is known to be missing nobody knows that it was no call of main().
+    rows[-1] = call(sent + 2, 1, prior, 12, 0)
+    path.write_bytes(zstandard.compress(IDLE_HEAD + b"".join(rows)))
+    assert noted(path) == ["delivered_jump", "sequence_gap"]
+
+
+def noted(path: Path) -> list[str]:
+    """The codes of the notes that ingest makes on a recording's rows."""
+    reader = EventReader(path, path.name)
+    assert sum(batch.num_rows for batch in reader.batches()) > 1
+    return sorted({note.code for note in reader.notes} - {"no_init", "no_exits"})
 
 
 def test_an_address_used_again_starts_from_zero(tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""What is delivered while nothing is in flight, and so without a call of main()."""
+
+from __future__ import annotations
+
+
+def grew_idle(
+    in_flight: int, events: int, prior_delivered: int, delivered: int, acked: int
+) -> bool:
+    """Tell whether tp.delivered had grown before what a call of main() acknowledged was sent.
+
+    An ACK that comes while nothing is in flight calls no main(), and its D-SACK counts as delivered
+    what was sent twice (tcp_input.c tcp_dsack_seen(), and no_queue in tcp_ack()).
+
+    Args:
+        in_flight: tp.packets_out [packets] when the call of main() before began.
+        events: calls of cwnd_event() since: a flow that begins to send twice got an ACK in between.
+        prior_delivered, delivered, acked: rs.prior_delivered, tp.delivered and rs.acked_sacked
+            [packets] of the call.
+    """
+    sent_at = (delivered - acked) & 0xFFFFFFFF
+    return in_flight == 0 and events <= 1 and prior_delivered == sent_at
