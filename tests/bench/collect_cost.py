@@ -80,7 +80,7 @@ Attaching takes 10 to 13 virtual seconds there, of a CPU of 500 MIPS.
 
 From the start of the command to that of COMMAND, idle, trixie with two emulated CPUs took 18 s by
 fentry and 14.6 by kprobe: Python 1.5 to 2.5, asking bpftrace what it can do 4.0, bpftrace itself 10
-and 7.6. (Asked side by side, bpftrace answers in the time of its longest start, 1.6.) By strace of
+and 7.6. (Asked side by side it answers in 2.6, the plan of the probes included.) By strace of
 the fentry program: 2.2 s until bpftrace has loaded itself, 1.8 in the kernel's BTF, 2.9 parsing C
 (eight passes), 1.6 checking, 2.0 trying the kernel and generating code, 1.8 optimizing it and
 writing it, 1.2 loading. What lost: structures of the program's own with the kernel's fields that it
