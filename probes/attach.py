@@ -95,7 +95,7 @@ class Attach:
             return []
         why = "Longer rows would be built in a buffer of the CPU, which all programs share."
         if self.words_of_main:
-            why = "Longer rows are built in a buffer of the CPU: one program may print such, M's."
+            why = "Longer rows are built in a buffer of the CPU: those of M alone, by one program."
         return [f"// {why}\nconfig = {{ on_stack_limit={self.stack_limit} }}\n"]
 
     def point(self, function: str, is_exit: bool = False, module: str = "") -> str:

@@ -141,7 +141,7 @@ class RowPrinter:
         fields = {name: expression(name, self.attach) for name in names if self.is_readable(name)}
         packed = self.attach.words_per_row > 0 and tag in shared_words.PACKED_ROWS
         values = shared_words.pack(extra | fields, self.host.layout) if packed else extra | fields
-        words = max(self.attach.words_per_row, self.attach.words_of_main * (tag == "M"))
+        words = (tag == "M" and self.attach.words_of_main) or self.attach.words_per_row
         most = words if packed else self.attach.values_per_row
         rows = self._split(tag, values, most)
         known = {row.tag for row in self.rows}

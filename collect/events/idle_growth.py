@@ -13,7 +13,8 @@ def grew_idle(
 
     Args:
         in_flight: tp.packets_out [packets] when the call of main() before began.
-        events: calls of cwnd_event() since: a flow that begins to send twice got an ACK in between.
+        events: calls of cwnd_event() since. There is one each time that a flow begins to send with
+            nothing in flight: after a second one, an ACK in between may have gone unseen.
         prior_delivered, delivered, acked: rs.prior_delivered, tp.delivered and rs.acked_sacked
             [packets] of the call.
     """

@@ -74,7 +74,7 @@ class Attaching:
         self.tracer: Tracer | None = None
         self.limit: CpuLimit | None = None
         self.unheeded = ""
-        # CPUs that have run all along, and those that came up meanwhile.
+        # CPUs that have run all along, and those that came up meanwhile (if it matters).
         self._cpus = host_facts.online_cpus()
         self._late: set[int] = set()
 
@@ -91,7 +91,12 @@ class Attaching:
             self.limit.check(now_ns)
 
     def _look_at_cpus(self) -> None:
-        """Note which CPUs came up, those that went and came back too, though they may go again."""
+        """Note which CPUs came up, those that went and came back too, though they may go again.
+
+        Only where each has a ring of its own.
+        """
+        if self.host.bpftrace is None or self.host.bpftrace.shared_ring:
+            return
         online = host_facts.online_cpus()
         self._late |= online - self._cpus
         self._cpus &= online
@@ -103,7 +108,7 @@ class Attaching:
         """
         self._look_at_cpus()
         tool = self.host.bpftrace
-        if self.tracer is None or tool is None or tool.shared_ring or not self._late:
+        if self.tracer is None or tool is None or not self._late:
             return ""
         names = ", ".join(map(str, sorted(self._late)))
         said = "what CPUs print that were brought up meanwhile is lost"

@@ -37,7 +37,7 @@ sk_pacing_shift, sk_gso_max_size), and two follow from others (rs.delivered is t
 rs.prior_delivered, tp.tcp_mstamp is tp.tcp_clock_cache in us): by 0.17 us a read that is 1.2 of 22
 us, 4.2 for 4.5 times one line, and what proves the others right would be gone.
 
-On trixie (Linux 6.12, bpftrace 0.23, main()'s entry as two rows then) by the kernel's own
+On trixie (Linux 6.12, bpftrace 0.23), when main()'s entry was two rows there, by the kernel's own
 run times, variants attached side by side in one boot to the same paced loopback flow of 3 Mbit/s,
 3,753 calls each, in us of entry and exit, their sum as a multiple of one line (4.6), and us of
 bpftrace in user space (one line: 29):
@@ -74,8 +74,8 @@ A tick is 4.4 us an ACK. The fourth, @copy[cpu] = *(struct window *)..., just re
 its values were not checked, and on a processor such a copy of struct bbr alone cost more than the
 reads that it saved (tests/bench/probe_cost.py; of this range it was not measured there). It and the
 neighbours are not built. ntop() takes 16 bytes by one call, but inet_ntop() costs bpftrace more
-than two numbers do. On bookworm, where the entry is one row already, it takes 16.2 us for 17.0 and
-245 us for 218 in user space and system calls.
+than two numbers do. On bookworm, where the entry was one row before, an ACK's entry takes 16.2 us
+with ntop() and 17.0 without, and user space with its system calls 245 us and 218.
 Attaching takes 10 to 13 virtual seconds there, of a CPU of 500 MIPS.
 
 From the start of the command to that of COMMAND, idle, trixie with two emulated CPUs took 18 s by

@@ -21,7 +21,7 @@ So an ACK costs 1.5 to 2.5 times one line (of three runs): waking bpftrace is wh
 first row pays for it whatever it holds. In user space both rows take 6 to 27 us, one line 4 to 17
 us. A guest that counts instructions sees 4.5 times (tests/bench/collect_cost.py): there waking is
 2.9 of 22 us and reading 54 fields is 9, here waking is 7 of 11 us and the reads are lost in the
-noise. With 0.22 and later, the entry took two rows then.
+noise. With 0.22 and later, the entry was two rows when this was measured.
 
 What won: several fields per word (probes/shared_words.py), and so one row per event in place of
 two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed

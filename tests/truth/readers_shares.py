@@ -78,11 +78,16 @@ def first_bound(chain: list[Cut]) -> int:
     return chain[0][1] if chain[0][1] != UNSET else chain[0][2]
 
 
+def while_cut(flow: Flow, chain: list[Cut]) -> dict[int, Second]:
+    """The whole seconds from the first of the cuts to the last."""
+    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
+    return {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
+
+
 def thirds(flow: Flow, chain: list[Cut]) -> tuple[list[Second], list[Second]]:
     """The whole seconds in the first third of the time from cut to cut, and those in the last."""
     a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
-    mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
-    third = (b - a) / 3
+    mine, third = while_cut(flow, chain), (b - a) / 3
     before = [it for n, it in mine.items() if n <= a + third]
     return before, [it for n, it in mine.items() if n >= b - third]
 
@@ -97,10 +102,9 @@ def fall_of_part(flow: Flow, chain: list[Cut]) -> float:
 def inflight_hi_ratchet(flow: Flow) -> Numbers:
     chain = cuts_in_a_row(flow, with_others(flow))
     raised = sum(b[1] - a[2] for a, b in pairwise(chain))
-    a, b = ((ns - flow.zero) // SECOND for ns in (chain[0][0], chain[-1][0]))
-    mine = {n: it for n, it in of_flow(flow).items() if a <= n <= b and it.covered > 0.99}
+    mine, first = while_cut(flow, chain), (chain[0][0] - flow.zero) // SECOND
     before, after = ([it.bytes for it in part] for part in thirds(flow, chain))
-    short = sum(size for n, size in missing_by_second(flow, *HI).items() if n >= a)
+    short = sum(size for n, size in missing_by_second(flow, *HI).items() if n >= first)
     fell = fall_of_part(flow, chain) * sum(it.full for it in mine.values()) / 2
     return {
         "cuts_count": len(chain),

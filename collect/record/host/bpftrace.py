@@ -79,15 +79,15 @@ def find() -> Bpftrace:
 def ask(path: str, _changed_ns: int) -> Bpftrace:
     """Try out the program at a path; once for several recordings, until it is replaced."""
     # Each is a start of bpftrace, seconds on a slow machine: side by side.
-    says, lists, tries = run(
+    version_said, info_said, tried = run(
         [path, "--version"], [path, "--info"], [path, "-e", one_statement("$now = jiffies;")]
     )
-    version = says.stdout.strip().removeprefix("bpftrace ").removeprefix("v")
-    info = lists.stdout + lists.stderr
+    version = version_said.stdout.strip().removeprefix("bpftrace ").removeprefix("v")
+    info = info_said.stdout + info_said.stderr
     # 0.17 calls them kfunc/kretfunc and reads args->x; what --info lists is what it understands.
     listed = dict(re.findall(r"\b(fentry|kfunc|kprobe): (yes|no)\b", info))
     new = "kfunc" not in listed
-    has_jiffies = tries.returncode == 0
+    has_jiffies = tried.returncode == 0
     monotonic = [path, "-e", one_statement("$at = nsecs(monotonic);")]
     return Bpftrace(
         path=path,
@@ -138,7 +138,7 @@ def run(*commands: list[str], timeout_s: float = 300.0) -> list[subprocess.Compl
 
 
 def start(command: list[str]) -> subprocess.Popen[str]:
-    """Start one of them. Raises HostError."""
+    """Start a tool as `run` does. Raises HostError: it cannot run here."""
     try:
         return subprocess.Popen(
             command,
@@ -159,7 +159,7 @@ def start(command: list[str]) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """What a started one printed, and its exit status. Raises HostError."""
+    """Wait for a started tool: what it printed, and its exit status. Raises HostError: too late."""
     assert isinstance(process.args, list)
     try:
         out, err = process.communicate(timeout=timeout_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,7 @@ from ....probes.attach import (
     return_address_bytes,
 )
 from . import lockdown
-from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs
+from .bpftrace import FENTRY_OF_MODULES, Bpftrace, tracefs, version_number
 from .target import Target, lines_with
 
 SS = "ss reads it from any host"
@@ -141,10 +140,8 @@ def attach_with(bpftrace: Bpftrace, target: Target, rung: str) -> Attach:
 
 def runs_alone(rung: str) -> bool:
     """Whether this kernel never runs the program of main()'s entry within itself, on one CPU."""
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if rung != "fentry" or release is None:
-        return rung == "kprobe"
-    return (int(release[1]), int(release[2])) >= FENTRY_RUNS_ALONE
+    guarded = version_number(os.uname().release) >= FENTRY_RUNS_ALONE
+    return rung == "kprobe" or (rung == "fentry" and guarded)
 
 
 @cache

@@ -14,6 +14,7 @@ from ....probes.base.errors import HostError
 from ....probes.base.plurals import plural
 from ....probes.bbr_layout import Layout
 from ....probes.bbr_versions import SIZES, TX_START, VERSIONS, Version
+from .bpftrace import version_number
 
 CONGESTION = Path("/proc/sys/net/ipv4")
 MODULES = ("tcp_bbr", "tcp_bbr2", "tcp_bbr3")
@@ -108,8 +109,7 @@ def _without_types(types: btf.Btf, module: str, symbols: list[tuple[str, str]]) 
     priv = types.member_offset("inet_connection_sock", "icsk_ca_priv")
     if module != version.module or priv is None or not names.issuperset(version.functions):
         return None
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if release is None or not (5, 1) <= (int(release[1]), int(release[2])) < MODULES_HAVE_TYPES:
+    if not (5, 1) <= version_number(os.uname().release) < MODULES_HAVE_TYPES:
         return None
     layout = replace(known.layout("v1"), priv=priv)
     reason = (

@@ -75,10 +75,10 @@ class SocketSoFar:
     CHAIN; `inside` is the entry tag of a call under way, which began at `since`; `called` says that
     main() was seen, `begun` that the flow's init() was, or must have been: before it main() is
     called for the SYN's ACK alone, on a zeroed struct bbr; `come` is how far BBR had come by its
-    last sample, which also said its `cookie` (0: it has none yet); `in_flight` is what main() last
-    saw of it, as printed, and `events` how often cwnd_event() was called since;
-    `parted` says that a row since the last event has named another connection, or told that the
-    socket left BBR.
+    last sample, which also said its `cookie` (0: it has none yet); `in_flight` is what the last row
+    of main() had (RowPlan.flight_in), and `events` how often cwnd_event() was called since;
+    `parted` says that a row since the last event named another connection, or told that the socket
+    left BBR.
     """
 
     next: int
@@ -229,7 +229,7 @@ class Checker:
         self.result.events += 1
         if plan.ends:
             self._name(plan, values)
-        if number > socket.next != UNNUMBERED:
+        if number > socket.next and socket.next != UNNUMBERED:
             self._miss(number - socket.next, number, values[plan.ns], sk, socket)
         socket.next, socket.newest, socket.parted = number + 1, values[plan.ns], False
         letters = plan.letters

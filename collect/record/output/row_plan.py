@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....probes.packed_columns import Part, places
@@ -11,7 +11,7 @@ from ...events.idle_growth import grew_idle
 # Bytes acked and packets delivered are comparable only while a packet stays as large.
 DELIVERED, ACKED, MSS = CHAIN = ("tp.delivered", "rs.acked_sacked", "tp.mss_cache")
 # What shows that it grew while nothing was in flight.
-PACKETS_OUT, PRIOR = IDLE = ("tp.packets_out", "rs.prior_delivered")
+IDLE = ("tp.packets_out", "rs.prior_delivered")
 # Which connection a socket is, as a row of init() and an N row say.
 ENDS = ("sport", "dport", "daddr")
 # Where a row has a field, the tag itself being 0, and which part of a packed word it is.
@@ -61,17 +61,17 @@ class RowPlan:
         return tuple(values[place] for place in self.ends)
 
     def flight_in(self, values: list[bytes]) -> bytes:
-        """The word that has PACKETS_OUT, as printed; empty where the row has not all of IDLE."""
+        """The word with tp.packets_out, as printed; empty where the row has not all of IDLE."""
         return values[self.idle[0][0]] if self.idle else b""
 
     def grew_idle(
         self, before: bytes, events: int, values: list[bytes], delivered: int, acked: int
     ) -> bool:
-        """See `grew_idle`; `before` is the word of PACKETS_OUT that the call before had."""
+        """See `grew_idle`; `before` is what `flight_in` said of the call before."""
         if not self.idle or not before:
             return False
-        (at, part), prior = self.idle
-        in_flight = value_at({at: before}, (at, part))
+        (_, part), prior = self.idle
+        in_flight = field_in(before, part)
         return grew_idle(in_flight, events, value_at(values, prior), delivered, acked)
 
     def found_state(self, values: list[bytes]) -> bool:
@@ -81,10 +81,15 @@ class RowPlan:
         return value_at([*values[:-1], *values[-1].split(b",")], self.gain) != 0
 
 
-def value_at(values: Sequence[bytes] | Mapping[int, bytes], place: Place) -> int:
+def value_at(values: Sequence[bytes], place: Place) -> int:
     """The field at that place."""
     at, part = place
-    return part.of(int(values[at], 16)) if part else int(values[at])
+    return field_in(values[at], part)
+
+
+def field_in(printed: bytes, part: Part | None) -> int:
+    """The field that is this part of a packed word, or that is printed by itself."""
+    return part.of(int(printed, 16)) if part else int(printed)
 
 
 def places_of(names: list[str], wanted: Sequence[str]) -> tuple[Place, ...]:
