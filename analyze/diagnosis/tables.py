@@ -112,7 +112,7 @@ GROUP BY run_id, flow ORDER BY run_id, flow
 # interval lies in, for the first one begins a round trip before any event. full_bytes is what a
 # sender could have carried in the time that it was there, had it sent: an equal part of what the
 # link carries (where that is not known, see parts) beside senders too small to count; short_bytes
-# is what is missing to it.
+# is what is missing to it. Rows are in one order, as those of SHORT are.
 _SECONDS = f"""
 WITH spans AS (
   SELECT run_id, f.flow, f.rate, second::INTEGER AS second,
@@ -193,6 +193,7 @@ UNION ALL
 SELECT run_id, NULL, other, second, bytes, NULL, NULL, 1, senders, NULL, NULL, NULL, NULL, NULL,
   NULL
 FROM theirs JOIN senders USING (run_id, second)
+ORDER BY run_id, flow, other, second
 """
 
 TABLES = {
