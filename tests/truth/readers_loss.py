@@ -10,7 +10,8 @@ import polars as pl
 from tests.truth import raw, wire
 from tests.truth.facts import LEAST_SILENCE_S, PROBE_BW, UNSET, Flow, Numbers, Recording
 from tests.truth.limits import in_flight
-from tests.truth.seconds import SECOND, missing, number, of_flow
+from tests.truth.readers_bounds import probes_up
+from tests.truth.seconds import SECOND, missing, missing_by_second, number, of_flow
 
 DISORDER, OPEN = 1, 0
 # bbr_pacing_gain[] of a probe, 1.25 in 1/256.
@@ -244,7 +245,9 @@ def reordering(flow: Flow) -> Numbers:
     rows = flow.spans.filter((pl.col("bbr.min_rtt_us") > 0) & (pl.col("bbr.min_rtt_us") < UNSET))
     believed = float((rows["bbr.min_rtt_us"] * rows["d"]).sum()) / int(rows["d"].sum())
     window = 2 * believed / flow.base_us
+    blind = blind_probes(flow)
     size = missing(flow, "cwnd_target") if window < 1 else None
+    size = size if not blind else (size or 0) + blind.pop("missing_bytes")
     ends = flow.at(holes[0][0]), flow.at(holes[-1][1])
     return {
         "spells_count": flow.reordered,
@@ -253,12 +256,44 @@ def reordering(flow: Flow) -> Numbers:
         "believed_us": believed,
         "base_us": flow.base_us,
         "window_ratio": window,
+        **blind,
         "cost_bytes": size,
         "cost_s": None if size is None else size / flow.rate,
         "longest_us": max(lasted),
         "usual_us": statistics.median(lasted),
         **dict(zip(("t0_at", "t1_at"), ends, strict=True)),
         **dict(zip(("begins_at", "ends_at"), ends, strict=True)),
+    }
+
+
+def blind_probes(flow: Flow) -> dict[str, float]:
+    """Of v2, the seconds in which 1.25 times min_rtt is less than the path takes, where most of the
+    probes that began in them ended by what was in flight: not by loss, PROBE_RTT or inflight_hi."""
+    if "bbr.lt_bw" in flow.rows.columns or "rs.is_acking_tlp_retrans_seq" in flow.rows.columns:
+        return {}
+    rows = flow.spans.filter(pl.col("bbr.min_rtt_us") < UNSET).with_columns(second=number(flow.of))
+    most = rows.group_by("second").agg(pl.col("bbr.min_rtt_us").max())
+    seconds = set(most.filter(PROBE_GAIN / 256 * pl.col("bbr.min_rtt_us") < flow.base_us)["second"])
+    probes = [probe for probe in probes_up(flow) if int(flow.at(probe.begins)) in seconds]
+    ended = flow.spans.filter(
+        (pl.col("bbr.mode") == PROBE_BW) & (pl.col("bbr.stopped_risky_probe") == 0)
+    )
+    by_queue = set(ended["ns"])
+    cut = sum(not probe.too_high and probe.ends in by_queue for probe in probes)
+    if 2 * cut <= len(probes):
+        return {}
+    then = flow.spans.select(number(flow.of).is_in(list(seconds))).to_series()
+    believed = flow.believed_after.filter(then)
+    return {
+        "blind_s": sum(flow.covered(second) for second in seconds),
+        "pif_ratio": PROBE_GAIN / 256,
+        "probes_count": len(probes),
+        "cut_count": cut,
+        "from_bps": 8 * float(believed[0]),
+        "to_bps": 8 * float(believed[-1]),
+        "missing_bytes": sum(
+            size for n, size in missing_by_second(flow, "pacing_max_bw").items() if n in seconds
+        ),
     }
 
 

@@ -96,6 +96,7 @@ STRETCHED = PathSetup(
     memory_bytes=100_000,
     changes=((3 * S, "rtt", 60 * MS),),
 )
+PROBES_BLINDLY = PathSetup(9_000_000, 45 * MS, limit_bytes=100_000, jitter_us=12 * MS, reorder=0.02)
 HASTY = PathSetup(20_000_000, 40 * MS, limit_bytes=600_000, reorder=0.15)
 RESTS = FlowSetup("v3", 0, 15 * S, kind="on-off", on_us=5 * S, off_us=8 * S)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
@@ -165,6 +166,8 @@ WORLDS = {
     "grown_v3": world(GROWN, 9, flow("v3", 9), flow("v3", 9, 3)),
     "shrinks_v2": world(SHRINKS, 6, flow("v2", 6)),
     "overtakes_v1": world(OVERTAKES, 6, flow("v1", 6)),
+    "probes_blindly_v2": world(PROBES_BLINDLY, 12, flow("v2", 12)),
+    "probes_blindly_v3": world(PROBES_BLINDLY, 12, flow("v3", 12)),
     "bucket_v2": world(BUCKET, 5, flow("v2", 5)),
     "down_v1": world(DOWN, 5, flow("v1", 5), flow("v1", 5)),
     "policed_v1": world(POLICED, 12, flow("v1", 12)),
@@ -622,3 +625,14 @@ def test_a_link_of_unknown_rate_carries_what_all_had_in_their_best_second(
     """Three PROBE_RTTs of 200 ms, all four at once: the most that one flow believed in is less."""
     values = found(made, "four_v2")["probe_rtt_synchronised"]
     assert 0.2 < values["idle_s"] < values["together_s"]
+
+
+def test_probes_that_end_at_once_by_a_min_rtt_of_overtakers_are_priced_where_they_are_told(
+    made: dict[str, Diagnosis],
+) -> None:
+    """v2 takes what the longer path holds for its probe's queue; v3 has no such check."""
+    (v2,) = [f for f in made["probes_blindly_v2"].findings if f.rule.name == "reordering"]
+    assert v2.values["cut_count"] > 0.8 * v2.values["probes_count"]
+    assert v2.values["to_bps"] < v2.values["from_bps"]
+    assert v2.severity == "severe"
+    assert found(made, "probes_blindly_v3")["reordering"]["cut_count"] is None
