@@ -173,7 +173,8 @@ WITH spans AS (
   -- A flow's part of a link is what it would have if it sent: the link is divided among its senders
   -- and, if it does not send, the flow itself. So is a sender's own link (`apart`: how many are
   -- known to send by another). Of an unknown link a flow's part is what it believes in, and beside
-  -- others no more than an equal part of the most that all carried in a second.
+  -- others no more than an equal part of the most that all carried in a second; behind a policer,
+  -- whose bucket let pass what it believes in, not alone either.
   SELECT ours.*, coalesce(senders, 1) AS senders,
     coalesce(senders, 0) + (NOT sends)::INTEGER AS sharers,
     count_if(sends) OVER (PARTITION BY run_id, second)
@@ -181,8 +182,10 @@ WITH spans AS (
     covered_s * CASE WHEN links.known
       THEN least(greatest(0, link_rate - coalesce(little.bytes, 0)) / sharers,
         full_rate / greatest(1, sharers - apart))
-      WHEN sharers > 1 THEN least(full_rate, shown.most / sharers) ELSE full_rate END AS full_bytes
+      WHEN sharers > 1 OR policed.dropped > 0 THEN least(full_rate, shown.most / sharers)
+      ELSE full_rate END AS full_bytes
   FROM ours JOIN links USING (run_id) JOIN shown USING (run_id)
+    LEFT JOIN these_policed policed USING (run_id)
     LEFT JOIN senders USING (run_id, second) LEFT JOIN these_little little USING (run_id, second)
 )
 SELECT run_id, flow, NULL::UINTEGER AS other, second, bytes, lost, delivered, covered_s, senders,

@@ -171,9 +171,11 @@ def four_packets_each(first: Flow) -> Numbers:
     seconds = of_run(first.of)
     crowded = {}
     for n in {n for of_it in seconds for n in of_it}:
-        there = sum(n in of_it and of_it[n].bytes > 0 for of_it in seconds)
-        if there * LEAST_CWND > bdp:
-            crowded[n] = there
+        pairs = zip(flows, seconds, strict=True)
+        there = [one for one, of_it in pairs if n in of_it and of_it[n].bytes > 0]
+        # By the product of each one's own path.
+        if len(there) > 1 and sum(LEAST_CWND / (bdp * it.base_us / base) for it in there) > 1:
+            crowded[n] = len(there)
     a, b = min(crowded), max(crowded)
     probe = []
     for one in flows:

@@ -139,7 +139,11 @@ def of_run(of: Recording) -> list[dict[int, Second]]:
                 taken = sum(sums_of.get(second, 0) for sums_of in little)
                 part = max(0.0, rate - taken) / shared_by
             else:
-                part = min(rate, max(whole.values()) / shared_by) if shared_by > 1 else rate
+                part = (
+                    min(rate, max(whole.values()) / shared_by)
+                    if shared_by > 1 or of.policed
+                    else rate
+                )
             covered, count = flow.covered(second), count or 1
             seconds[second] = Second(carried[n].get(second, 0), covered, count, covered * part)
         found.append(seconds)

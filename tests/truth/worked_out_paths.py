@@ -207,14 +207,23 @@ def crowded(flow: Flow) -> Note:
     if len(flows) < 2:
         return None
     base = min(one.base_us for one in flows)
+    least_base = base
     base = min([base, *(trip[-1] for one in flows for trip in changed_trips(one))])
     size = max(max(one.segment_sizes) for one in flows)
     of_all = of_run(flow.of)
     crowds = []
     for n in sorted({n for seconds in of_all for n in seconds}):
-        there = [seconds[n] for seconds in of_all if n in seconds and seconds[n].bytes > 0]
+        found = [
+            (one, seconds[n])
+            for one, seconds in zip(flows, of_all, strict=True)
+            if n in seconds and seconds[n].bytes > 0
+        ]
+        there = [it for _, it in found]
         rate = max((it.full / it.covered * it.senders for it in there if it.covered), default=0.0)
-        if there and LEAST_CWND * len(there) > rate * base / 1e6 / size:
+        floors = sum(
+            LEAST_CWND * size / (one.base_us - least_base + base) * 1e6 for one, _ in found
+        )
+        if len(there) > 1 and floors > rate:
             crowds.append(n)
     least = min(
         (
@@ -226,7 +235,16 @@ def crowded(flow: Flow) -> Note:
         ),
         default=0,
     )
-    return f"{len(crowds)} s, PROBE_RTT saw {least} us" if least > 1.1 * base else None
+    later = [
+        int(rows["rs.rtt_us"].min())  # type: ignore[arg-type]
+        for one in flows
+        if crowds
+        and not (
+            rows := _rtts(one, *(one.zero + n * SECOND for n in (crowds[0] + 1, crowds[-1] + 1)))
+        ).is_empty()
+    ]
+    there_is = min([least, *later]) > 1.1 * base
+    return f"{len(crowds)} s, PROBE_RTT saw {least} us" if there_is else None
 
 
 def _rtts(flow: Flow, begin: int, end: int) -> pl.DataFrame:

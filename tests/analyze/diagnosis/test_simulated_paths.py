@@ -97,6 +97,7 @@ STRETCHED = PathSetup(
     changes=((3 * S, "rtt", 60 * MS),),
 )
 PROBES_BLINDLY = PathSetup(9_000_000, 45 * MS, limit_bytes=100_000, jitter_us=12 * MS, reorder=0.02)
+STALE = PathSetup(15_000_000, 20 * MS, limit_bytes=75_000, changes=((3 * S, "rtt", 110.0 * MS),))
 HASTY = PathSetup(20_000_000, 40 * MS, limit_bytes=600_000, reorder=0.15)
 RESTS = FlowSetup("v3", 0, 15 * S, kind="on-off", on_us=5 * S, off_us=8 * S)
 PAUSES = FlowSetup("v3", 0, 10 * S, kind="on-off", on_us=150 * MS, off_us=150 * MS)
@@ -166,6 +167,7 @@ WORLDS = {
     "grown_v3": world(GROWN, 9, flow("v3", 9), flow("v3", 9, 3)),
     "shrinks_v2": world(SHRINKS, 6, flow("v2", 6)),
     "overtakes_v1": world(OVERTAKES, 6, flow("v1", 6)),
+    "stale_v1": world(STALE, 16, flow("v1", 16)),
     "probes_blindly_v2": world(PROBES_BLINDLY, 12, flow("v2", 12)),
     "probes_blindly_v3": world(PROBES_BLINDLY, 12, flow("v3", 12)),
     "bucket_v2": world(BUCKET, 5, flow("v2", 5)),
@@ -482,7 +484,7 @@ def test_a_rate_that_nobody_stated_prices_no_time_without_a_queue(
     made: dict[str, Diagnosis],
 ) -> None:
     stated = found(made, "longer_v1")["min_rtt_stale"]["used"]
-    assert stated == "It carried 76 % of its part of the link in that time."
+    assert stated == "It carried 79 % of its part of the link in that time."
     (finding,) = [
         each for each in made["unstated_longer_v1"].findings if each.rule.name == "min_rtt_stale"
     ]
@@ -636,3 +638,21 @@ def test_probes_that_end_at_once_by_a_min_rtt_of_overtakers_are_priced_where_the
     assert v2.values["to_bps"] < v2.values["from_bps"]
     assert v2.severity == "severe"
     assert found(made, "probes_blindly_v3")["reordering"]["cut_count"] is None
+
+
+def test_a_min_rtt_of_a_shorter_path_costs_until_the_rate_that_it_let_through_is_made_good(
+    made: dict[str, Diagnosis],
+) -> None:
+    """To the round trip, not to whole seconds; and its window is all that max_bw has seen."""
+    diagnosis = made["stale_v1"]
+    (one,) = [each for each in diagnosis.findings if each.rule.name == "min_rtt_stale"]
+    begins, ends = ((at - diagnosis.zero_ns) / 1e9 for at in (one.t0_ns, one.t1_ns))
+    assert begins == pytest.approx(3.09, abs=0.1)
+    assert ends == pytest.approx(10, abs=0.1)
+    assert one.values["held_s"] == pytest.approx(ends - begins)
+    assert one.values["low_bps"] < 0.2 * STALE.rate_bps
+    assert (one.values["back_at"] - diagnosis.zero_ns) / 1e9 == pytest.approx(12, abs=0.3)
+    assert one.cost_s == pytest.approx(
+        (1 - 0.24) * one.values["held_s"] + (1 - one.values["back_share"]) * one.values["back_s"],
+        rel=0.05,
+    )
