@@ -12,7 +12,7 @@ from pathlib import Path
 from ...probes.base.errors import HostError
 from ...probes.flow_share import ASKED, IS_HASHED, is_in_share
 from . import cgroups, process_sockets
-from .process_sockets import COMMON
+from .process_sockets import COMMON, HowToSee
 
 # A socket of IPv6 has the IPv4 address of its ends, or 127.0.0.6 if these have none
 # (LOOPBACK4_IPV6, include/net/ipv6.h): that is an address which others use.
@@ -85,8 +85,8 @@ class Condition:
     begin: list[str] = field(default_factory=list)
 
 
-def condition(filters: Filters, argument: str, numbers_at: int = 0) -> Condition:
-    """Translate the filters, for a kernel that has struct pid's `numbers` at this offset.
+def condition(filters: Filters, how: HowToSee) -> Condition:
+    """Translate the filters, for a program that sees `how` what processes do.
 
     Raises:
         HostError: a named process, cgroup or namespace does not exist, or a process has too many
@@ -102,7 +102,7 @@ def condition(filters: Filters, argument: str, numbers_at: int = 0) -> Condition
         [f"{IS_HASHED} && {is_in_share(str(filters.sample), ASKED)}"] if filters.sample > 1 else [],
     ]
     parts = ["(" + " || ".join(group) + ")" for group in groups if group]
-    probes = process_sockets.owner_probes(filters.pids, argument, numbers_at)
+    probes = process_sockets.owner_probes(filters.pids, how)
     known = process_sockets.known_sockets(filters.pids)
     return Condition(" && ".join(parts), probes, known)
 

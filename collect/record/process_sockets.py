@@ -16,8 +16,12 @@ from ...probes.program import probe
 from .host.helpers import output_of
 from .host.ss_sockets import socket_lines
 
-# include/net/tcp_states.h
+# include/net/tcp_states.h, uapi/linux/stat.h, uapi/linux/in.h
 TCP_SYN_SENT, TCP_LISTEN = 2, 10
+S_IFMT, S_IFSOCK = 0xF000, 0xC000
+IPPROTO_TCP = 6
+# Called for each file that a process is handed (Linux 5.9, net/core/sock.c), in its own context.
+RECEIVES = "__receive_sock"
 COMMON = "$sk->__sk_common"
 # A port that a process listens on is that of its network namespace.
 _LISTENING = "@listening[(uint64){netns}, (uint64){port}]"
@@ -35,8 +39,8 @@ SIGINFO_BYTES = 128
 # struct upid of include/linux/pid.h: an int and a pointer.
 UPID_BYTES = 16
 
-# A socket is a process's if the process connected it, or listens on its local port, now or later
-# (owner_probes()), or had it before the recording (known_sockets(), tell()).
+# A socket is a process's if the process connected it, listens on its local port or was handed it,
+# now or later (owner_probes()), or had it before the recording (known_sockets(), tell()).
 OF_PROCESS = " || ".join(
     (
         "@mine[(uint64)$sk] == 1",
@@ -48,6 +52,21 @@ OF_PROCESS = " || ".join(
 LEVEL = "@level"
 # The struct pid of the process that runs, whichever of its threads it is.
 _PROCESS = "((struct task_struct *)curtask)->group_leader->thread_pid"
+
+
+@dataclass(frozen=True)
+class HowToSee:
+    """How a program on this host sees what processes do.
+
+    `argument` is how a tracepoint's argument is read; `numbers_at` the offset of `numbers` in
+    struct pid; `received` the attach point of RECEIVES, "" where the kernel has none, and `file`
+    the expression of its argument.
+    """
+
+    argument: str = ""
+    numbers_at: int = 0
+    received: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, order=True)
@@ -146,32 +165,46 @@ _LOCAL_PORT = re.compile(r"(\S+) +\d+ +\d+ +\S+:(\d+) ")
 _COOKIE = re.compile(r"\bsk:([0-9a-f]+)\b")
 
 
-def owner_probes(pids: tuple[int, ...], argument: str, numbers_at: int) -> str:
+def owner_probes(pids: tuple[int, ...], how: HowToSee) -> str:
     """The probes that mark a process's sockets and the ports where it listens.
 
-    A process connects and listens in its own context, so its number is seen there. All other
-    changes of state may come in an interrupt, whatever process it interrupts: over loopback the
-    other end's, in that of the one that connects. A socket that a process accepts is made by the
-    packet that came in: it is known by its port.
-
-    Args:
-        argument: how a tracepoint's argument is read.
-        numbers_at: the offset of `numbers` in struct pid.
+    A process connects, listens and is handed sockets in its own context, so its number is seen
+    there. All other changes of state may come in an interrupt, whatever process it interrupts: over
+    loopback the other end's, in that of the one that connects. A socket that a process accepts is
+    made by the packet that came in: it is known by its port.
     """
     if not pids:
         return ""
+    argument = how.argument
     listening = _LISTENING.format(netns=f"$sk->{_NETNS}", port=f"{argument}sport")
     new = f"{argument}newstate"
     body = [
         f"  if ({new} != {TCP_SYN_SENT} && {new} != {TCP_LISTEN}) {{ return; }}",
-        *_skip_other_processes(pids, numbers_at),
+        *_skip_other_processes(pids, how.numbers_at),
         f"  if ({new} == {TCP_SYN_SENT}) {{ @mine[(uint64){argument}skaddr] = 1; return; }}",
         f"  $sk = (struct sock *){argument}skaddr;",
         f"  {listening} = (uint64)1;",
     ]
     comment = "Mark the sockets that the process connects, and the ports where it listens."
     marks = probe(comment, "tracepoint:sock:inet_sock_set_state", body)
-    return f"{marks}\n{_told_probe(argument)}"
+    handed = [_handed_probe(pids, how)] if how.received else []
+    return "\n".join([marks, *handed, _told_probe(argument)])
+
+
+def _handed_probe(pids: tuple[int, ...], how: HowToSee) -> str:
+    """The probe that marks what another process hands over: by SCM_RIGHTS or pidfd_getfd(2)."""
+    listening = _LISTENING.format(netns=f"$sk->{_NETNS}", port=f"{COMMON}.skc_num")
+    body = [
+        f"  $file = (struct file *){how.file};",
+        f"  if (((uint64)$file->f_inode->i_mode & {S_IFMT:#x}) != {S_IFSOCK:#x}) {{ return; }}",
+        "  $sk = ((struct socket *)$file->private_data)->sk;",
+        f"  $is_inet = {COMMON}.skc_family == 2 || {COMMON}.skc_family == 10;",
+        f"  if (!$is_inet || $sk->sk_protocol != {IPPROTO_TCP}) {{ return; }}",
+        *_skip_other_processes(pids, how.numbers_at),
+        f"  if ({COMMON}.skc_state == {TCP_LISTEN}) {{ {listening} = (uint64)1; return; }}",
+        "  @mine[(uint64)$sk] = 1;",
+    ]
+    return probe("Mark the sockets that the process is handed.", how.received, body)
 
 
 def _skip_other_processes(pids: tuple[int, ...], numbers_at: int) -> list[str]:

@@ -154,7 +154,7 @@ class CollectRequest:
     "--pid",
     multiple=True,
     type=click.IntRange(min=1),
-    help="Only what this process connects or listens for.",
+    help="Only what this process connects, listens for or is handed.",
 )
 @click.option("--cgroup", multiple=True, help="Only sockets created in this cgroup (v2) itself.")
 @click.option("--netns", help="Only this network namespace (ip netns list).")

@@ -55,7 +55,7 @@ def live_options(function: F) -> F:
             "--pid",
             multiple=True,
             type=click.IntRange(min=1),
-            help="Only what this process connects or listens for.",
+            help="Only what this process connects, listens for or is handed.",
         ),
         click.option("--netns", help="Only this network namespace (ip netns list)."),
         click.option(

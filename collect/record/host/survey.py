@@ -12,6 +12,7 @@ from ....probes.phase_program import PhaseProgram
 from ....probes.program import Program
 from .. import filters
 from ..plan import RecordingPlan
+from ..process_sockets import RECEIVES, HowToSee
 from . import bpftrace as tracing
 from . import ladder, lockdown, target
 
@@ -38,7 +39,7 @@ def survey(plan: RecordingPlan) -> HostSurvey:
     Raises:
         HostError: a filter names nothing, no BBR is loaded, or which one is meant is unclear.
     """
-    filters.condition(plan.select, "")  # refuses what names nothing, on every rung
+    filters.condition(plan.select, HowToSee())  # refuses what names nothing, on every rung
     problems: list[str] = []
     types, tool, chosen = None, None, None
     if plan.rung != "inet_diag":
@@ -70,11 +71,19 @@ def probe_program(
     assert host.target is not None
     assert host.types is not None
     kernel = target.program_host(host.target, host.types)
-    numbers_at = host.types.member_offset("pid", "numbers") or 0
-    wanted = filters.condition(select, attach.argument, numbers_at)
+    wanted = filters.condition(select, how_to_see(host.types, attach))
     kind = PhaseProgram if select.phases else Program
     version = host.target.version
     return kind(version, kernel, attach, wanted.text, wanted.setup, backs_off, wanted.begin).text()
+
+
+def how_to_see(types: btf.Btf, attach: Attach) -> HowToSee:
+    """How a program that is attached this way sees what processes do."""
+    numbers_at = types.member_offset("pid", "numbers") or 0
+    if attach.rung == "tcp_probe" or types.parameters(RECEIVES) is None:
+        return HowToSee(attach.argument, numbers_at)
+    point, file = attach.point(RECEIVES, module="vmlinux"), attach.read_argument("file", 0)
+    return HowToSee(attach.argument, numbers_at, point, file)
 
 
 def check_places(rung: str, chosen: target.Target | None, phases: bool = False) -> None:

@@ -11,7 +11,27 @@ from pathlib import Path
 
 import pytest
 from bbrscope.collect.record import cgroups, filters, process_sockets
+from bbrscope.collect.record.host import survey
+from bbrscope.collect.record.process_sockets import HowToSee
+from bbrscope.probes import btf
+from bbrscope.probes.attach import Attach
 from bbrscope.probes.base.errors import HostError
+
+
+class Types(btf.Btf):
+    """Those of a kernel that has these functions."""
+
+    def __init__(self, functions: set[str]) -> None:
+        self.functions = functions
+
+    def parameters(self, function: str) -> list[str] | None:
+        """Of a function that it has."""
+        return ["file"] if function in self.functions else None
+
+    def member_offset(self, struct: str, member: str) -> int | None:
+        """That of struct pid's numbers, or any other."""
+        return 96
+
 
 SO_COOKIE = 57  # asm-generic/socket.h
 
@@ -41,13 +61,13 @@ def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens(
         socket.create_connection(server.getsockname()) as client,
     ):
         own = filters.Filters(pids=(os.getpid(),))
-        condition = filters.condition(own, "args.")
+        condition = filters.condition(own, HowToSee("args."))
         cookies = (one.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) for one in (client, server))
         of_client, of_server = (int.from_bytes(one, sys.byteorder) for one in cookies)
         port = server.getsockname()[1]
         monkeypatch.setattr(process_sockets, "MOST_SOCKETS", 1)
         with pytest.raises(HostError, match="sockets: more than 1 cannot") as refused:
-            filters.condition(own, "args.")
+            filters.condition(own, HowToSee("args."))
     netns = os.stat("/proc/self/ns/net").st_ino
     assert f"@had[(uint64){of_client:#x}] = (uint64)1;" in condition.begin
     assert f"@listening[(uint64){netns}, (uint64){port}] = (uint64)1;" in condition.begin
@@ -60,11 +80,38 @@ def test_a_process_is_recorded_by_its_sockets_and_by_the_ports_where_it_listens(
 
 def test_only_what_a_process_does_itself_makes_a_socket_its_own() -> None:
     """Other changes of state come in interrupts, in whatever process runs: the other end's, too."""
-    setup = filters.condition(filters.Filters(pids=(os.getpid(),)), "args.", 96).setup
+    setup = filters.condition(filters.Filters(pids=(os.getpid(),)), HowToSee("args.", 96)).setup
     probe = setup.split("tracepoint:sock:inet_sock_set_state")[1]
     first, *_ = probe.partition("@mine")
     assert "(args.newstate != 2 && args.newstate != 10) { return; }" in first
     assert "(uint64)$process + 96 + @level[0] * 16" in first
+
+
+@pytest.mark.parametrize(
+    ("rung", "point", "file"),
+    [
+        ("fentry", "fentry:vmlinux:__receive_sock", "args.file"),
+        ("kprobe", "kprobe:__receive_sock", "arg0"),
+        ("tcp_probe", "", ""),
+    ],
+)
+def test_a_socket_that_a_process_is_handed_is_its_own(rung: str, point: str, file: str) -> None:
+    """Where the kernel tells of it: from Linux 5.9 on, and where its functions have probes."""
+    types = Types({"__receive_sock"})
+    setup = filters.condition(
+        filters.Filters(pids=(os.getpid(),)), survey.how_to_see(types, Attach(rung))
+    ).setup
+    assert f"$number->nr == {os.getpid()}" in setup
+    _, handed, body = setup.partition(f"\n{point}\n") if point else ("", "", "")
+    assert bool(handed) == ("__receive_sock" in setup)
+    if handed:
+        body, *_ = body.partition("\n}")
+        assert f"(struct file *){file};" in body
+        # A listening socket by its port, any other by itself; of other processes' none.
+        assert body.index("$number->nr") < body.index("skc_state == 10) { @listening[")
+        assert body.rstrip().endswith("@mine[(uint64)$sk] = 1;")
+    types.functions.clear()
+    assert survey.how_to_see(types, Attach(rung)) == HowToSee("args.", 96)
 
 
 WAIT = """\
@@ -149,7 +196,7 @@ def test_a_cgroup_is_found_wherever_it_is_mounted_and_whatever_it_is_called(
     number = folder.stat().st_ino
     for path in (name, f"/{name}", str(folder)):
         select = filters.Filters(cgroups=(path,))
-        assert filters.condition(select, "args.").text.endswith(f"->kn->id == {number})")
+        assert filters.condition(select, HowToSee("args.")).text.endswith(f"->kn->id == {number})")
     held = cgroups.hold(name)
     try:
         for_ss = cgroups.name_for_ss(held)
@@ -164,7 +211,7 @@ def test_a_cgroup_is_found_wherever_it_is_mounted_and_whatever_it_is_called(
 @pytest.mark.parametrize("path", ["", "none", "/none", "/proc/self", "../../../../../../proc/self"])
 def test_what_is_no_cgroup_of_version_2_is_refused(path: str, hierarchy: Path) -> None:
     with pytest.raises(HostError, match="no cgroup") as refused:
-        filters.condition(filters.Filters(cgroups=(path,)), "args.")
+        filters.condition(filters.Filters(cgroups=(path,)), HowToSee("args."))
     assert str(hierarchy) in refused.value.fact
 
 
@@ -176,7 +223,7 @@ def test_a_host_without_cgroup_v2_says_so(hierarchy: Path) -> None:
 
 def test_sockets_of_ipv6_do_not_have_the_ipv4_address_that_the_kernel_gives_them() -> None:
     """LOOPBACK4_IPV6 of include/net/ipv6.h is 127.0.0.6, which proxies really use."""
-    text = filters.condition(filters.Filters(addresses=("127.0.0.6",)), "args.").text
+    text = filters.condition(filters.Filters(addresses=("127.0.0.6",)), HowToSee("args.")).text
     family, either = text.split(" && ")
     assert "skc_family == 2 ||" in family
     assert "skc_v6_daddr.in6_u.u6_addr32[2] == 4294901760" in family
@@ -192,10 +239,10 @@ def test_an_address_with_a_device_is_refused() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "/proc/self/ns/net", "a/b", "no-such", "nul\0"])
 def test_what_is_no_network_namespaces_name_is_refused(name: str) -> None:
     with pytest.raises(HostError, match="no network namespace"):
-        filters.condition(filters.Filters(netns=name), "args.")
+        filters.condition(filters.Filters(netns=name), HowToSee("args."))
 
 
 def test_a_share_is_of_sockets_that_have_their_own_hash() -> None:
     """A socket that was just made for a packet has its listener's."""
-    text = filters.condition(filters.Filters(sample=2), "args.").text
+    text = filters.condition(filters.Filters(sample=2), HowToSee("args.")).text
     assert text.startswith("((uint64)$sk->__sk_common.skc_node.pprev != 0 && ")

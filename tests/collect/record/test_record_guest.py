@@ -45,7 +45,7 @@ CHOSEN = os.environ.get("BBRSCOPE_SUITES", "bookworm trixie").split()
 # a module go.
 ELSEWHERE = {
     "bookworm": {"process", "chosen", "byhand"},
-    "trixie": {"script", "unloaded", "typeless"},
+    "trixie": {"handed", "script", "unloaded", "typeless"},
 }
 
 BEGIN = """
@@ -121,6 +121,14 @@ bbrscope collect -q --pid $process --no-packets -o /tmp/process -- sh /tmp/wait.
   2> /out/process.said
 echo $? > /out/process.status
 kill $process; keep process
+""",
+    "handed": """
+python3 /opt/bbrscope/tests/collect/guest/hand_over.py /tmp/hand 20000 200000 bbr &
+until [ -e /tmp/hand.pid ]; do sleep 0.2; done
+echo 'touch /tmp/hand.go; until [ -e /tmp/hand ]; do sleep 0.2; done' > /tmp/wait_hand.sh
+bbrscope collect -q --pid $(cat /tmp/hand.pid) --no-packets -o /tmp/handed -- \\
+  timeout 60 sh /tmp/wait_hand.sh 2> /out/handed.said
+echo $? > /out/handed.status; keep handed; cp /tmp/hand /out/handed.json
 """,
     "chosen": """
 mkdir /sys/fs/cgroup/one
@@ -239,6 +247,19 @@ def test_attempted_is_recorded_plus_cut_for_every_probe(name: str, guest: Path) 
     assert probes["M"]["attempted"] > 500
     for counts in probes.values():
         assert counts["attempted"] == counts["recorded"] + counts["cut"]
+
+
+@of_recordings("handed")
+def test_what_a_process_is_handed_while_it_is_recorded_is_its_own(
+    guest: Path, name: str, tmp_path: Path
+) -> None:
+    lacks_nothing_unsaid(guest, name)
+    ports = json.loads((guest / f"{name}.json").read_text())
+    path = tmp_path / "handed.duckdb"
+    assert replays_exactly(guest / name, path) > 0
+    with open_store(path, read_only=True) as store:
+        found = store.con.execute("SELECT local_port FROM flows WHERE events > 0").fetchall()
+    assert sorted(found) == sorted([(ports["handed"],), (ports["accepted"],)])
 
 
 @of_recordings("byhand")

@@ -15,6 +15,7 @@ from bbrscope.collect.record import filters
 from bbrscope.collect.record.captures import place
 from bbrscope.collect.record.host import bpftrace, ladder, target
 from bbrscope.collect.record.host.ss_sockets import socket_lines
+from bbrscope.collect.record.process_sockets import HowToSee
 from bbrscope.probes import known
 from bbrscope.probes.attach import Attach, Host
 from bbrscope.probes.base.errors import HostError
@@ -155,14 +156,14 @@ def test_every_rung_says_what_it_answers() -> None:
 def test_filters_become_conditions_in_the_kernels_own_byte_order(
     select: filters.Filters, parts: list[str]
 ) -> None:
-    condition = filters.condition(select, "args.").text
+    condition = filters.condition(select, HowToSee("args.")).text
     assert all(part in condition for part in parts)
     assert bool(parts) == bool(condition)
 
 
 def test_kinds_of_filters_must_all_hold_and_values_of_one_kind_are_alternatives() -> None:
     select = filters.Filters(ports=(1, 2), addresses=("10.0.0.1",))
-    first, second = filters.condition(select, "args.").text.split(" && ", 1)
+    first, second = filters.condition(select, HowToSee("args.")).text.split(" && ", 1)
     assert " == 1 ||" in first
     assert " == 2 ||" in first
     assert "skc_daddr" in second
