@@ -9,7 +9,8 @@ def grew_idle(
     """Tell whether tp.delivered had grown before what a call of main() acknowledged was sent.
 
     An ACK that comes while nothing is in flight calls no main(), and its D-SACK counts as delivered
-    what was sent twice (tcp_input.c tcp_dsack_seen(), and no_queue in tcp_ack()).
+    what was sent twice (tcp_input.c tcp_dsack_seen(), and no_queue in tcp_ack()). Of an ACK that a
+    newer one overtook, which calls no main() either, nothing counts since Linux 5.9 (old_ack).
 
     Args:
         in_flight: tp.packets_out [packets] when the call of main() before began.
