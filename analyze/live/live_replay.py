@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..bbr import loops, params
-from ..bbr.records import KINDS, STATE_COLUMNS
+from ..bbr.records import KINDS
 from ..replay import run_params
 from ..replay.passes import Array, run_pass
 from ..replay.prepare import EVENT_COLUMNS, prepare
 from ..story.sentences import sentence
-from .live_events import LiveEvent, LiveFlow
+from .live_events import GAIN, LiveEvent, LiveFlow
 
 # What an event's values tell: EVENT_COLUMNS but for what every event has.
 RECORDED = tuple(name for name in EVENT_COLUMNS if name not in ("seq", "line", "ns", "kind"))
@@ -102,10 +102,8 @@ class LiveReplay:
         if before is not None and 0 <= before.seqno != event.seqno - 1:
             pending.events, pending.done = [], 0  # events are missing: begin anew
         if not pending.begun:
-            pending.begun = event.kind == "init" or any(
-                event.values.get(name) for name in STATE_COLUMNS
-            )
-        if pending.begun:  # else a callback on a zeroed struct bbr, before init
+            pending.begun = event.kind == "init" or event.values.get(GAIN, 0) > 0
+        if pending.begun:  # else a callback before init, which may have written to struct bbr, too
             pending.events.append(event)
             self._waiting.pop(sk, None)
             self._waiting[sk] = event.ns

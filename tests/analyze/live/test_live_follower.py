@@ -200,6 +200,34 @@ def _of(event: LiveEvent, number: int) -> LiveEvent:
     return replace(event, flow=replace(event.flow, number=number))
 
 
+def test_what_a_timeout_of_the_syn_brings_about_before_init_is_no_decision() -> None:
+    """bbr2_ssthresh() saves the window in a struct bbr that init() then begins anew."""
+    bundle = fixtures.path("v2_x_spur")
+    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
+    follower, events = Follower(), list[LiveEvent]()
+    follower.begin(manifest)
+    for batch in batches(bundle):
+        events += follower.take(batch).events
+    assert follower._assembler is not None
+    columns = follower._assembler.columns
+    events = events[[event.kind for event in events].index("init") :]
+    then, end = events[0].ns - 10 * SECOND, events[-1].ns + 1
+    zeroed = dict.fromkeys(events[1].values, 0)
+    before = [
+        replace(events[0], kind=kind, seqno=-1, ns=then, values=zeroed | found)
+        for kind, found in (
+            ("ssthresh", {"tp_snd_cwnd": 10}),
+            ("cwnd_event", {"event": 4, "bbr_prior_cwnd": 10}),
+            ("set_state", {"new_state": 4, "bbr_prior_cwnd": 10}),
+        )
+    ]
+    replay = LiveReplay("v2", columns, manifest)
+    assert not replay.take(before, events[0].ns - SECOND)
+    told = replay.take(events, end)
+    once = LiveReplay("v2", columns, manifest).take(events, end)
+    assert [(one.event.ns, one.code) for one in told] == [(one.event.ns, one.code) for one in once]
+
+
 def test_the_last_event_of_a_flow_is_judged_while_another_goes_on() -> None:
     bundle = fixtures.path("v2_x_spur")
     follower = Follower()
