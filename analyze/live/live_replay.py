@@ -39,12 +39,16 @@ class LiveDecision:
 
 @dataclass
 class _Pending:
-    """Events of a flow: the last one that was replayed, if any, and those that were not."""
+    """Events of a flow: the last one that was replayed, if any, and those that were not.
+
+    `told` is how many decisions are told already of the first that was not: up to a random draw.
+    """
 
     number: int
     record: Array | None = None
     events: list[LiveEvent] = field(default_factory=list)
     done: int = 0
+    told: int = 0
     begun: bool = False
 
 
@@ -79,7 +83,7 @@ class LiveReplay:
         """Take events in order; return what was decided at those that can be judged by now.
 
         The last event of a flow waits for the next, which shows the state after it, unless it was
-        before `before_ns`.
+        before `before_ns`; what hangs on a random draw waits even then.
         """
         decisions: list[LiveDecision] = []
         for event in events:
@@ -100,7 +104,8 @@ class LiveReplay:
             pending = self._flows[sk] = _Pending(event.flow.number)
         before = pending.events[-1] if pending.events else None
         if before is not None and 0 <= before.seqno != event.seqno - 1:
-            pending.events, pending.done = [], 0  # events are missing: begin anew
+            # Events are missing: begin anew.
+            pending.events, pending.done, pending.told = [], 0, 0
         if not pending.begun:
             pending.begun = event.kind == "init" or event.values.get(GAIN, 0) > 0
         if pending.begun:  # else a callback before init, which may have written to struct bbr, too
@@ -121,15 +126,18 @@ class LiveReplay:
             pending.events, pending.done = events[flow.facts.pre_init :], 0
             return self._advance(pending, whole)
         done, _ = run_pass(flow, self.version, pending.record, "step", True, stop=stop)
-        fresh = done.outcome[pending.done :]
+        waits = int(whole and done.after["tp"]["draws"][-1] > 0)
+        fresh = done.outcome[pending.done : stop - waits]
         self.compared += int((fresh != loops.NOT_COMPARED).sum())
         self.exact += int((fresh == loops.EXACT).sum())
         assert done.decisions is not None
-        taken = done.decisions[done.decisions[:, 0] >= pending.done]
+        taken = done.decisions[done.decisions[:, 0] >= pending.done][pending.told :]
+        pending.told = waits and int((done.decisions[:, 0] == stop - 1).sum())
         if self._wanted is not None:
             taken = taken[np.isin(taken[:, 1], self._wanted)]
         decisions = [LiveDecision(events[row[0]], row[1], tuple(row[2:])) for row in taken.tolist()]
-        pending.events, pending.done = events[stop - 1 :], 1
+        kept = max(stop - 1 - waits, 0)
+        pending.events, pending.done = events[kept:], stop - waits - kept
         return decisions
 
     def _record(self, flow: LiveFlow) -> Array:

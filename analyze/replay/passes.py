@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bbr import loops
+from ..bbr import codes, loops
 from ..bbr.log import COLUMNS, MAX_PER_EVENT
 from ..bbr.plain import records
 from ..bbr.records import INIT, STATE, STATE_COLUMNS
@@ -139,12 +139,27 @@ def run_pass(
     call = _Call(loop_of(version), recorded, machine.memory(), results, records(params)[0], log)
     batches = list(call.batches(MODES.index(mode), timings))
     flow.events["tp"]["draws"][:n] = events["tp"]["draws"]
-    rows = np.concatenate(batches) if decisions else None
+    rows = _without_unknown_draw(flow, np.concatenate(batches)) if decisions else None
     found = results.outcome, results.differences, results.differing
     result = Pass(mode, *found, rows, events, results.history)
     if mode == "step":
         _compare_what_init_left(flow, result)
     return result, machine
+
+
+def _without_unknown_draw(flow: FlowEvents, decisions: Array) -> Array:
+    """Leave out what hangs on a random draw of the flow's last event, which nothing tells.
+
+    By the phase that v1 drew it paces, and bbr_quantization_budget() adds to the window: what it
+    decided before, such as to leave PROBE_RTT, is known. How long PLB pauses decides nothing else.
+    """
+    of_last = (decisions[:, 0] >= flow.followed) & (flow.events["tp"]["draws"][-1:] > 0).any()
+    if not of_last.any():
+        return decisions
+    by_phase = np.cumsum(of_last & (decisions[:, 1] == codes.PBW_ENTER_PHASE_RANDOM)) > 0
+    pause = of_last & (decisions[:, 1] == codes.PLB_PAUSE_RTO)
+    kept: Array = decisions[~(by_phase | pause)]
+    return kept
 
 
 def _compare_what_init_left(flow: FlowEvents, result: Pass) -> None:
