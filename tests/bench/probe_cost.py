@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
-"""What the probes cost inside the kernel, by its own BPF run times: root, this host, tcp_probe.
+"""What the probes cost inside the kernel, by its own BPF run times: root, this host.
 
     python tests/bench/probe_cost.py [MORE.bt ...]
+    python -m bbrscope.collect.guest bookworm --cpus 2 -- \\
+      env RATE=3M python3 /opt/bbrscope/tests/bench/probe_cost.py
 
 The same loopback flow is sent beside each program: a count alone, a one-line script on
-tcp:tcp_probe, and what `collect` writes for this host as it is: both rows that main() prints on an
-ACK, attached to that tracepoint (some hosts have no fentry), the state in one row, 1 flow of
-100,000, and phase changes; programs of one's own are measured, too. Per run of the probe: time in
-the kernel (BPF_ENABLE_STATS) and of bpftrace in user space, with the flow as fast as it can, so
-that bpftrace is awake already, and paced, so that the first row of an ACK wakes it.
-tests/bench/collect_cost.py measures the whole recording in a guest, by instructions.
+tcp:tcp_probe, and what `collect` writes for this host: the recording by fentry or kprobe, where
+there is neither both rows that main() prints on an ACK attached to that tracepoint, the state in
+one row, 1 flow of 100,000, and phase changes; programs of one's own are measured, too. Per ACK:
+time in the kernel (BPF_ENABLE_STATS) and of bpftrace in user space, with the flow as fast as it
+can, so that bpftrace is awake already, and paced, so that the first row of an ACK wakes it.
+The second form measures in a guest under another kernel, for which RATE=3M is enough: with 2
+processors its clock is the host's. tests/bench/collect_cost.py measures the whole recording in a
+guest, by instructions.
 
-Measured on Linux 6.18, a busy machine of two CPUs, paced and fast, in us in the kernel:
+Measured on Linux 6.18 with two CPUs, paced and fast, in us in the kernel:
 
     bpftrace                 a count     one line     both rows    left out    --phases
-    0.17.0 (Debian 12)     0.3   0.3   11.7   9.5   18.7  18.5    0.3   0.5    1.1  1.1
-    0.23.2 (Debian 13)     0.2   0.1    6.4   2.5   11.1   4.6    0.4   0.3    1.2  1.1
+    0.17.0 (Debian 12)     0.3   0.2   10.2   9.5   17.6  16.9    0.3   0.2    0.8  0.8
+    0.23.2 (Debian 13)     0.2   0.1    6.4   4.0    8.9   4.7    0.4   0.3    1.2  1.1
 
-So an ACK costs 1.5 to 2.5 times one line (of three runs): waking bpftrace is what is dear, and the
-first row pays for it whatever it holds. In user space both rows take 6 to 27 us, one line 4 to 17
-us. A guest that counts instructions sees 4.5 times (tests/bench/collect_cost.py): there waking is
-2.9 of 22 us and reading 54 fields is 9, here waking is 7 of 11 us and the reads are lost in the
-noise. With 0.22 and later, the entry was two rows when this was measured.
+So an ACK costs 1.2 to 2.2 times one line (six runs of each, idle and busy): waking bpftrace is what
+is dear, and the first row pays for it whatever it holds. In user space both rows take 6 to 34 us,
+one line 4 to 27 us. A guest that counts instructions sees 4.5 times with Linux 6.1 and 3.3 with
+6.12 (tests/bench/collect_cost.py): there waking is 2.9 of 22 us and reading 54 fields is 9, here
+waking is 7 of 11 us and the reads are lost in the noise. In a guest of two processors, by the
+host's clock and beside other work, Debian 12's kernel took 0.5 to 2.4 times one line, the recording
+by fentry: waking the other processor is 100 us and more there.
 
 What won: several fields per word (probes/shared_words.py), and so one row per event in place of
 two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed
@@ -54,12 +60,14 @@ from bbrscope.probes.attach import Attach
 from bbrscope.probes.program import Program
 
 MAIN = "from bbrscope.reports.cli import main; main()"
-COLLECT = [sys.executable, "-c", MAIN, "collect", "--rung", "tcp_probe", "--print-probe"]
+COLLECT = [sys.executable, "-c", MAIN, "collect", "--print-probe"]
+AT_TRACEPOINT = ["--rung", "tcp_probe"]
 FLOW = """
 iperf3 -s -p 5399 -1 > /dev/null & sleep 0.3
 iperf3 -c 127.0.0.1 -p 5399 -C bbr $FLOW > /dev/null; wait
 """
-FLOWS = {"paced": "-b 20M -l 1000 -t 4", "fast": "-t 2"}
+RATE = os.environ.get("RATE", "20M")
+FLOWS = {"paced": f"-b {RATE} -l 1000 -t 4", "fast": "-t 2"}
 OPTIONS = {"state": [], "left out": ["--sample", "1/100000"], "phases": ["--phases"]}
 
 
@@ -83,15 +91,17 @@ class MainOnly(Program):
         return [self.main_exit(), self.main_entry(), self.destroyed_socket()]
 
 
-def both_rows() -> str:
-    """The program that prints main()'s two rows at tcp_probe."""
+def rows_of_main() -> dict[str, str]:
+    """The recording, where its functions can be probed; else main()'s two rows at tcp_probe."""
     host = survey.survey(RecordingPlan(Path()))
     assert host.bpftrace, host.problems
     assert host.target
     assert host.types
+    if any(step.usable and step.rung in ("fentry", "kprobe") for step in host.steps):
+        return {"recording": subprocess.check_output(COLLECT, text=True)}
     attach = AtTracepoint(**vars(ladder.attach_with(host.bpftrace, host.target, "fentry")))
     kernel = target.program_host(host.target, host.types)
-    return MainOnly(host.target.version, kernel, attach).text()
+    return {"both rows": MainOnly(host.target.version, kernel, attach).text()}
 
 
 def one_line(tool: bpftrace.Bpftrace) -> dict[str, str]:
@@ -111,6 +121,16 @@ def runs(pid: int) -> dict[int, tuple[int, int]]:
     return {p["prog_id"]: (p["run_cnt"], p["run_time_ns"]) for p in bpf_stats.programs(pid)}
 
 
+def wait_until_loaded(process: subprocess.Popen[bytes]) -> None:
+    """Return when bpftrace has loaded programs, and no more for some seconds, or has ended."""
+    programs: set[int] = set()
+    while process.poll() is None:
+        time.sleep(3)
+        known, programs = programs, set(runs(process.pid))
+        if programs and programs == known:
+            return
+
+
 def measure(name: str, program: Path) -> None:
     """Send the flows beside a program, and print what a run of its probes took."""
     words = ["bpftrace", "-B", "line", str(program)]
@@ -118,9 +138,7 @@ def measure(name: str, program: Path) -> None:
     with subprocess.Popen(
         words, stdout=subprocess.DEVNULL, env=environment, preexec_fn=bpftrace.prepare
     ) as process:
-        while not runs(process.pid) and process.poll() is None:
-            time.sleep(0.3)
-        time.sleep(2)
+        wait_until_loaded(process)
         for kind, options in FLOWS.items():
             before, user_s = runs(process.pid), cpu_s(process.pid)
             subprocess.run(["sh", "-c", FLOW], check=True, env={**os.environ, "FLOW": options})
@@ -136,10 +154,10 @@ def measure(name: str, program: Path) -> None:
 def main() -> None:
     counting = bpf_stats.enable()
     assert counting is not None, "needs root and Linux 5.8"
-    print(f"{'per run':<20}{'kernel':>11}{'bpftrace':>11}")
-    programs = one_line(bpftrace.find()) | {"both rows": both_rows()}
+    print(f"{'per ACK':<20}{'kernel':>11}{'bpftrace':>11}")
+    programs = one_line(bpftrace.find()) | rows_of_main()
     for kind, options in OPTIONS.items():
-        programs[kind] = subprocess.check_output([*COLLECT, *options], text=True)
+        programs[kind] = subprocess.check_output([*COLLECT, *AT_TRACEPOINT, *options], text=True)
     programs |= {Path(path).stem: Path(path).read_text() for path in sys.argv[1:]}
     with tempfile.TemporaryDirectory() as name:
         for kind, text in programs.items():
