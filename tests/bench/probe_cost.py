@@ -25,9 +25,11 @@ So an ACK costs 1.2 to 2.2 times one line (six runs of each, idle and busy): wak
 is dear, and the first row pays for it whatever it holds. In user space both rows take 6 to 34 us,
 one line 4 to 27 us. A guest that counts instructions sees 4.5 times with Linux 6.1 and 3.3 with
 6.12 (tests/bench/collect_cost.py): there waking is 2.9 of 22 us and reading 54 fields is 9, here
-waking is 7 of 11 us and the reads are lost in the noise. In a guest of two processors, by the
-host's clock and beside other work, Debian 12's kernel took 0.5 to 2.4 times one line, the recording
-by fentry: waking the other processor is 100 us and more there.
+waking is 7 of 11 us and the reads are lost in the noise. In guests of two processors, by the
+host's clock, all rows of a recording by fentry took, of two runs each on an idle machine, paced 0.8
+and 1.3 times one line on Debian 13 and 2.3 and 3.1 times on Debian 12, as waking the other
+processor is 100 us and more there, and fast 3.3 and 4.1 times and 3.1 and 5.4: without waking an
+emulated processor is as its instructions are.
 
 What won: several fields per word (probes/shared_words.py), and so one row per event in place of
 two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed
