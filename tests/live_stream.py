@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import zstandard
+from bbrscope.analyze.live.follower import Follower
+from bbrscope.analyze.live.live_events import LiveEvent
 from bbrscope.collect.flight import beginnings
 from bbrscope.collect.flight.triggers import LiveBatch
 
@@ -37,3 +41,14 @@ def batches(bundle: Path, step_ns: int = 500_000_000) -> Iterator[LiveBatch]:
     yield LiveBatch(columns, waiting, edge)
     for later in range(1, SILENT + 1):
         yield LiveBatch(columns, [], edge + later * step_ns)
+
+
+def events_of(bundle: Path) -> tuple[list[LiveEvent], set[str], dict[str, Any]]:
+    """All events as they come of a bundle's rows, their columns, and the manifest to begin with."""
+    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
+    follower, events = Follower(), list[LiveEvent]()
+    follower.begin(manifest)
+    for batch in batches(bundle):
+        events += follower.take(batch).events
+    assert follower._assembler is not None
+    return events, follower._assembler.columns, manifest

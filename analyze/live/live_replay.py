@@ -126,7 +126,7 @@ class LiveReplay:
             pending.events, pending.done = events[flow.facts.pre_init :], 0
             return self._advance(pending, whole)
         done, _ = run_pass(flow, self.version, pending.record, "step", True, stop=stop)
-        waits = int(whole and done.after["tp"]["draws"][-1] > 0)
+        waits = int(whole and flow.last_draw_is_unknown)
         fresh = done.outcome[pending.done : stop - waits]
         self.compared += int((fresh != loops.NOT_COMPARED).sum())
         self.exact += int((fresh == loops.EXACT).sum())

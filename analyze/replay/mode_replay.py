@@ -61,8 +61,7 @@ class ModeReplay:
         settled = chunk.own.events["ctl"]["has_next"] == 1
         if not is_variant(self.rules):  # what it draws, and what comes of it, only its file says
             self._differ_at_illegal_draws(chunk.own, result, drew & settled)
-        unsettled = chunk.is_last and bool((drew & ~settled)[-1:].any())
-        if unsettled and base_of(self.rules) == "v1":
+        if chunk.own.last_draw_is_unknown and base_of(self.rules) == "v1":
             # The last event's draw decides its pacing, and nothing after it tells the draw.
             _leave_out_last(result)
         return result

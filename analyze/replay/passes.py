@@ -153,9 +153,9 @@ def _without_unknown_draw(flow: FlowEvents, decisions: Array) -> Array:
     By the phase that v1 drew it paces, and bbr_quantization_budget() adds to the window: what it
     decided before, such as to leave PROBE_RTT, is known. How long PLB pauses decides nothing else.
     """
-    of_last = (decisions[:, 0] >= flow.followed) & (flow.events["tp"]["draws"][-1:] > 0).any()
-    if not of_last.any():
+    if not flow.last_draw_is_unknown:
         return decisions
+    of_last = decisions[:, 0] == len(flow.events) - 1
     by_phase = np.cumsum(of_last & (decisions[:, 1] == codes.PBW_ENTER_PHASE_RANDOM)) > 0
     pause = of_last & (decisions[:, 1] == codes.PLB_PAUSE_RTO)
     kept: Array = decisions[~(by_phase | pause)]

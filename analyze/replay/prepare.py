@@ -63,6 +63,12 @@ class FlowEvents:
         n = len(self.events)
         return n if self.first + n < self.facts.count else n - 1
 
+    @property
+    def last_draw_is_unknown(self) -> bool:
+        """The flow's last event drew at random, as replayed, and nothing recorded tells what."""
+        last = self.events[max(self.followed, 0) :]
+        return bool(((last["tp"]["draws"] > 0) & (last["ctl"]["has_next"] == 0)).any())
+
     def part(self, start: int, stop: int) -> FlowEvents:
         """Those from `start` to `stop`, sharing their memory."""
         if (start, stop) == (0, len(self.events)):

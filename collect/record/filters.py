@@ -86,7 +86,7 @@ class Condition:
 
 
 def condition(filters: Filters, how: HowToSee) -> Condition:
-    """Translate the filters, for a program that sees `how` what processes do.
+    """Translate the filters; `how` says how the program reads what processes do.
 
     Raises:
         HostError: a named process, cgroup or namespace does not exist, or a process has too many

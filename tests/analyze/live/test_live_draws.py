@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 from bbrscope import fixtures
 from bbrscope.analyze.bbr import codes
-from bbrscope.analyze.live.follower import Follower
-from bbrscope.analyze.live.live_events import LiveEvent
 from bbrscope.analyze.live.live_replay import LiveReplay
 
-from tests.live_stream import batches
+from tests.live_stream import events_of
 
 
 def test_what_hangs_on_a_draw_waits_for_the_row_that_tells_it_and_the_rest_does_not() -> None:
-    bundle = fixtures.path("v1_x_lt")
-    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
-    follower, events = Follower(), list[LiveEvent]()
-    follower.begin(manifest)
-    for batch in batches(bundle):
-        events += follower.take(batch).events
-    assert follower._assembler is not None
-    columns, end = follower._assembler.columns, events[-1].ns + 1
-
+    events, columns, manifest = events_of(fixtures.path("v1_x_lt"))
+    end = events[-1].ns + 1
     once = LiveReplay("v1", columns, manifest).take(events, end)
     drew = next(one for one in once if one.code == codes.PBW_ENTER_PHASE_RANDOM)
     at = events.index(drew.event) + 1

@@ -28,7 +28,7 @@ from bbrscope.collect.ingest.ingest import ingest
 from bbrscope.probes.base.errors import BbrscopeError, HostError
 from bbrscope.reports.live.flight import watchers_of
 
-from tests.live_stream import SILENT, batches, stream
+from tests.live_stream import SILENT, batches, events_of, stream
 
 SECOND = 1_000_000_000
 SPAN_S = 3
@@ -169,14 +169,7 @@ def _per_flow(counts: Counter[tuple[int, str]]) -> Counter[tuple[tuple[str, int]
 
 def test_a_flow_is_judged_to_its_end_and_forgotten_while_others_go_on() -> None:
     """Sockets' addresses are given again: days of short flows hold no more than those open."""
-    bundle = fixtures.path("v2_x_spur")
-    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
-    follower, events = Follower(), list[LiveEvent]()
-    follower.begin(manifest)
-    for batch in batches(bundle):
-        events += follower.take(batch).events
-    assert follower._assembler is not None
-    columns = follower._assembler.columns
+    events, columns, manifest = events_of(fixtures.path("v2_x_spur"))
     replay = LiveReplay("v2", columns, manifest)
     end = max(event.ns for event in events)
     decided = [
@@ -202,14 +195,7 @@ def _of(event: LiveEvent, number: int) -> LiveEvent:
 
 def test_what_a_timeout_of_the_syn_brings_about_before_init_is_no_decision() -> None:
     """bbr2_ssthresh() saves the window in a struct bbr that init() then begins anew."""
-    bundle = fixtures.path("v2_x_spur")
-    manifest = {**json.loads((bundle / "manifest.json").read_text()), "rung": "fentry"}
-    follower, events = Follower(), list[LiveEvent]()
-    follower.begin(manifest)
-    for batch in batches(bundle):
-        events += follower.take(batch).events
-    assert follower._assembler is not None
-    columns = follower._assembler.columns
+    events, columns, manifest = events_of(fixtures.path("v2_x_spur"))
     events = events[[event.kind for event in events].index("init") :]
     then, end = events[0].ns - 10 * SECOND, events[-1].ns + 1
     zeroed = dict.fromkeys(events[1].values, 0)
