@@ -27,7 +27,7 @@ What lost: fields of args->rs and args->sk without a cast, directly or by a vari
 seen on 6.18, where four are: not worth their code. buf() over struct bbr and tcp_sock would need
 400 bytes of the stack's 512 with 0.17. So three times one line is out of reach here: without a
 single read, the two rows with their accounts take 2.4 times. On a processor itself, where calls are
-cheap and waking is dear, all rows take 1.2 to 2.2 times one line (tests/bench/probe_cost.py).
+cheap and waking is dear, all rows take 1.2 to 2.3 times one line (tests/bench/probe_cost.py).
 
 Fewer reads would not do, either. Of 3,274 calls of main() of fixtures/v1_x_lt, 12 of the 80 fields
 at the entry are what they were at the call before in more than 999 of 1,000, and 42 in more than

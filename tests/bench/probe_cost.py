@@ -6,14 +6,14 @@
       env RATE=3M python3 /opt/bbrscope/tests/bench/probe_cost.py
 
 The same loopback flow is sent beside each program: a count alone, a one-line script on
-tcp:tcp_probe, and what `collect` writes for this host: the recording by fentry or kprobe, where
-there is neither both rows that main() prints on an ACK attached to that tracepoint, the state in
-one row, 1 flow of 100,000, and phase changes; programs of one's own are measured, too. Per ACK:
-time in the kernel (BPF_ENABLE_STATS) and of bpftrace in user space, with the flow as fast as it
-can, so that bpftrace is awake already, and paced, so that the first row of an ACK wakes it.
-The second form measures in a guest under another kernel, for which RATE=3M is enough: with 2
-processors its clock is the host's. tests/bench/collect_cost.py measures the whole recording in a
-guest, by instructions.
+tcp:tcp_probe, and what `collect` writes for this host: the recording by fentry or kprobe, or, where
+there is neither, the state in one row at that tracepoint and, beside it, both rows that main()
+prints on an ACK; and the same of 1 flow of 100,000, and of phase changes; programs of one's own are
+measured, too. Per ACK: time in the kernel (BPF_ENABLE_STATS) and of bpftrace in user space, with
+the flow as fast as it can, so that bpftrace is awake already, and paced, so that the first row of
+an ACK wakes it. The second form measures in a guest under another kernel, for which RATE=3M is
+enough: with 2 processors its clock is the host's. tests/bench/collect_cost.py measures the whole
+recording in a guest, by instructions.
 
 Measured on Linux 6.18 with two CPUs, paced and fast, in us in the kernel:
 
@@ -21,15 +21,15 @@ Measured on Linux 6.18 with two CPUs, paced and fast, in us in the kernel:
     0.17.0 (Debian 12)     0.3   0.2   10.2   9.5   17.6  16.9    0.3   0.2    0.8  0.8
     0.23.2 (Debian 13)     0.2   0.1    6.4   4.0    8.9   4.7    0.4   0.3    1.2  1.1
 
-So an ACK costs 1.2 to 2.2 times one line (six runs of each, idle and busy): waking bpftrace is what
-is dear, and the first row pays for it whatever it holds. In user space both rows take 6 to 34 us,
+So an ACK costs 1.2 to 2.3 times one line (seven runs, idle and busy): waking bpftrace is what
+is dear, and the first row pays for it whatever it holds. In user space both rows take 6 to 44 us,
 one line 4 to 27 us. A guest that counts instructions sees 4.5 times with Linux 6.1 and 3.3 with
 6.12 (tests/bench/collect_cost.py): there waking is 2.9 of 22 us and reading 54 fields is 9, here
 waking is 7 of 11 us and the reads are lost in the noise. In guests of two processors, by the
-host's clock, all rows of a recording by fentry took, of two runs each on an idle machine, paced 0.8
-and 1.3 times one line on Debian 13 and 2.3 and 3.1 times on Debian 12, as waking the other
-processor is 100 us and more there, and fast 3.3 and 4.1 times and 3.1 and 5.4: without waking an
-emulated processor is as its instructions are.
+host's clock, all rows of a recording by fentry took, on an idle machine, paced 0.8 and 1.3 times
+one line on Debian 13 and 1.7 to 3.1 times on Debian 12 (three runs), as waking the other processor
+is 100 us and more there, and fast 3.3 and 4.1 times and 2.2 to 5.4: without waking, an emulated
+processor is as its instructions are.
 
 What won: several fields per word (probes/shared_words.py), and so one row per event in place of
 two or three: rows of one field per value take 2.6 times one line. What lost: struct bbr printed
@@ -63,14 +63,13 @@ from bbrscope.probes.program import Program
 
 MAIN = "from bbrscope.reports.cli import main; main()"
 COLLECT = [sys.executable, "-c", MAIN, "collect", "--print-probe"]
-AT_TRACEPOINT = ["--rung", "tcp_probe"]
 FLOW = """
 iperf3 -s -p 5399 -1 > /dev/null & sleep 0.3
 iperf3 -c 127.0.0.1 -p 5399 -C bbr $FLOW > /dev/null; wait
 """
 RATE = os.environ.get("RATE", "20M")
 FLOWS = {"paced": f"-b {RATE} -l 1000 -t 4", "fast": "-t 2"}
-OPTIONS = {"state": [], "left out": ["--sample", "1/100000"], "phases": ["--phases"]}
+OPTIONS = {"left out": ["--sample", "1/100000"], "phases": ["--phases"]}
 
 
 class AtTracepoint(Attach):
@@ -101,9 +100,10 @@ def rows_of_main() -> dict[str, str]:
     assert host.types
     if any(step.usable and step.rung in ("fentry", "kprobe") for step in host.steps):
         return {"recording": subprocess.check_output(COLLECT, text=True)}
+    state = {"state": subprocess.check_output(COLLECT, text=True)}
     attach = AtTracepoint(**vars(ladder.attach_with(host.bpftrace, host.target, "fentry")))
     kernel = target.program_host(host.target, host.types)
-    return {"both rows": MainOnly(host.target.version, kernel, attach).text()}
+    return {"both rows": MainOnly(host.target.version, kernel, attach).text(), **state}
 
 
 def one_line(tool: bpftrace.Bpftrace) -> dict[str, str]:
@@ -156,10 +156,11 @@ def measure(name: str, program: Path) -> None:
 def main() -> None:
     counting = bpf_stats.enable()
     assert counting is not None, "needs root and Linux 5.8"
+    subprocess.run(["modprobe", "-q", "tcp_bbr"], check=False)  # where it is a module
     print(f"{'per ACK':<20}{'kernel':>11}{'bpftrace':>11}")
     programs = one_line(bpftrace.find()) | rows_of_main()
     for kind, options in OPTIONS.items():
-        programs[kind] = subprocess.check_output([*COLLECT, *AT_TRACEPOINT, *options], text=True)
+        programs[kind] = subprocess.check_output([*COLLECT, *options], text=True)
     programs |= {Path(path).stem: Path(path).read_text() for path in sys.argv[1:]}
     with tempfile.TemporaryDirectory() as name:
         for kind, text in programs.items():
