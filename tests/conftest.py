@@ -48,7 +48,7 @@ GUESTS = (
 # (a simulated second takes several in plain Python).
 COSTLY = frozenset(
     "subprocess bbrscope fixtures ingest ingest_many open_store Store store CliRunner pairing"
-    " machine EventReader run_compiled simulate Victims".split()
+    " machine EventReader run_compiled simulate of_texts diagnosed Victims".split()
 )
 
 
